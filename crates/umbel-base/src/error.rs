@@ -1,0 +1,133 @@
+//! The error kinds. A kind exists only where the caller would act differently; the rest is text.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What every fallible function of Umbel returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, by what the caller can do about it.
+///
+/// A missing key is not an error. Every message says what was wrong, where, and what to do.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request itself is wrong (an option out of range, a key over the limit): change it.
+    Invalid(String),
+    /// A conditional batch found a key changed since it was seen: read again and retry.
+    Conflict(String),
+    /// Bytes on disk are not what was written: run `umbel verify`, restore the file.
+    Corruption {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in the file the damage was noticed, in bytes from its start.
+        offset: u64,
+        /// What was expected there and what was found.
+        reason: String,
+    },
+    /// The operating system refused a call.
+    Io {
+        /// What was being done, as a verb phrase: "sync", "open", "read 4096 bytes at 512 of".
+        operation: String,
+        /// The file or folder it was done to.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// The disk or the quota is full: make room, then open the store again.
+    Full {
+        /// What was being done.
+        operation: String,
+        /// The file that could not grow.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// Another process or handle holds the store: close it first.
+    Locked(PathBuf),
+    /// An earlier write or sync failed and the handle went read-only: open the store again.
+    ReadOnly(String),
+    /// The store was closed.
+    Closed,
+}
+
+impl Error {
+    /// An [`Error::Io`], or [`Error::Full`] where the cause is a full disk or quota.
+    pub fn io(operation: impl Into<String>, path: &Path, source: io::Error) -> Error {
+        let operation = operation.into();
+        let path = path.to_path_buf();
+        let full = matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        );
+        let source = Arc::new(source);
+        if full {
+            Error::Full { operation, path, source }
+        } else {
+            Error::Io { operation, path, source }
+        }
+    }
+
+    /// An [`Error::Corruption`] at `offset` of `file`.
+    pub fn corruption(file: &Path, offset: u64, reason: impl Into<String>) -> Error {
+        Error::Corruption { file: file.to_path_buf(), offset, reason: reason.into() }
+    }
+
+    /// An [`Error::Invalid`].
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::Invalid(message.into())
+    }
+
+    /// Whether the cause is that a file or folder does not exist.
+    pub fn is_missing_file(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Invalid(message) => f.write_str(message),
+            Error::Conflict(message) => {
+                write!(f, "conflict: {message}; read the key again and retry the batch")
+            }
+            Error::Corruption { file, offset, reason } => write!(
+                f,
+                "corruption in {} at byte {offset}: {reason}; run `umbel verify` on the store and \
+                 restore the file from a backup",
+                file.display()
+            ),
+            Error::Io { operation, path, source } => {
+                write!(f, "could not {operation} {}: {source}", path.display())
+            }
+            Error::Full { operation, path, source } => write!(
+                f,
+                "could not {operation} {}: {source}; make room on that disk, then open the store \
+                 again",
+                path.display()
+            ),
+            Error::Locked(path) => write!(
+                f,
+                "the store in {} is in use by another process or handle; close that one first",
+                path.display()
+            ),
+            Error::ReadOnly(reason) => write!(
+                f,
+                "the store is read-only since an earlier failure ({reason}); close it and open it \
+                 again"
+            ),
+            Error::Closed => f.write_str("the store is closed; open it again"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } | Error::Full { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

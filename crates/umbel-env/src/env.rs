@@ -1,0 +1,50 @@
+//! [`Env`]: everything the engine may ask of the world, in one handle.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_base::Result;
+
+use crate::file::FileSystem;
+
+/// The world as the engine sees it. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Env {
+    /// Files and directories.
+    pub files: Arc<dyn FileSystem>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Random bytes.
+    pub entropy: Arc<dyn Entropy>,
+    /// Threads.
+    pub threads: Arc<dyn Threads>,
+}
+
+/// Time. Order never depends on it.
+pub trait Clock: Send + Sync + Debug {
+    /// Time since some fixed moment; never goes backwards.
+    fn now(&self) -> Duration;
+    /// Microseconds since 1970 by the wall clock, which may jump.
+    fn wall_micros(&self) -> u64;
+}
+
+/// Random bytes.
+pub trait Entropy: Send + Sync + Debug {
+    /// Fills `buffer` with bytes nobody can guess.
+    fn fill(&self, buffer: &mut [u8]) -> Result<()>;
+}
+
+/// Threads.
+pub trait Threads: Send + Sync + Debug {
+    /// Starts a named thread.
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
+    /// How many threads can run at the same time, at least 1.
+    fn parallelism(&self) -> usize;
+}
+
+/// A started thread.
+pub trait JoinHandle: Send + Sync + Debug {
+    /// Waits until the thread ends. `false` where it panicked.
+    fn join(self: Box<Self>) -> bool;
+}

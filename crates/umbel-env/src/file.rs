@@ -1,0 +1,110 @@
+//! Files and directories as traits.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+
+/// What an existing file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading only.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The name, without the directory; bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// The file's length in bytes; 0 for a directory.
+    pub len: u64,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// An open file. Reads and writes name their offset; there is no position.
+pub trait File: Send + Sync + Debug {
+    /// The path it was opened by, for error messages.
+    fn path(&self) -> &Path;
+    /// Its length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Whether it is empty.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills `buffer` from `offset`; fewer bytes only where the file ends. Interrupted and short
+    /// system calls are retried inside.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Fills `buffer` from `offset`. A file that ends earlier is [`Error::Corruption`].
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let read = self.read_at(buffer, offset)?;
+        if read == buffer.len() {
+            return Ok(());
+        }
+        let end = offset + read as u64;
+        let reason = format!("the file ends here, {} more bytes were expected", buffer.len() - read);
+        Err(Error::corruption(self.path(), end, reason))
+    }
+    /// Writes all of `bytes` at `offset`, growing the file where needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Cuts the file or grows it with zeros.
+    fn set_len(&self, len: u64) -> Result<()>;
+    /// Reserves space so that writes below `len` cannot fail for want of it, and makes the file at
+    /// least `len` long; new bytes read as zeros.
+    fn preallocate(&self, len: u64) -> Result<()>;
+    /// Makes the bytes and the length durable, but **not** the name: see [`FileSystem::sync_dir`].
+    /// Also covers bytes written through a [`Mapping`] of this file. A failure is final: the bytes
+    /// may be lost although a later sync succeeds.
+    fn sync(&self) -> Result<()>;
+    /// Maps the first `len` bytes for writing, populated so that a later store cannot fault.
+    /// REQUIRES: `preallocate(len)` succeeded and nobody cuts the file while it is mapped.
+    /// `None` where this file system or platform cannot map safely: use `write_all_at`.
+    fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>>;
+}
+
+/// A file's bytes mapped into memory for writing. Stores survive the death of the process at once
+/// and power loss after [`File::sync`].
+pub trait Mapping: Send + Sync + Debug {
+    /// How many bytes are mapped.
+    fn len(&self) -> u64;
+    /// Whether nothing is mapped.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Stores `bytes` at `offset`. An error where they do not fit.
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()>;
+}
+
+/// A held lock; dropping it releases it, as does the death of the process.
+pub trait Lock: Send + Sync + Debug {}
+
+/// A file system. Creating, renaming, linking and removing become durable by [`FileSystem::sync_dir`]
+/// of the directory that holds the name, and not before.
+pub trait FileSystem: Send + Sync + Debug {
+    /// Creates a directory (mode 0700) and its missing parents. One that exists is fine.
+    fn create_dir_all(&self, path: &Path) -> Result<()>;
+    /// Creates a file (mode 0600) for reading and writing. An error where the name exists.
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
+    /// Opens a file that exists. Symbolic links are not followed.
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
+    /// Gives a file another name in one step, replacing a file that has that name.
+    fn rename(&self, source: &Path, target: &Path) -> Result<()>;
+    /// Gives a file a second name. An error where the name exists.
+    fn hard_link(&self, source: &Path, target: &Path) -> Result<()>;
+    /// Removes a name.
+    fn remove_file(&self, path: &Path) -> Result<()>;
+    /// The names in a directory, sorted.
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
+    /// Whether a file or directory has this name.
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+    /// Takes the exclusive lock of the file at `path`, creating it where missing.
+    /// [`Error::Locked`] with the parent directory's path where another process or handle (of this
+    /// process too) holds it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+}

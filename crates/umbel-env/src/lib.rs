@@ -1,0 +1,12 @@
+//! The outside world as traits: files, directories, clock, entropy, threads.
+//!
+//! This is the only crate of the engine that names `std::fs`, `std::time` or a source of
+//! randomness. Everything above reaches the world through an [`Env`], so that `umbel-sim` can put
+//! a crash disk in its place.
+
+pub mod env;
+pub mod file;
+pub mod system;
+
+pub use env::{Clock, Entropy, Env, JoinHandle, Threads};
+pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
