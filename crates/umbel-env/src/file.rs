@@ -46,7 +46,8 @@ pub trait File: Send + Sync + Debug {
             return Ok(());
         }
         let end = offset + read as u64;
-        let reason = format!("the file ends here, {} more bytes were expected", buffer.len() - read);
+        let reason =
+            format!("the file ends here, {} more bytes were expected", buffer.len() - read);
         Err(Error::corruption(self.path(), end, reason))
     }
     /// Writes all of `bytes` at `offset`, growing the file where needed.

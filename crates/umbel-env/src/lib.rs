@@ -2,7 +2,8 @@
 //!
 //! This is the only crate of the engine that names `std::fs`, `std::time` or a source of
 //! randomness. Everything above reaches the world through an [`Env`], so that `umbel-sim` can put
-//! a crash disk in its place.
+//! a crash disk in its place. [`Env::system`] is the real one.
+#![deny(unsafe_code)]
 
 pub mod env;
 pub mod file;

@@ -1,0 +1,8 @@
+//! The real backend against a temporary folder.
+
+#[cfg(test)]
+mod suite {
+    mod files;
+    mod mapping;
+    mod world;
+}

@@ -1,0 +1,168 @@
+//! Files, directories and the lock.
+
+use std::os::unix::fs::PermissionsExt;
+
+use umbel_base::Error;
+use umbel_env::{Access, Env};
+
+#[test]
+fn a_file_is_created_once_with_mode_0600() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("a");
+    let file = env.files.create(&path).unwrap();
+    file.write_all_at(b"hello", 3).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len().unwrap(), 8);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = env.files.create(&path).unwrap_err();
+    let text = again.to_string();
+    assert_eq!(text, format!("could not create {}: File exists (os error 17)", path.display()));
+}
+
+#[test]
+fn reads_stop_at_the_end_and_exact_reads_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("a");
+    let file = env.files.create(&path).unwrap();
+    file.write_all_at(b"0123456789", 0).unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!(file.read_at(&mut buffer, 6).unwrap(), 4);
+    assert_eq!(&buffer[..4], b"6789");
+    assert_eq!(file.read_at(&mut buffer, 1000).unwrap(), 0);
+    match file.read_exact_at(&mut buffer, 6).unwrap_err() {
+        Error::Corruption { file, offset, reason } => {
+            assert_eq!((file, offset), (path, 10));
+            assert_eq!(reason, "the file ends here, 4 more bytes were expected");
+        }
+        other => panic!("{other}"),
+    }
+    file.set_len(2).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len().unwrap(), 2);
+    assert!(!file.is_empty().unwrap());
+}
+
+#[test]
+fn preallocated_bytes_are_zeros_and_nothing_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let file = env.files.create(&folder.path().join("a")).unwrap();
+    file.write_all_at(b"abc", 0).unwrap();
+    file.preallocate(100_000).unwrap();
+    file.preallocate(10).unwrap();
+    file.preallocate(0).unwrap();
+    assert_eq!(file.len().unwrap(), 100_000);
+    let mut buffer = vec![1; 100_000];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer[..3], b"abc");
+    assert!(buffer[3..].iter().all(|byte| *byte == 0));
+    file.sync().unwrap();
+}
+
+#[test]
+fn a_read_handle_cannot_write_and_says_what_it_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("a");
+    env.files.create(&path).unwrap();
+    let file = env.files.open(&path, Access::Read).unwrap();
+    let text = file.write_all_at(b"abcd", 16).unwrap_err().to_string();
+    let shown = path.display();
+    assert_eq!(
+        text,
+        format!("could not write 4 bytes at 16 of {shown}: Bad file descriptor (os error 9)")
+    );
+}
+
+#[test]
+fn links_pipes_and_directories_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let real = folder.path().join("real");
+    env.files.create(&real).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    assert!(matches!(env.files.open(&link, Access::Read), Err(Error::Io { .. })));
+    assert!(env.files.lock(&link).is_err());
+    assert!(env.files.exists(&link).unwrap());
+    let text = env.files.open(folder.path(), Access::Read).unwrap_err().to_string();
+    let shown = folder.path().display();
+    assert_eq!(text, format!("could not open for reading {shown}: it is not a regular file"));
+}
+
+#[test]
+fn missing_files_are_recognised() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("missing");
+    assert!(env.files.open(&path, Access::ReadWrite).unwrap_err().is_missing_file());
+    assert!(env.files.remove_file(&path).unwrap_err().is_missing_file());
+    assert!(env.files.read_dir(&path).unwrap_err().is_missing_file());
+    assert!(env.files.sync_dir(&path).unwrap_err().is_missing_file());
+    let target = folder.path().join("target");
+    let error = env.files.rename(&path, &target).unwrap_err();
+    assert!(error.is_missing_file());
+    assert!(error.to_string().contains("target"), "{error}");
+    assert!(!env.files.exists(&path).unwrap());
+}
+
+#[test]
+fn names_are_listed_renamed_linked_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let at = |name: &str| folder.path().join("x/y").join(name);
+    env.files.create_dir_all(&at("sub")).unwrap();
+    env.files.create_dir_all(&at("sub")).unwrap();
+    let mode = std::fs::metadata(folder.path().join("x")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    env.files.create(&at("b")).unwrap().write_all_at(b"bb", 0).unwrap();
+    env.files.create(&at("a")).unwrap().write_all_at(b"a", 0).unwrap();
+    env.files.hard_link(&at("b"), &at("c")).unwrap();
+    assert!(env.files.hard_link(&at("b"), &at("a")).is_err());
+    env.files.rename(&at("b"), &at("a")).unwrap();
+    env.files.sync_dir(&folder.path().join("x/y")).unwrap();
+    let entries = env.files.read_dir(&folder.path().join("x/y")).unwrap();
+    let seen: Vec<_> = entries.iter().map(|e| (e.name.as_str(), e.len, e.is_directory)).collect();
+    assert_eq!(seen, [("a", 2, false), ("c", 2, false), ("sub", 0, true)]);
+    env.files.remove_file(&at("a")).unwrap();
+    assert!(!env.files.exists(&at("a")).unwrap());
+    assert!(env.files.exists(&at("sub")).unwrap());
+}
+
+#[test]
+fn a_second_lock_is_refused_until_the_first_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("LOCK");
+    let first = env.files.lock(&path).unwrap();
+    let second = Env::system().files.lock(&path).unwrap_err();
+    assert!(matches!(&second, Error::Locked(at) if at == folder.path()));
+    assert_eq!(
+        second.to_string(),
+        format!(
+            "the store in {} is in use by another process or handle; close that one first",
+            folder.path().display()
+        )
+    );
+    // Another spelling of the same folder is the same lock.
+    let spelled = folder.path().join(".").join("LOCK");
+    assert!(matches!(env.files.lock(&spelled), Err(Error::Locked(_))));
+    drop(first);
+    env.files.lock(&path).unwrap();
+}
+
+#[test]
+fn a_lock_of_another_open_file_is_seen_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("LOCK");
+    let other = std::fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    assert!(matches!(env.files.lock(&path), Err(Error::Locked(_))));
+    // The failed attempt left nothing in the registry.
+    drop(other);
+    env.files.lock(&path).unwrap();
+}

@@ -1,0 +1,45 @@
+//! Clock, entropy and threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use umbel_env::Env;
+
+#[test]
+fn clocks_advance() {
+    let env = Env::system();
+    let first = env.clock.now();
+    assert!(env.clock.now() >= first);
+    let year_2020_micros = 1_577_836_800_000_000;
+    assert!(env.clock.wall_micros() > year_2020_micros);
+}
+
+#[test]
+fn random_bytes_differ() {
+    let env = Env::system();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        let mut bytes = [0; 19];
+        env.entropy.fill(&mut bytes).unwrap();
+        assert!(seen.insert(bytes));
+    }
+    env.entropy.fill(&mut []).unwrap();
+}
+
+#[test]
+fn threads_have_names_and_report_panics() {
+    let env = Env::system();
+    assert!(env.threads.parallelism() >= 1);
+    let sum = Arc::new(AtomicU64::new(0));
+    let shared = Arc::clone(&sum);
+    let work = move || {
+        assert_eq!(std::thread::current().name(), Some("umbel-test"));
+        shared.store(7, Ordering::SeqCst);
+    };
+    let handle = env.threads.spawn("umbel-\0test", Box::new(work)).unwrap();
+    assert!(handle.join());
+    assert_eq!(sum.load(Ordering::SeqCst), 7);
+    let handle = env.threads.spawn("doomed", Box::new(|| panic!("meant to happen"))).unwrap();
+    assert!(!handle.join());
+    assert!(format!("{env:?}").contains("SystemFiles"));
+}
