@@ -1,0 +1,103 @@
+//! A filter that owns its lines, each in one cache line: what stays in memory for a table.
+
+use crate::encoding::{FilterError, Header, decode, encode};
+use crate::line::{LINE_BYTES, Line, all_set, fold_lines, line_of};
+use crate::rate::designed_rate;
+use std::fmt;
+
+/// A blocked Bloom filter in memory, complete and unchanging.
+#[derive(Clone)]
+pub struct Bloom {
+    header: Header,
+    lines: Box<[Line]>,
+}
+
+impl Bloom {
+    /// Copies an encoded filter into aligned memory.
+    ///
+    /// # Errors
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Bloom, FilterError> {
+        let (header, encoded) = decode(bytes)?;
+        let lines = encoded.iter().map(|line| {
+            let (words, _) = line.as_chunks::<8>();
+            Line(std::array::from_fn(|word| u64::from_le_bytes(words[word])))
+        });
+        Ok(Bloom { header, lines: lines.collect() })
+    }
+
+    pub(crate) fn from_lines(header: Header, lines: Box<[Line]>) -> Bloom {
+        Bloom { header, lines }
+    }
+
+    /// Whether the key of `hash` may have been added: never false for one that was.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let index = line_of(hash, self.lines.len() as u64);
+        let Some(line) = self.lines.get(index as usize) else {
+            return true;
+        };
+        all_set(hash, self.header.probes, |word| line.0[word])
+    }
+
+    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`.
+    ///
+    /// # Panics
+    /// Where the two are not of one length.
+    pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        assert_eq!(hashes.len(), found.len(), "one answer for each hash");
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.may_contain(*hash);
+        }
+    }
+
+    /// The filter with every `factor` neighbouring lines joined into one: `factor` times smaller,
+    /// and as good as if it had been built at that size. `None` where `factor` does not divide
+    /// the number of lines.
+    pub fn fold(&self, factor: u64) -> Option<Bloom> {
+        let lines = fold_lines(self.lines.iter().copied(), factor)?;
+        Some(Bloom { header: self.header, lines })
+    }
+
+    /// The encoded filter, as [`Bloom::decode`] reads it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encode(self.header, self.lines.iter().copied())
+    }
+
+    /// The memory taken by the lines, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * LINE_BYTES
+    }
+
+    /// How many keys were added.
+    pub fn keys(&self) -> u64 {
+        self.header.keys
+    }
+
+    /// How many lines of 512 bits there are.
+    pub fn lines(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// How many bits each key sets.
+    pub fn probes(&self) -> u32 {
+        self.header.probes
+    }
+
+    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    pub fn seed_id(&self) -> u32 {
+        self.header.seed_id
+    }
+
+    /// The share of absent keys that theory lets through, see [`designed_rate`].
+    pub fn designed_rate(&self) -> f64 {
+        designed_rate(self.keys(), self.lines(), self.probes())
+    }
+}
+
+impl fmt::Debug for Bloom {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Bloom").field("header", &self.header).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,70 @@
+//! Builds the encoded filter of a table whose number of keys is known only at its end.
+
+use crate::encoding::{HEADER_BYTES, Header, put_header};
+use crate::line::{LINE_BYTES, line_of, mask};
+use crate::rate::{line_count, probes};
+
+/// Collects the hashes of a table's keys; the filter is sized and filled at the end.
+///
+/// Takes 8 bytes of memory for each key until then.
+#[derive(Debug)]
+pub struct BloomBuilder {
+    bits_per_key: i32,
+    seed_id: u32,
+    hashes: Vec<u64>,
+}
+
+impl BloomBuilder {
+    /// A builder that will spend `bits_per_key` bits, 1 to 1000, on each key. With 0 or less it
+    /// collects nothing and builds no filter.
+    pub fn new(bits_per_key: i32) -> BloomBuilder {
+        BloomBuilder { bits_per_key, seed_id: 0, hashes: Vec::new() }
+    }
+
+    /// Notes in the filter which of the store's seeds its hashes are made with.
+    pub fn with_seed_id(mut self, seed_id: u32) -> BloomBuilder {
+        self.seed_id = seed_id;
+        self
+    }
+
+    /// Adds a key by its hash. Equal hashes in a row, the versions of one key, count once.
+    #[inline]
+    pub fn add(&mut self, hash: u64) {
+        if self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// How many keys were added.
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Whether no key was added.
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// The encoded filter; no bytes at all where there is no filter: nothing was added, or no bits
+    /// are to be spent.
+    pub fn finish(self) -> Vec<u8> {
+        if self.hashes.is_empty() {
+            return Vec::new();
+        }
+        let keys = self.hashes.len() as u64;
+        let lines = line_count(keys, self.bits_per_key);
+        let header = Header { probes: probes(self.bits_per_key), keys, seed_id: self.seed_id };
+        let body = lines as usize * LINE_BYTES;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body);
+        put_header(&mut bytes, header, lines);
+        bytes.resize(HEADER_BYTES + body, 0);
+        let (encoded, _) = bytes[HEADER_BYTES..].as_chunks_mut::<LINE_BYTES>();
+        for hash in self.hashes {
+            let (words, _) = encoded[line_of(hash, lines) as usize].as_chunks_mut::<8>();
+            for (word, more) in words.iter_mut().zip(mask(hash, header.probes)) {
+                *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
+            }
+        }
+        bytes
+    }
+}

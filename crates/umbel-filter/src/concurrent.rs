@@ -1,0 +1,144 @@
+//! A filter that is written and read at the same time without a lock: the memtable's.
+//!
+//! INVARIANT: bits only ever go from 0 to 1, so every order of relaxed writes ends in the same
+//! filter. A reader that learned of a key through an acquire load paired with a release store made
+//! after [`ConcurrentBloom::insert`] sees all its bits; the filter itself publishes nothing.
+
+use crate::bloom::Bloom;
+use crate::encoding::Header;
+use crate::line::{LINE_BYTES, Line, all_set, fold_lines, line_of, mask};
+use crate::rate::{designed_rate, line_count, probes};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Line counts are rounded up to a multiple of the largest of these that costs at most a
+/// sixteenth more memory: numbers with many divisors, so that there is a fold for nearly any size.
+const FOLDABLE: [u64; 6] = [5040, 840, 120, 60, 12, 4];
+
+#[derive(Default)]
+#[repr(align(64))]
+struct AtomicLine([AtomicU64; 8]);
+
+impl AtomicLine {
+    fn load(&self) -> Line {
+        Line(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
+    }
+}
+
+/// A blocked Bloom filter of a fixed size that threads add to and ask at the same time.
+pub struct ConcurrentBloom {
+    probes: u32,
+    bits_per_key: i32,
+    keys: AtomicU64,
+    lines: Box<[AtomicLine]>,
+}
+
+impl ConcurrentBloom {
+    /// A filter with room for `expected_keys` keys at `bits_per_key` bits, 1 to 1000. With 0 or
+    /// less it takes no memory, keeps nothing and answers "maybe".
+    pub fn new(expected_keys: u64, bits_per_key: i32) -> ConcurrentBloom {
+        let lines = if bits_per_key <= 0 { 0 } else { line_count(expected_keys, bits_per_key) };
+        let lines = FOLDABLE
+            .iter()
+            .find(|&unit| unit * 16 <= lines)
+            .map_or(lines, |unit| lines.next_multiple_of(*unit));
+        ConcurrentBloom {
+            probes: probes(bits_per_key),
+            bits_per_key,
+            keys: AtomicU64::new(0),
+            lines: (0..lines).map(|_| AtomicLine::default()).collect(),
+        }
+    }
+
+    /// Adds a key by its hash. Setting bits that are set already writes nothing, so that a key
+    /// written again and again does not take the line from its readers.
+    #[inline]
+    pub fn insert(&self, hash: u64) {
+        let index = line_of(hash, self.lines.len() as u64);
+        let Some(line) = self.lines.get(index as usize) else {
+            return;
+        };
+        let mut changed = false;
+        for (word, more) in line.0.iter().zip(mask(hash, self.probes)) {
+            if word.load(Ordering::Relaxed) & more != more {
+                changed |= word.fetch_or(more, Ordering::Relaxed) & more != more;
+            }
+        }
+        if changed {
+            self.keys.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the key of `hash` may have been added: never false for one that was.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let index = line_of(hash, self.lines.len() as u64);
+        let Some(line) = self.lines.get(index as usize) else {
+            return true;
+        };
+        all_set(hash, self.probes, |word| line.0[word].load(Ordering::Relaxed))
+    }
+
+    /// The filter as it is now, `factor` times smaller; as good as if it had been built at that
+    /// size. `None` where `factor` does not divide the number of lines.
+    pub fn fold(&self, factor: u64) -> Option<Bloom> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let header = Header { probes: self.probes, keys: self.keys(), seed_id: 0 };
+        let lines = fold_lines(self.lines.iter().map(AtomicLine::load), factor)?;
+        Some(Bloom::from_lines(header, lines))
+    }
+
+    /// The filter as it is now, folded to the smallest size that still spends the bits per key it
+    /// was made for on each key it holds. `None` where it keeps nothing.
+    pub fn fold_to_fit(&self) -> Option<Bloom> {
+        let lines = self.lines.len() as u64;
+        let most = (lines / line_count(self.keys(), self.bits_per_key)).max(1);
+        let factor = (1..=most).rev().find(|factor| lines.is_multiple_of(*factor));
+        self.fold(factor.unwrap_or(1))
+    }
+
+    /// The encoded filter as it is now, as [`Bloom::decode`] reads it; no bytes where it keeps
+    /// nothing.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.fold(1).map_or_else(Vec::new, |bloom| bloom.to_bytes())
+    }
+
+    /// How many keys were added that changed a bit: all different keys but for the few, as many
+    /// as false positives, that came when all their bits were set already.
+    pub fn keys(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// How many lines of 512 bits there are.
+    pub fn lines(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// How many bits each key sets.
+    pub fn probes(&self) -> u32 {
+        self.probes
+    }
+
+    /// The memory taken by the lines, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * LINE_BYTES
+    }
+
+    /// The share of absent keys that theory lets through now, see [`designed_rate`].
+    pub fn designed_rate(&self) -> f64 {
+        designed_rate(self.keys(), self.lines(), self.probes)
+    }
+}
+
+impl fmt::Debug for ConcurrentBloom {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ConcurrentBloom")
+            .field("probes", &self.probes)
+            .field("keys", &self.keys)
+            .field("lines", &self.lines.len())
+            .finish_non_exhaustive()
+    }
+}

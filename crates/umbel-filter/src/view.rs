@@ -1,0 +1,70 @@
+//! A filter read where its encoded bytes lie, without copying or aligning them.
+
+use crate::encoding::{FilterError, Header, decode};
+use crate::line::{LINE_BYTES, all_set, line_of};
+use crate::rate::designed_rate;
+
+/// What encoded bytes turned out to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Parsed<'a> {
+    /// A filter to ask.
+    Bloom(BloomView<'a>),
+    /// No filter, or one of an unknown kind, version or hash: every key may be there.
+    Maybe,
+    /// Damaged bytes. To go on with "maybe" is safe; to say nothing about it is not.
+    Malformed(FilterError),
+}
+
+/// A blocked Bloom filter in borrowed bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct BloomView<'a> {
+    header: Header,
+    lines: &'a [[u8; LINE_BYTES]],
+}
+
+impl<'a> BloomView<'a> {
+    /// Reads the header and checks everything that can be checked without the keys.
+    pub fn parse(bytes: &'a [u8]) -> Parsed<'a> {
+        match decode(bytes) {
+            Ok((header, lines)) => Parsed::Bloom(BloomView { header, lines }),
+            Err(error) if error.means_maybe() => Parsed::Maybe,
+            Err(error) => Parsed::Malformed(error),
+        }
+    }
+
+    /// Whether the key of `hash` may have been added: never false for one that was.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let index = line_of(hash, self.lines.len() as u64);
+        let Some(line) = self.lines.get(index as usize) else {
+            return true;
+        };
+        let (words, _) = line.as_chunks::<8>();
+        all_set(hash, self.header.probes, |word| u64::from_le_bytes(words[word]))
+    }
+
+    /// How many keys were added.
+    pub fn keys(&self) -> u64 {
+        self.header.keys
+    }
+
+    /// How many lines of 512 bits there are.
+    pub fn lines(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// How many bits each key sets.
+    pub fn probes(&self) -> u32 {
+        self.header.probes
+    }
+
+    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    pub fn seed_id(&self) -> u32 {
+        self.header.seed_id
+    }
+
+    /// The share of absent keys that theory lets through, see [`designed_rate`].
+    pub fn designed_rate(&self) -> f64 {
+        designed_rate(self.keys(), self.lines(), self.probes())
+    }
+}
