@@ -1,0 +1,292 @@
+//! [`LogWriter`]: appends records to a new log file.
+//!
+//! INVARIANT: a failed write is final. The writer cannot know what of it reached the file, so it
+//! refuses every later append instead of writing on behind or over it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::checksum::checksum_parts;
+use umbel_base::{Error, Result};
+use umbel_env::{Env, File, Mapping};
+
+use crate::format::{
+    END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, PAYLOAD_BYTES_MAX, RECORD_ALIGN,
+    RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running, Sealed, record_bytes, record_checksum,
+};
+
+/// Up to here a mapped record is joined in the buffer and stored with one call; a longer one is
+/// stored part by part, because copying it twice would cost more than the calls.
+const JOIN_BYTES_MAX: u64 = 64 << 10;
+/// A buffer that grew beyond this for one record is given back.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// How to create a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogOptions {
+    /// What the log is used for.
+    pub kind: LogKind,
+    /// The log's id. It must never have been used for another log of this store.
+    pub log_id: u64,
+    /// Preallocate and map this many bytes; records stop fitting there. 0 for a file that grows.
+    pub segment_bytes: u64,
+}
+
+/// Where a record was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The offset behind the record: it is durable once everything below this is synced.
+    pub end: u64,
+}
+
+/// Appends records to one log file.
+#[derive(Debug)]
+pub struct LogWriter {
+    file: Arc<dyn File>,
+    mapping: Option<Box<dyn Mapping>>,
+    log_id: u64,
+    capacity: u64,
+    end: u64,
+    durable: u64,
+    sequence: u64,
+    running: Running,
+    buffer: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    Sealed,
+    Failed(String),
+}
+
+impl LogWriter {
+    /// Creates the file and writes its header. Syncs neither the file nor its directory.
+    ///
+    /// # Errors
+    /// Where the name exists, and [`Error::Full`] where the segment does not fit on the disk; a
+    /// file that could not be set up is removed again. [`Error::Invalid`] for a segment too short
+    /// to hold anything.
+    pub fn create(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
+        let shortest = HEADER_BYTES + END_RECORD_BYTES;
+        if options.segment_bytes != 0 && options.segment_bytes < shortest {
+            return Err(Error::invalid(format!(
+                "a log segment of {} bytes is too short; the least is {shortest}, or 0 for a file \
+                 that grows",
+                options.segment_bytes
+            )));
+        }
+        let file = env.files.create(path)?;
+        let created = LogWriter::set_up(file, options);
+        if created.is_err() {
+            // The first failure is the one to report. What is left is an empty log at worst.
+            let _ = env.files.remove_file(path);
+        }
+        created
+    }
+
+    fn set_up(file: Arc<dyn File>, options: LogOptions) -> Result<LogWriter> {
+        let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
+        let mut mapping = None;
+        if segment_bytes > 0 {
+            file.preallocate(segment_bytes)?;
+            mapping = file.map(segment_bytes)?;
+        }
+        let header = FileHeader::encode(options.kind, options.log_id);
+        match &mut mapping {
+            Some(mapping) => mapping.write_at(&header, 0)?,
+            None => file.write_all_at(&header, 0)?,
+        }
+        // The checksum is the header's last eight bytes.
+        let (_, sum) = header.split_last_chunk().expect("a header is longer than a checksum");
+        Ok(LogWriter {
+            file,
+            mapping,
+            log_id: options.log_id,
+            capacity: if segment_bytes == 0 { u64::MAX } else { segment_bytes },
+            end: HEADER_BYTES,
+            durable: 0,
+            sequence: 0,
+            running: Running::new(u64::from_le_bytes(*sum)),
+            buffer: Vec::new(),
+            state: State::Open,
+        })
+    }
+
+    /// Appends one record whose payload is the concatenation of `payload`. It survives the death of
+    /// the process from now on, and power loss once [`LogWriter::file`] was synced.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
+    /// its sequence number is lower than the last one, or the log is sealed. Any other error is
+    /// final: every later append is refused with [`Error::ReadOnly`].
+    pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<Appended> {
+        let payload_bytes = payload.iter().fold(0, |sum, part| sum + part.len());
+        if !self.fits(payload_bytes) {
+            self.check_state()?;
+            return Err(Error::invalid(format!(
+                "a payload of {payload_bytes} bytes does not fit into the log {} behind byte {}; \
+                 start a new log",
+                self.file.path().display(),
+                self.end
+            )));
+        }
+        self.write_record(sequence, RecordKind::Data, payload, payload_bytes)
+    }
+
+    /// Whether a record with a payload of this length can be appended and the log sealed after it.
+    #[inline]
+    pub fn fits(&self, payload_bytes: usize) -> bool {
+        payload_bytes as u64 <= PAYLOAD_BYTES_MAX
+            && record_bytes(payload_bytes as u64) + END_RECORD_BYTES <= self.capacity - self.end
+    }
+
+    /// The offset behind the last record.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The file, so that callers can sync it without holding a lock on the writer.
+    pub fn file(&self) -> Arc<dyn File> {
+        Arc::clone(&self.file)
+    }
+
+    /// Notes that a sync which began when [`LogWriter::end`] was `offset` (or more) has succeeded:
+    /// the records from now on say that everything below it was durable. Lower offsets than before
+    /// change nothing.
+    /// REQUIRES: it is true. A mark that lies turns a torn tail into corruption.
+    pub fn set_durable(&mut self, offset: u64) {
+        debug_assert!(offset <= self.end, "only what was written can be durable");
+        self.durable = self.durable.max(offset.min(self.end));
+    }
+
+    /// Appends the end record; there is always room for it. The caller syncs the file, and then may
+    /// keep what is returned as proof of what the log holds. Nothing can be appended afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the log is sealed already; otherwise as [`LogWriter::append`].
+    pub fn seal(&mut self) -> Result<Sealed> {
+        let running = self.running;
+        let payload = running.encode();
+        self.write_record(self.sequence, RecordKind::End, &[&payload], payload.len())?;
+        self.state = State::Sealed;
+        Ok(Sealed { len: self.end, checksum: running.checksum })
+    }
+
+    /// The log's id.
+    pub fn log_id(&self) -> u64 {
+        self.log_id
+    }
+
+    fn check_state(&self) -> Result<()> {
+        match &self.state {
+            State::Open => Ok(()),
+            State::Sealed => Err(Error::invalid(format!(
+                "the log {} is sealed; start a new log",
+                self.file.path().display()
+            ))),
+            State::Failed(reason) => Err(Error::ReadOnly(reason.clone())),
+        }
+    }
+
+    /// REQUIRES: the record fits; `payload_bytes` is the sum of the parts.
+    fn write_record(
+        &mut self,
+        sequence: u64,
+        kind: RecordKind,
+        payload: &[&[u8]],
+        payload_bytes: usize,
+    ) -> Result<Appended> {
+        self.check_state()?;
+        if sequence < self.sequence {
+            return Err(Error::invalid(format!(
+                "sequence number {sequence} after {} in the log {}: they must not decrease",
+                self.sequence,
+                self.file.path().display()
+            )));
+        }
+        let header = RecordHeader {
+            checksum: 0,
+            payload_bytes: payload_bytes as u32,
+            sequence,
+            durable: self.durable,
+            kind,
+        };
+        let bytes = header.record_bytes();
+        let written = if self.mapping.is_some() && bytes > JOIN_BYTES_MAX {
+            self.store_parts(&header, payload, payload_bytes)
+        } else {
+            self.store_joined(&header, payload, bytes as usize)
+        };
+        match written {
+            Ok(checksum) => {
+                self.running.add(self.end, checksum);
+                self.end += bytes;
+                self.sequence = sequence;
+                Ok(Appended { end: self.end })
+            }
+            Err(error) => {
+                self.state = State::Failed(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the record with one call. Returns its checksum.
+    fn store_joined(
+        &mut self,
+        header: &RecordHeader,
+        payload: &[&[u8]],
+        record_bytes: usize,
+    ) -> Result<u64> {
+        self.buffer.clear();
+        self.buffer.reserve(record_bytes);
+        self.buffer.extend_from_slice(&header.encode(self.log_id));
+        for part in payload {
+            self.buffer.extend_from_slice(part);
+        }
+        self.buffer.resize(record_bytes, 0);
+        let sum = record_checksum(self.log_id, self.end, &self.buffer);
+        self.buffer[..8].copy_from_slice(&sum.to_le_bytes());
+        match &mut self.mapping {
+            Some(mapping) => mapping.write_at(&self.buffer, self.end)?,
+            None => self.file.write_all_at(&self.buffer, self.end)?,
+        }
+        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+            self.buffer = Vec::new();
+        }
+        Ok(sum)
+    }
+
+    /// Stores a long record without joining it. A process that dies in between leaves a record
+    /// that does not match its checksum, whatever the order; the header goes last so that not even
+    /// its length stands before the payload does. Returns the record's checksum.
+    fn store_parts(
+        &mut self,
+        header: &RecordHeader,
+        payload: &[&[u8]],
+        payload_bytes: usize,
+    ) -> Result<u64> {
+        let mut head = header.encode(self.log_id);
+        let padding_bytes = header.record_bytes() as usize - RECORD_HEADER_BYTES - payload_bytes;
+        let padding = &[0; RECORD_ALIGN as usize][..padding_bytes];
+        let mut parts = Vec::with_capacity(payload.len() + 2);
+        parts.push(&head[8..]);
+        parts.extend_from_slice(payload);
+        parts.push(padding);
+        let sum = checksum_parts(self.log_id, self.end, &parts);
+        let mapping = self.mapping.as_mut().expect("only mapped records are stored in parts");
+        let mut offset = self.end + RECORD_HEADER_BYTES as u64;
+        for part in &parts[1..] {
+            if !part.is_empty() {
+                mapping.write_at(part, offset)?;
+                offset += part.len() as u64;
+            }
+        }
+        head[..8].copy_from_slice(&sum.to_le_bytes());
+        mapping.write_at(&head, self.end)?;
+        Ok(sum)
+    }
+}
