@@ -1,0 +1,14 @@
+//! Walking many sources as one: the merge of cursors, runs of tables as one cursor, and the view
+//! that a reader at one sequence number has.
+//!
+//! Nothing here knows of versions, files or locks; everything is built on `umbel_base::Cursor`.
+
+pub mod merge;
+pub mod mvcc;
+
+#[cfg(test)]
+mod merge_tests;
+#[cfg(test)]
+mod mvcc_tests;
+#[cfg(test)]
+pub mod testing;

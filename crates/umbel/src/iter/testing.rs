@@ -1,0 +1,104 @@
+//! A cursor over entries in memory, for the tests of what walks cursors.
+
+use umbel_base::{Cursor, Error, Result, SequenceNumber, ValueKind, cmp_internal};
+
+/// An entry as the tests write it down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The sequence number.
+    pub sequence: SequenceNumber,
+    /// The kind.
+    pub kind: ValueKind,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// Sorts `rows` into internal order.
+pub fn sort_rows(rows: &mut [Row]) {
+    rows.sort_by(|a, b| cmp_internal(&a.key, a.sequence, &b.key, b.sequence));
+}
+
+/// A cursor over sorted rows that can be told to fail.
+pub struct RowCursor {
+    rows: Vec<Row>,
+    /// Index + 1 of the row stood on; 0 is before the first, `len() + 1` behind the last.
+    place: usize,
+    /// How many more movements succeed.
+    pub movements_left: usize,
+}
+
+impl RowCursor {
+    /// A cursor over `rows`, which get sorted.
+    pub fn new(mut rows: Vec<Row>) -> Self {
+        sort_rows(&mut rows);
+        RowCursor { rows, place: 0, movements_left: usize::MAX }
+    }
+
+    fn moved_to(&mut self, place: usize) -> Result<()> {
+        if self.movements_left == 0 {
+            self.place = 0;
+            return Err(Error::invalid("the test asked for this failure"));
+        }
+        self.movements_left -= 1;
+        self.place = place;
+        Ok(())
+    }
+
+    fn row(&self) -> &Row {
+        assert!(self.valid(), "used while not valid");
+        &self.rows[self.place - 1]
+    }
+}
+
+impl Cursor for RowCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.moved_to(1)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.moved_to(self.rows.len())
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let before = self
+            .rows
+            .partition_point(|row| cmp_internal(&row.key, row.sequence, key, sequence).is_lt());
+        self.moved_to(before + 1)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.moved_to(self.rows.partition_point(|row| row.key.as_slice() < key))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        assert!(self.valid(), "next while not valid");
+        self.moved_to(self.place + 1)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        assert!(self.valid(), "prev while not valid");
+        self.moved_to(self.place - 1)
+    }
+
+    fn valid(&self) -> bool {
+        (1..=self.rows.len()).contains(&self.place)
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.row().key
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.row().sequence
+    }
+
+    fn kind(&self) -> ValueKind {
+        self.row().kind
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.row().value
+    }
+}
