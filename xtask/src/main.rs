@@ -1,2 +1,69 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask COMMAND`: see [`USAGE`].
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use xtask::steps::report_violations;
+use xtask::{Tree, Violation, campaigns, test_command, tree};
+
+const USAGE: &str = "\
+cargo xtask test [--fast]                  every check that decides whether a change is good
+cargo xtask tidy                           the rules for sources and documents
+cargo xtask floors                         the rules for crates and modules
+cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
+cargo xtask rivals [ARGUMENTS]             the comparison with other engines
+cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
+
+/// The exit code for a command that does not exist or has a wrong argument.
+const WRONG_USE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = arguments.split_first() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(WRONG_USE);
+    };
+    let rest_words: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let passed = match (command.as_str(), rest_words.as_slice()) {
+        ("test", []) => test_command::test(false),
+        ("test", ["--fast"]) => test_command::test(true),
+        ("tidy", []) => rules(xtask::tidy),
+        ("floors", []) => rules(xtask::floors),
+        ("torture", _) => campaigns::torture(rest),
+        ("rivals", _) => campaigns::rivals(rest),
+        ("fuzz", _) => campaigns::fuzz(rest),
+        ("help" | "--help" | "-h", _) => {
+            println!("{USAGE}");
+            true
+        }
+        ("test" | "tidy" | "floors", [first, ..]) => return refuse_argument(command, first),
+        _ => {
+            eprintln!(
+                "there is no command `{command}`; the commands are test, tidy, floors, torture, \
+                 rivals and fuzz"
+            );
+            return ExitCode::from(WRONG_USE);
+        }
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn refuse_argument(command: &str, argument: &str) -> ExitCode {
+    let known = if command == "test" { "--fast or nothing" } else { "nothing" };
+    eprintln!("`{command}` does not know `{argument}`: it takes {known}");
+    ExitCode::from(WRONG_USE)
+}
+
+fn rules(check: fn(&Tree) -> Vec<Violation>) -> bool {
+    let tree = match Tree::read(&tree::root()) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("could not read the checkout: {error}");
+            return false;
+        }
+    };
+    let violations = check(&tree);
+    report_violations(&violations);
+    println!("{} violations", violations.len());
+    violations.is_empty()
+}

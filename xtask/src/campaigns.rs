@@ -1,0 +1,200 @@
+//! Long work that a change does not wait for: torture, the comparison with rivals, fuzzing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::smoke::target;
+use crate::steps::{cargo, run, seconds};
+use crate::tree;
+
+/// Flags that make the compiler count edges and comparisons for libFuzzer. `-Z` needs
+/// `RUSTC_BOOTSTRAP=1` on the stable compiler.
+const FUZZ_FLAGS: [&str; 9] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cdebug-assertions",
+    "-Ccodegen-units=1",
+    "--cfg=fuzzing",
+    "-Zsanitizer=address",
+];
+
+/// How long each fuzz target runs unless told otherwise.
+const FUZZ_SECONDS: u64 = 30;
+
+/// Headers of the rivals' C interfaces with the Debian packages that bring them.
+const RIVAL_HEADERS: [(&str, &str); 2] =
+    [("rocksdb/c.h", "librocksdb-dev"), ("leveldb/c.h", "libleveldb-dev")];
+
+/// Builds `umbel-torture` and runs it with these arguments. Whether it succeeded.
+pub fn torture(arguments: &[String]) -> bool {
+    let command = ["run", "--release", "-p", "umbel-torture", "--"];
+    run(cargo().args(command).args(arguments)).counts.failed == 0
+}
+
+/// Builds and runs the comparison with other engines. Whether it succeeded.
+pub fn rivals(arguments: &[String]) -> bool {
+    let missing: Vec<&str> = RIVAL_HEADERS
+        .iter()
+        .filter(|(header, _)| !has_header(header))
+        .map(|(_, package)| *package)
+        .collect();
+    if !missing.is_empty() {
+        eprintln!(
+            "the rivals' C libraries are missing: on Debian `apt-get install {}` brings them",
+            missing.join(" ")
+        );
+        return false;
+    }
+    let manifest = tree::root().join("crates/umbel-rivals/Cargo.toml");
+    if !manifest.exists() {
+        eprintln!("there is no crates/umbel-rivals in this checkout");
+        return false;
+    }
+    let mut command = cargo();
+    command.args(["run", "--release", "--manifest-path"]).arg(manifest);
+    // Its own folder: its dependencies would otherwise be built into everybody's.
+    command.env("CARGO_TARGET_DIR", target().join("rivals"));
+    run(command.arg("--").args(arguments)).counts.failed == 0
+}
+
+fn has_header(header: &str) -> bool {
+    let search = std::env::var_os("CPATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&search).collect();
+    folders
+        .extend(["/usr/include", "/usr/local/include", "/opt/homebrew/include"].map(PathBuf::from));
+    folders.iter().any(|folder| folder.join(header).exists())
+}
+
+/// What `cargo xtask fuzz` was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct FuzzRequest {
+    target: Option<String>,
+    seconds: u64,
+}
+
+impl FuzzRequest {
+    fn parse(arguments: &[String]) -> Result<FuzzRequest, String> {
+        let mut request = FuzzRequest { target: None, seconds: FUZZ_SECONDS };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            if argument == "--seconds" {
+                let number = rest.next().and_then(|number| number.parse().ok());
+                request.seconds = number.ok_or("--seconds needs a whole number")?;
+            } else if argument.starts_with('-') || request.target.is_some() {
+                return Err(format!("`{argument}`: use `cargo xtask fuzz [TARGET] [--seconds N]`"));
+            } else {
+                request.target = Some(argument.clone());
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// Fuzzes one target or all of them, each for a while. Whether none found anything.
+pub fn fuzz(arguments: &[String]) -> bool {
+    let folder = tree::root().join("fuzz");
+    let request = match FuzzRequest::parse(arguments) {
+        Ok(request) => request,
+        Err(message) => {
+            eprintln!("{message}");
+            return false;
+        }
+    };
+    let known = fuzz_targets(&folder);
+    let targets: Vec<String> = match &request.target {
+        Some(name) if known.contains(name) => vec![name.clone()],
+        Some(name) => {
+            eprintln!("there is no fuzz target `{name}`; there are: {}", known.join(", "));
+            return false;
+        }
+        None => known,
+    };
+    if !compiles_cpp() {
+        println!("skipped: fuzzing: libFuzzer is C++ and there is no `c++` on this machine");
+        return true;
+    }
+    let mut passed = true;
+    for name in &targets {
+        println!("== fuzz {name} for {}", seconds(std::time::Duration::from_secs(request.seconds)));
+        passed &= fuzz_one(&folder, name, request.seconds);
+    }
+    println!("{}", if passed { "no target found anything" } else { "see fuzz/artifacts" });
+    passed
+}
+
+fn fuzz_targets(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder.join("fuzz_targets")) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_string_lossy().into_owned();
+            Some(name.strip_suffix(".rs")?.to_string())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+fn compiles_cpp() -> bool {
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let status = Command::new(compiler)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn fuzz_one(folder: &Path, name: &str, seconds: u64) -> bool {
+    let corpus = folder.join("corpus").join(name);
+    let artifacts = folder.join("artifacts").join(name);
+    for wanted in [&corpus, &artifacts] {
+        if let Err(error) = std::fs::create_dir_all(wanted) {
+            eprintln!("could not create {}: {error}", wanted.display());
+            return false;
+        }
+    }
+    let Some(host) = host() else {
+        eprintln!("`rustc -vV` does not say what platform this is");
+        return false;
+    };
+    let mut command = cargo();
+    // With an explicit platform the flags do not reach build scripts.
+    command.args(["run", "--release", "--target", &host, "--manifest-path"]);
+    command.arg(folder.join("Cargo.toml")).args(["--bin", name, "--"]);
+    command.arg(corpus).arg(folder.join("seeds").join(name));
+    command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+    command.arg(format!("-max_total_time={seconds}"));
+    command.args(["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=512"]);
+    command.args(["-print_final_stats=1", "-verbosity=0"]);
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS.join(" "));
+    command.env("CARGO_TARGET_DIR", target().join("fuzz"));
+    run(&mut command).counts.failed == 0
+}
+
+fn host() -> Option<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("-vV").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_to_fuzz() {
+        let parse = |words: &[&str]| {
+            FuzzRequest::parse(&words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>())
+        };
+        let all = FuzzRequest { target: None, seconds: FUZZ_SECONDS };
+        assert_eq!(parse(&[]), Ok(all));
+        let one = FuzzRequest { target: Some("log".to_string()), seconds: 5 };
+        assert_eq!(parse(&["log", "--seconds", "5"]), Ok(one));
+        assert!(parse(&["--seconds", "many"]).is_err());
+        assert!(parse(&["--fast"]).is_err());
+    }
+}

@@ -1,0 +1,305 @@
+//! The rules for documents: links resolve, headings are the fixed ones, every file kind has its
+//! page, PROMISES repeats the limits, and CI runs what the README says.
+
+use std::collections::BTreeMap;
+
+use crate::expression::evaluate;
+use crate::source::Source;
+use crate::{Tree, Violation};
+
+/// The headings of a changelog section, in their order.
+const CHANGELOG_HEADINGS: [&str; 4] = ["Safety", "Performance", "Features", "Internals"];
+/// The file kinds that must have a page.
+const FORMATS: [&str; 4] = ["log", "table", "filter", "manifest"];
+/// Documents every checkout has.
+const REQUIRED: [&str; 12] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "docs/README.md",
+    "docs/PROMISES.md",
+    "docs/STYLE.md",
+    "docs/TESTING.md",
+    "docs/decisions/README.md",
+];
+const LIMITS: &str = "crates/umbel-base/src/limits.rs";
+const PROMISES: &str = "docs/PROMISES.md";
+/// The one command that decides whether a change is good.
+const TEST_COMMAND: &str = "cargo xtask test";
+
+/// Checks every document.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for path in REQUIRED {
+        if !tree.exists(path) {
+            found.push(Violation::file(path, "documents", "this document is missing"));
+        }
+    }
+    for (path, text) in tree.ending(".md") {
+        check_links(tree, path, text, &mut found);
+    }
+    if let Some(text) = tree.text("CHANGELOG.md") {
+        check_changelog(text, &mut found);
+    }
+    check_formats(tree, &mut found);
+    check_decisions(tree, &mut found);
+    if let (Some(limits), Some(promises)) = (tree.text(LIMITS), tree.text(PROMISES)) {
+        check_limits(limits, promises, &mut found);
+    }
+    for path in ["README.md", ".ci/run"] {
+        if tree.text(path).is_some_and(|text| !text.contains(TEST_COMMAND)) {
+            let message = format!("must name `{TEST_COMMAND}`: CI runs what the README says");
+            found.push(Violation::file(path, "test-command", message));
+        }
+    }
+    found
+}
+
+/// The link targets of a Markdown text with their lines; code is left out.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        if fenced {
+            continue;
+        }
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for (at, _) in prose.match_indices("](") {
+            if let Some(end) = prose[at + 2..].find(')') {
+                found.push((index + 1, prose[at + 2..at + 2 + end].to_string()));
+            }
+        }
+        if let Some((label, target)) = prose.split_once("]: ")
+            && label.starts_with('[')
+        {
+            found.push((index + 1, target.trim().to_string()));
+        }
+    }
+    found
+}
+
+fn check_links(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) {
+    for (line, target) in links(text) {
+        if target.contains("://") || target.starts_with("mailto:") || target.starts_with('#') {
+            continue;
+        }
+        let file = target.split('#').next().unwrap_or(&target);
+        let resolved = resolve(path, file);
+        if !resolved.as_deref().is_some_and(|resolved| tree.exists(resolved)) {
+            let message = format!("the link to `{target}` leads nowhere");
+            found.push(Violation::line(path, line, "links", message));
+        }
+    }
+}
+
+/// A link of the document at `from`, relative to the root. `None` where it leaves the checkout.
+fn resolve(from: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+fn check_changelog(text: &str, found: &mut Vec<Violation>) {
+    const FILE: &str = "CHANGELOG.md";
+    let mut sections: Vec<(usize, &str, Vec<&str>)> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if let Some(title) = line.strip_prefix("## ") {
+            sections.push((index + 1, title, Vec::new()));
+        } else if let Some(heading) = line.strip_prefix("### ")
+            && let Some((_, _, headings)) = sections.last_mut()
+        {
+            headings.push(heading);
+        }
+    }
+    if sections.first().is_none_or(|(_, title, _)| *title != "Unreleased") {
+        let message = "the first section must be `## Unreleased`";
+        found.push(Violation::file(FILE, "changelog", message));
+    }
+    for (line, title, headings) in sections {
+        if headings != CHANGELOG_HEADINGS {
+            let message = format!(
+                "`{title}` has the headings {headings:?}, not {CHANGELOG_HEADINGS:?} in this order"
+            );
+            found.push(Violation::line(FILE, line, "changelog", message));
+        }
+    }
+}
+
+/// Every file kind has a page, the index lists every page, and each magic in the code is on one.
+fn check_formats(tree: &Tree, found: &mut Vec<Violation>) {
+    const INDEX: &str = "docs/formats/README.md";
+    for kind in FORMATS {
+        let page = format!("docs/formats/{kind}.md");
+        if !tree.exists(&page) {
+            found.push(Violation::file(&page, "formats", "this file kind has no page"));
+        }
+    }
+    let index = tree.text(INDEX).unwrap_or("");
+    let mut pages = String::new();
+    for (path, text) in tree.ending(".md") {
+        let Some(name) = path.strip_prefix("docs/formats/") else { continue };
+        if path == INDEX {
+            continue;
+        }
+        pages.push_str(text);
+        if !index.contains(&format!("({name})")) {
+            let message = format!("the index does not link `{name}`");
+            found.push(Violation::file(INDEX, "formats", message));
+        }
+    }
+    for (path, text) in tree.ending(".rs") {
+        if !path.starts_with("crates/") || Source::parse(path, text).is_test_file() {
+            continue;
+        }
+        for (line, magic) in magics(text) {
+            if !pages.contains(&magic) {
+                let message = format!("no page of docs/formats/ names the magic `{magic}`");
+                found.push(Violation::line(path, line, "formats", message));
+            }
+        }
+    }
+}
+
+/// The printable start of every byte string in a line that defines a magic.
+fn magics(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let defines = line.contains("const ") && line.contains("MAGIC");
+        if let Some(at) = line.find("b\"").filter(|_| defines) {
+            let magic: String =
+                line[at + 2..].chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+            if !magic.is_empty() {
+                found.push((index + 1, magic));
+            }
+        }
+    }
+    found
+}
+
+/// Decisions are numbered without gaps and listed in the index.
+fn check_decisions(tree: &Tree, found: &mut Vec<Violation>) {
+    const INDEX: &str = "docs/decisions/README.md";
+    let index = tree.text(INDEX).unwrap_or("");
+    let mut numbers: BTreeMap<u32, &str> = BTreeMap::new();
+    for (path, _) in tree.ending(".md") {
+        let Some(name) = path.strip_prefix("docs/decisions/").filter(|_| path != INDEX) else {
+            continue;
+        };
+        match name.split('-').next().and_then(|number| number.parse().ok()) {
+            Some(number) => {
+                if let Some(other) = numbers.insert(number, name) {
+                    let message = format!("has the number of `{other}`");
+                    found.push(Violation::file(path, "decisions", message));
+                }
+            }
+            None => {
+                let message = "must be named `NNNN-what.md`";
+                found.push(Violation::file(path, "decisions", message));
+            }
+        }
+        if !index.contains(&format!("({name})")) {
+            let message = format!("the index does not link `{name}`");
+            found.push(Violation::file(INDEX, "decisions", message));
+        }
+    }
+}
+
+/// PROMISES and `limits.rs` hold the same names with the same values.
+fn check_limits(limits: &str, promises: &str, found: &mut Vec<Violation>) {
+    let promised = promised_limits(promises);
+    let mut in_code = Vec::new();
+    for line in limits.lines() {
+        let Some(rest) = line.strip_prefix("pub const ") else { continue };
+        let Some((name, expression)) = rest
+            .split_once(':')
+            .and_then(|(name, rest)| Some((name, rest.split_once('=')?.1)))
+            .map(|(name, expression)| (name.trim(), expression.trim().trim_end_matches(';')))
+        else {
+            continue;
+        };
+        in_code.push(name);
+        let Some(value) = evaluate(expression.trim()) else {
+            let message = format!("`{name}` is not an integer expression this rule can read");
+            found.push(Violation::file(LIMITS, "limits", message));
+            continue;
+        };
+        match promised.get(name) {
+            Some((_, number)) if *number == value => {}
+            Some((line, number)) => {
+                let message = format!("`{name}` is {value} in the code, {number} here");
+                found.push(Violation::line(PROMISES, *line, "limits", message));
+            }
+            None => {
+                let message = format!("the table of limits lacks `{name}` ({value})");
+                found.push(Violation::file(PROMISES, "limits", message));
+            }
+        }
+    }
+    for (name, (line, _)) in &promised {
+        if !in_code.contains(&name.as_str()) {
+            let message = format!("`{name}` is no constant of {LIMITS}");
+            found.push(Violation::line(PROMISES, *line, "limits", message));
+        }
+    }
+}
+
+/// The rows of the table `| limit | value | constant |`: constant to line and plain value.
+fn promised_limits(promises: &str) -> BTreeMap<String, (usize, String)> {
+    let mut rows = BTreeMap::new();
+    let mut inside = false;
+    for (index, line) in promises.lines().enumerate() {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        if cells == ["limit", "value", "constant"] {
+            inside = true;
+        } else if !line.trim_start().starts_with('|') {
+            inside = false;
+        } else if let [_, value, name] = cells[..]
+            && inside
+            && value.contains(|c: char| c.is_ascii_digit())
+        {
+            let plain = value.replace(',', "").replace(" to ", "..=");
+            rows.insert(name.trim_matches('`').to_string(), (index + 1, plain));
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_links_outside_code() {
+        let text = "[a](b.md) `[c](d.md)`\n```\n[e](f.md)\n```\n[g]: h.md\n";
+        assert_eq!(links(text), [(1, "b.md".to_string()), (5, "h.md".to_string())]);
+        assert_eq!(resolve("docs/formats/log.md", "../../README.md").as_deref(), Some("README.md"));
+        assert_eq!(resolve("README.md", "../x"), None);
+    }
+
+    #[test]
+    fn reads_the_table_of_limits() {
+        let text = "| limit | value | constant |\n|---|---|---|\n| Key | 65,536 | `KEY` |\n\
+                    | Bits | -1 to 1,000 | `BITS` |\n\n| x | y | z |\n";
+        let rows = promised_limits(text);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows["KEY"], (3, "65536".to_string()));
+        assert_eq!(rows["BITS"], (4, "-1..=1000".to_string()));
+    }
+}

@@ -1,0 +1,233 @@
+//! Running one check after the other: what each took, what it counted, what was skipped and why.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Violation;
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Checks that passed.
+    pub passed: u64,
+    /// Checks that failed.
+    pub failed: u64,
+}
+
+/// What one step came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was counted.
+    pub counts: Counts,
+    /// Each skipped check with its reason.
+    pub skipped: Vec<String>,
+}
+
+impl Outcome {
+    /// One check that passed or failed.
+    pub fn of(passed: bool) -> Outcome {
+        let counts = Counts { passed: u64::from(passed), failed: u64::from(!passed) };
+        Outcome { counts, skipped: Vec::new() }
+    }
+
+    /// One check that was skipped.
+    pub fn skip(reason: impl Into<String>) -> Outcome {
+        Outcome { counts: Counts::default(), skipped: vec![reason.into()] }
+    }
+
+    /// Adds what a line of a program's output says it counted.
+    ///
+    /// Known lines: the test harness's `test result:` and `test NAME ... ignored, REASON`, a
+    /// program's own `N passed, M failed, K skipped`, and `SKIPPED: what: why`, which a test prints
+    /// that found at run time that it cannot run here: it counts as skipped, not as passed.
+    pub fn read_line(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("SKIPPED: ") {
+            self.skipped.push(rest.to_string());
+        } else if let Some(rest) = line.strip_prefix("test result:") {
+            self.counts.passed += number_before(rest, " passed");
+            self.counts.failed += number_before(rest, " failed");
+        } else if line.starts_with("test ")
+            && let Some((name, reason)) = line.split_once(" ... ignored")
+        {
+            let reason = reason.trim_start_matches([',', ' ']);
+            let name = name.trim_start_matches("test ");
+            self.skipped.push(format!("{name}: {reason}"));
+        } else if line.ends_with(" skipped") && line.contains(" passed, ") {
+            self.counts.passed += number_before(line, " passed");
+            self.counts.failed += number_before(line, " failed");
+        }
+    }
+
+    /// Turns run-time skips, which the harness counted as passed, into skips only, and a program
+    /// that failed without counting a failure into one failure.
+    fn settle(&mut self, run_time_skips: u64, success: bool) {
+        self.counts.passed = self.counts.passed.saturating_sub(run_time_skips);
+        if !success && self.counts.failed == 0 {
+            self.counts.failed = 1;
+        }
+    }
+}
+
+/// The number that ends where `word` begins; 0 where there is none.
+fn number_before(text: &str, word: &str) -> u64 {
+    let Some(end) = text.find(word) else { return 0 };
+    let digits = text[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
+    digits.parse().unwrap_or(0)
+}
+
+/// Everything run so far.
+#[derive(Debug, Default)]
+pub struct Report {
+    counts: Counts,
+    skipped: Vec<String>,
+    failed_steps: Vec<String>,
+}
+
+impl Report {
+    /// Runs a step and prints its name and its time.
+    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Outcome) {
+        println!("== {name}");
+        let start = now();
+        let outcome = run();
+        let took = start.elapsed();
+        let verdict = match outcome.counts {
+            Counts { failed: 1.., .. } => "FAILED",
+            Counts { passed: 0, .. } => "skipped",
+            Counts { .. } => "ok",
+        };
+        println!("   {verdict} in {}", seconds(took));
+        for reason in &outcome.skipped {
+            println!("   skipped: {reason}");
+        }
+        if outcome.counts.failed > 0 {
+            self.failed_steps.push(name.to_string());
+        }
+        self.counts.passed += outcome.counts.passed;
+        self.counts.failed += outcome.counts.failed;
+        self.skipped.extend(outcome.skipped);
+    }
+
+    /// Prints what failed and, as the last line, the sum. Whether nothing failed.
+    pub fn finish(&self) -> bool {
+        println!();
+        if !self.failed_steps.is_empty() {
+            println!("failed: {}", self.failed_steps.join(", "));
+        }
+        println!("{}", self.summary());
+        self.counts.failed == 0
+    }
+
+    fn summary(&self) -> String {
+        let Counts { passed, failed } = self.counts;
+        format!("{passed} passed, {failed} failed, {} skipped", self.skipped.len())
+    }
+}
+
+/// Prints violations, one a line. Whether there are none, as an outcome of one check.
+pub fn report_violations(violations: &[Violation]) -> Outcome {
+    for violation in violations {
+        println!("{violation}");
+    }
+    Outcome::of(violations.is_empty())
+}
+
+/// Runs a command that passes or fails as a whole.
+pub fn run(command: &mut Command) -> Outcome {
+    match command.status() {
+        Ok(status) => Outcome::of(status.success()),
+        Err(error) => cannot_start(command, &error),
+    }
+}
+
+/// Runs a command that counts, and prints what people need of its output: `show` decides by line.
+pub fn run_counting(command: &mut Command, mut show: impl FnMut(&str) -> bool) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return cannot_start(command, &error),
+    };
+    let mut run_time_skips = 0;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n') {
+            let Ok(line) = line else { break };
+            let line = String::from_utf8_lossy(&line);
+            run_time_skips += u64::from(line.trim_start().starts_with("SKIPPED: "));
+            outcome.read_line(&line);
+            if show(&line) {
+                println!("{line}");
+            }
+        }
+    }
+    let success = child.wait().is_ok_and(|status: ExitStatus| status.success());
+    outcome.settle(run_time_skips, success);
+    outcome
+}
+
+fn cannot_start(command: &Command, error: &std::io::Error) -> Outcome {
+    println!("could not start {}: {error}", command.get_program().to_string_lossy());
+    Outcome::of(false)
+}
+
+/// The cargo that runs this program, in the root of the checkout.
+pub fn cargo() -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(crate::tree::root());
+    command
+}
+
+/// Now, for showing how long something took.
+#[expect(clippy::disallowed_methods, reason = "no test depends on how long a step took")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// A duration as people read it: `0.4 s`, `2 min 3 s`.
+pub fn seconds(duration: Duration) -> String {
+    let whole = duration.as_secs();
+    if whole < 60 {
+        return format!("{:.1} s", duration.as_secs_f64());
+    }
+    format!("{} min {} s", whole / 60, whole % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_the_lines_of_the_harness_and_of_our_programs() {
+        let mut outcome = Outcome::default();
+        for line in [
+            "test a ... ok",
+            "test b::c ... ignored, needs a loop device",
+            "test result: FAILED. 11 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out",
+            "40 passed, 3 failed, 2 skipped",
+            "SKIPPED: power cut: not root",
+        ] {
+            outcome.read_line(line);
+        }
+        assert_eq!(outcome.counts, Counts { passed: 51, failed: 5 });
+        assert_eq!(outcome.skipped, ["b::c: needs a loop device", "power cut: not root"]);
+    }
+
+    #[test]
+    fn a_program_that_dies_counts_as_one_failure_and_a_skip_not_as_passed() {
+        let mut outcome = Outcome::default();
+        outcome.read_line("test result: ok. 3 passed; 0 failed; 0 ignored");
+        outcome.settle(1, false);
+        assert_eq!(outcome.counts, Counts { passed: 2, failed: 1 });
+    }
+
+    #[test]
+    fn the_report_ends_with_one_line_of_sums() {
+        let mut report = Report::default();
+        report.step("one", || Outcome::of(true));
+        report.step("two", || Outcome::skip("no compiler"));
+        report.step("three", || Outcome::of(false));
+        assert_eq!(report.summary(), "1 passed, 1 failed, 1 skipped");
+        assert!(!report.finish());
+    }
+}

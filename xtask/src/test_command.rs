@@ -1,0 +1,112 @@
+//! `cargo xtask test`: everything that decides whether a change is good, in one command.
+
+use std::process::{Command, Stdio};
+
+use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
+use crate::{Tree, smoke, tree};
+
+/// Runs every check. Whether nothing failed.
+pub fn test(fast: bool) -> bool {
+    let mut report = Report::default();
+    report.step("format", || component("fmt", "rustfmt", &mut format_check()));
+    report.step("tidy", || rules(crate::tidy));
+    report.step("floors", || rules(crate::floors));
+    report.step("clippy", || component("clippy", "clippy", &mut clippy()));
+    if fast {
+        report.step("documentation", || Outcome::skip("documentation: left out by --fast"));
+    } else {
+        report.step("documentation", || run(&mut documentation()));
+    }
+    report.step("tests", unit_tests);
+    if fast {
+        report.step("release", || {
+            Outcome::skip("smoke test and torture on the release build: left out by --fast")
+        });
+        return report.finish();
+    }
+    let mut built = false;
+    report.step("release build", || {
+        let outcome =
+            run(cargo().args(["build", "--release", "-p", "umbel-cli", "-p"]).arg("umbel-torture"));
+        built = outcome.counts.failed == 0;
+        outcome
+    });
+    if built {
+        report.step("smoke test of the binary", smoke::smoke);
+        report.step("torture, the small seeded part", small_torture);
+    }
+    report.finish()
+}
+
+fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> Outcome {
+    match Tree::read(&tree::root()) {
+        Ok(tree) => report_violations(&check(&tree)),
+        Err(error) => {
+            println!("could not read the checkout: {error}");
+            Outcome::of(false)
+        }
+    }
+}
+
+/// Runs a cargo command that may not be installed.
+fn component(subcommand: &str, name: &str, command: &mut Command) -> Outcome {
+    let probe = cargo()
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !probe.is_ok_and(|status| status.success()) {
+        return Outcome::skip(format!(
+            "{name}: not installed (`rustup component add {name}` brings it)"
+        ));
+    }
+    run(command)
+}
+
+fn format_check() -> Command {
+    let mut command = cargo();
+    command.args(["fmt", "--all", "--", "--check"]);
+    command
+}
+
+fn clippy() -> Command {
+    let mut command = cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    command
+}
+
+fn documentation() -> Command {
+    let mut command = cargo();
+    // The library and the binary are both called `umbel`: only the library has pages.
+    command
+        .args(["doc", "--quiet", "--workspace", "--no-deps", "--lib"])
+        .env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+/// Output of tests that passed is hidden; it is asked for because it names what was skipped.
+fn unit_tests() -> Outcome {
+    let mut hidden = false;
+    run_counting(
+        cargo()
+            .args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"])
+            .arg("--show-output"),
+        |line| {
+            match line.trim() {
+                "successes:" => hidden = true,
+                "failures:" => hidden = false,
+                _ => {}
+            }
+            let is_result = line.starts_with("test result:");
+            hidden &= !is_result;
+            !hidden && !line.trim().is_empty() && !line.trim_end().ends_with("... ok")
+        },
+    )
+}
+
+fn small_torture() -> Outcome {
+    run_counting(
+        cargo().args(["run", "--quiet", "--release", "-p", "umbel-torture", "--", "--small"]),
+        |_| true,
+    )
+}

@@ -1,0 +1,98 @@
+//! Each tidy rule with one violation planted.
+
+use crate::broken;
+use xtask::tidy::check;
+
+fn rules(text: &str) -> Vec<&'static str> {
+    broken(check, &[("crates/a/src/thing.rs", text)])
+}
+
+#[test]
+fn a_clean_file_passes() {
+    assert_eq!(rules("//! A thing.\n\nfn a() -> &'static str {\n    \".unwrap()\"\n}\n"), [""; 0]);
+}
+
+#[test]
+fn long_files_and_functions_are_seen() {
+    assert_eq!(rules(&format!("//! A thing.\n{}", "//\n".repeat(500))), ["file-length"]);
+    let function = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(69));
+    assert_eq!(rules(&function), ["function-length"]);
+    let shorter = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(68));
+    assert_eq!(rules(&shorter), [""; 0]);
+}
+
+#[test]
+fn wide_lines_and_spaces_at_their_end_are_seen() {
+    assert_eq!(rules(&format!("//! {}\n", "a".repeat(97))), ["width"]);
+    assert_eq!(rules(&format!("//! https://{}\n", "a".repeat(97))), [""; 0]);
+    assert_eq!(rules("//! A thing.\nfn a() {} \n"), ["width"]);
+}
+
+#[test]
+fn a_file_says_first_what_it_is_for() {
+    assert_eq!(rules("\n//! Too late.\n"), ["first-line"]);
+}
+
+#[test]
+fn names_that_say_nothing_are_seen() {
+    assert_eq!(broken(check, &[("crates/a/src/utils.rs", "//! Things.\n")]), ["file-name"]);
+    assert_eq!(broken(check, &[("crates/a/src/helpers/a.rs", "//! Things.\n")]), ["file-name"]);
+}
+
+#[test]
+fn unwrap_is_for_tests() {
+    assert_eq!(rules("//! A.\nfn a() { b().unwrap(); }\n"), ["unwrap"]);
+    let inside = "//! A.\n#[cfg(test)]\nmod tests { fn a() { b().unwrap(); } }\n";
+    assert_eq!(rules(inside), [""; 0]);
+    let declared = [
+        ("crates/a/src/thing.rs", "//! A.\n#[cfg(test)]\nmod model;\n"),
+        ("crates/a/src/thing/model.rs", "//! A.\nfn a() { b().unwrap(); }\n"),
+    ];
+    assert_eq!(broken(check, &declared), [""; 0]);
+}
+
+#[test]
+fn unfinished_work_is_seen() {
+    let marks = [concat!("to", "do!()"), concat!("unimple", "mented!()"), concat!("// TO", "DO")];
+    for mark in marks {
+        assert_eq!(rules(&format!("//! A.\nfn a() {{ {mark}\n}}\n")), ["unfinished"], "{mark}");
+    }
+}
+
+#[test]
+fn lints_are_expected_with_a_reason_and_never_allowed() {
+    assert_eq!(rules("//! A.\n#[allow(dead_code)]\nfn a() {}\n"), ["allow"]);
+    assert_eq!(rules("//! A.\n#![cfg_attr(x, allow(dead_code))]\n"), ["allow"]);
+    assert_eq!(rules("//! A.\n#[expect(dead_code)]\nfn a() {}\n"), ["allow"]);
+    assert_eq!(rules("//! A.\n#[expect(dead_code, reason = \"b\")]\nfn a() {}\n"), [""; 0]);
+}
+
+#[test]
+fn an_ignored_test_says_why() {
+    assert_eq!(rules("//! A.\n#[ignore]\nfn a() {}\n"), ["ignore"]);
+    assert_eq!(rules("//! A.\n#[ignore = \"slow\"]\nfn a() {}\n"), [""; 0]);
+}
+
+#[test]
+fn a_crate_has_one_test_binary() {
+    let files = [
+        ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+        ("crates/a/tests/suite.rs", "//! A.\n"),
+        ("crates/a/tests/other.rs", "//! A.\n"),
+    ];
+    assert_eq!(broken(check, &files), ["test-binaries"]);
+    assert_eq!(broken(check, &files[..2]), [""; 0]);
+}
+
+#[test]
+fn exceptions_only_shrink() {
+    let long = format!("//! A thing.\n{}", "//\n".repeat(509));
+    let with = |row: &str| {
+        broken(check, &[("xtask/tidy-exceptions.txt", row), ("crates/a/src/thing.rs", &long)])
+    };
+    assert_eq!(with("crates/a/src/thing.rs: 510\n"), [""; 0]);
+    assert_eq!(with("crates/a/src/thing.rs: 520\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs: 505\n"), ["file-length"]);
+    assert_eq!(with("crates/a/src/thing.rs: 510\nb.rs: 600\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs: 510\nnonsense\n"), ["exceptions"]);
+}
