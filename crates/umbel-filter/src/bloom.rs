@@ -1,7 +1,7 @@
 //! A filter that owns its lines, each in one cache line: what stays in memory for a table.
 
 use crate::encoding::{FilterError, Header, decode, encode};
-use crate::line::{LINE_BYTES, Line, all_set, fold_lines, line_of};
+use crate::line::{GROUP, LINE_BYTES, Line, all_set, fold_lines, line_of, touch};
 use crate::rate::designed_rate;
 use std::fmt;
 
@@ -41,14 +41,18 @@ impl Bloom {
         all_set(hash, self.header.probes, |word| line.0[word])
     }
 
-    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`.
+    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
+    /// by one where the filter is larger than the caches.
     ///
     /// # Panics
     /// Where the two are not of one length.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         assert_eq!(hashes.len(), found.len(), "one answer for each hash");
-        for (hash, found) in hashes.iter().zip(found) {
-            *found = self.may_contain(*hash);
+        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            touch(hashes, self.lines(), |line| self.lines.get(line).map_or(0, |line| line.0[0]));
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = self.may_contain(*hash);
+            }
         }
     }
 

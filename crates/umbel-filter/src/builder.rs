@@ -1,7 +1,7 @@
 //! Builds the encoded filter of a table whose number of keys is known only at its end.
 
 use crate::encoding::{HEADER_BYTES, Header, put_header};
-use crate::line::{LINE_BYTES, line_of, mask};
+use crate::line::{GROUP, LINE_BYTES, line_of, mask, touch};
 use crate::rate::{line_count, probes};
 
 /// Collects the hashes of a table's keys; the filter is sized and filled at the end.
@@ -59,10 +59,13 @@ impl BloomBuilder {
         put_header(&mut bytes, header, lines);
         bytes.resize(HEADER_BYTES + body, 0);
         let (encoded, _) = bytes[HEADER_BYTES..].as_chunks_mut::<LINE_BYTES>();
-        for hash in self.hashes {
-            let (words, _) = encoded[line_of(hash, lines) as usize].as_chunks_mut::<8>();
-            for (word, more) in words.iter_mut().zip(mask(hash, header.probes)) {
-                *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
+        for hashes in self.hashes.chunks(GROUP) {
+            touch(hashes, lines, |line| u64::from(encoded[line][0]));
+            for hash in hashes {
+                let (words, _) = encoded[line_of(*hash, lines) as usize].as_chunks_mut::<8>();
+                for (word, more) in words.iter_mut().zip(mask(*hash, header.probes)) {
+                    *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
+                }
             }
         }
         bytes

@@ -212,6 +212,22 @@ mod tests {
         }
     }
 
+    /// Why the constants are secret: a key that begins with one of them multiplies by zero, and
+    /// all that was hashed before is forgotten, whatever the seed.
+    #[test]
+    fn keys_made_to_collide_do_not() {
+        let mut left = PUBLISHED[2].to_le_bytes().to_vec();
+        left.extend([b'x'; 24]);
+        let mut right = left.clone();
+        right[8] = b'y';
+        for seed in 0..64u64 {
+            let public = HashSecret::from_parts(seed, PUBLISHED);
+            assert_eq!(hash_key(&public, &left), hash_key(&public, &right));
+            let secret = HashSecret::from_seed(u128::from(seed).to_le_bytes());
+            assert_ne!(hash_key(&secret, &left), hash_key(&secret, &right));
+        }
+    }
+
     #[test]
     fn constants_are_fit_and_seeds_apart() {
         for seed in 0..2_000u128 {

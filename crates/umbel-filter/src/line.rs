@@ -9,6 +9,7 @@
 //! hashes of the line have in common are only an offset.
 
 use crate::hash::fold;
+use std::hint::black_box;
 
 /// Bits in a line.
 pub(crate) const LINE_BITS: u64 = 512;
@@ -24,6 +25,10 @@ const PROBES_PER_REMIX: u32 = 7;
 const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
+/// How many hashes are looked at together where there are many: as many cache misses as a core
+/// keeps under way, and some more.
+pub(crate) const GROUP: usize = 32;
+
 /// A line in memory, never across two cache lines.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
@@ -33,6 +38,14 @@ pub(crate) struct Line(pub(crate) [u64; 8]);
 #[inline(always)]
 pub(crate) fn line_of(hash: u64, lines: u64) -> u64 {
     ((u128::from(hash) * u128::from(lines)) >> 64) as u64
+}
+
+/// Reads a word of the line of every hash, so that the lines come from memory all at once and not
+/// one after the other.
+#[inline]
+pub(crate) fn touch(hashes: &[u64], lines: u64, read: impl Fn(usize) -> u64) {
+    let read = |hash: &u64| read(line_of(*hash, lines) as usize);
+    black_box(hashes.iter().map(read).fold(0, |all, word| all ^ word));
 }
 
 /// Whether all probes of `hash` find their bit set; `words(n)` is word `n` of its line.
@@ -95,4 +108,74 @@ pub(crate) fn fold_lines(
         }
     }
     Some(joined.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::designed_rate;
+
+    #[test]
+    fn positions_are_those_of_the_mask() {
+        for number in 0..2_000u64 {
+            let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7) ^ number;
+            for probes in 1..=MAX_PROBES {
+                let mask = mask(hash, probes);
+                assert!(all_set(hash, probes, |word| mask[word]));
+                let set: u32 = mask.iter().map(|word| word.count_ones()).sum();
+                assert!((1..=probes).contains(&set));
+                for bit in 0..512usize {
+                    let mut less = mask;
+                    less[bit / 64] &= !(1 << (bit % 64));
+                    assert_eq!(all_set(hash, probes, |word| less[word]), less == mask);
+                }
+                if number > 20 {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn folding_wants_a_divisor() {
+        let lines = || vec![Line([1, 0, 0, 0, 0, 0, 0, 2]); 12].into_iter();
+        assert!(fold_lines(lines(), 0).is_none());
+        assert!(fold_lines(lines(), 5).is_none());
+        assert!(fold_lines(lines(), 24).is_none());
+        assert_eq!(fold_lines(lines(), 4).map(|folded| folded.len()), Some(3));
+    }
+
+    /// In a filter of 2^32 lines, 256 GiB, 32 bits of the hash have chosen the line; the other 32
+    /// must do for the positions. Single lines of such a filter are simulated.
+    #[test]
+    fn lines_of_enormous_filters_are_as_good() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        for (keys, probes) in [(51, 6), (64, 7), (34, 14), (22, 24)] {
+            let (mut passed, queries) = (0, 150_000);
+            let mut line = [0; 8];
+            let mut top = 0;
+            for query in 0..queries {
+                if query % 100 == 0 {
+                    line = [0; 8];
+                    top = random() << 32;
+                    for _ in 0..keys {
+                        let more = mask(top | random() >> 32, probes);
+                        line.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+                    }
+                }
+                let hash = top | random() >> 32;
+                assert_eq!(line_of(hash, 1 << 32), top >> 32);
+                passed += u32::from(all_set(hash, probes, |word| line[word]));
+            }
+            let expected = designed_rate(keys, 1, probes) * f64::from(queries);
+            let error = (f64::from(passed) - expected).abs();
+            assert!(error < 5.0 * expected.sqrt().max(expected / 50.0), "{passed} for {expected}");
+        }
+    }
 }
