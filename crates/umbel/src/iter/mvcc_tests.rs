@@ -1,6 +1,5 @@
 //! The visible cursor against a map made by looking at every version.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use proptest::prelude::*;
@@ -8,36 +7,10 @@ use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 
 use super::merge::MergeCursor;
 use super::mvcc::VisibleCursor;
-use super::testing::{Row, RowCursor};
-
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+use super::testing::{Row, RowCursor, model};
 
 fn key(number: u8) -> Vec<u8> {
     if number.is_multiple_of(2) { vec![number] } else { vec![number - 1, 0] }
-}
-
-/// What a reader at `sequence` sees, found by looking at everything.
-fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> Map {
-    let mut newest: BTreeMap<&[u8], &Row> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.sequence <= sequence) {
-        let slot = newest.entry(&row.key).or_insert(row);
-        if row.sequence > slot.sequence {
-            *slot = row;
-        }
-    }
-    let hidden = |row: &Row| {
-        ranges.iter().any(|t| {
-            t.start <= row.key
-                && row.key < t.end
-                && t.sequence <= sequence
-                && t.sequence > row.sequence
-        })
-    };
-    newest
-        .into_values()
-        .filter(|row| row.kind == ValueKind::Put && !hidden(row))
-        .map(|row| (row.key.clone(), row.value.clone()))
-        .collect()
 }
 
 fn bound(choice: (u8, u8)) -> Bound<Vec<u8>> {

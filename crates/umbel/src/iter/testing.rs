@@ -1,6 +1,8 @@
 //! A cursor over entries in memory, for the tests of what walks cursors.
 
-use umbel_base::{Cursor, Error, Result, SequenceNumber, ValueKind, cmp_internal};
+use std::collections::BTreeMap;
+
+use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
 /// An entry as the tests write it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,4 +103,28 @@ impl Cursor for RowCursor {
     fn value(&self) -> &[u8] {
         &self.row().value
     }
+}
+
+/// What a reader at `sequence` sees, found by looking at everything.
+pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut newest: BTreeMap<&[u8], &Row> = BTreeMap::new();
+    for row in rows.iter().filter(|r| r.sequence <= sequence) {
+        let slot = newest.entry(&row.key).or_insert(row);
+        if row.sequence > slot.sequence {
+            *slot = row;
+        }
+    }
+    let hidden = |row: &Row| {
+        ranges.iter().any(|t| {
+            t.start <= row.key
+                && row.key < t.end
+                && t.sequence <= sequence
+                && t.sequence > row.sequence
+        })
+    };
+    newest
+        .into_values()
+        .filter(|row| row.kind == ValueKind::Put && !hidden(row))
+        .map(|row| (row.key.clone(), row.value.clone()))
+        .collect()
 }
