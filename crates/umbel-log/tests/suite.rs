@@ -1,0 +1,13 @@
+//! The tests of the log file, in one binary.
+
+#[cfg(test)]
+mod suite {
+    mod basics;
+    mod damage;
+    mod disk;
+    mod hostile;
+    mod model;
+    mod page;
+    mod properties;
+    mod tears;
+}

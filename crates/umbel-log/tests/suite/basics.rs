@@ -1,0 +1,277 @@
+//! What is appended is read again, and what cannot be appended is refused in time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::Error;
+use umbel_env::Env;
+use umbel_log::{
+    END_RECORD_BYTES, Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Sealed,
+    record_bytes,
+};
+
+use super::disk::{Disk, Entry, LOG_ID, PATH, corruption_offset, read, read_env};
+use super::model::{self, Forge};
+
+fn options(segment_bytes: u64) -> LogOptions {
+    LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, segment_bytes }
+}
+
+fn create(disk: &Arc<Disk>, segment_bytes: u64) -> LogWriter {
+    LogWriter::create(&disk.env(), Path::new(PATH), options(segment_bytes)).unwrap()
+}
+
+/// Payloads of every kind of length: none, unaligned, around a chunk, stored in parts.
+fn entries() -> Vec<Entry> {
+    let lengths = [0, 1, 7, 8, 9, 500, 65_503, 65_504, 65_505, 200_001, (1 << 20) + 5, 3, 0];
+    let fill = |(index, len): (usize, &usize)| {
+        let payload = (0..*len).map(|at| (at * 7 + index) as u8).collect();
+        (index as u64 / 2, payload)
+    };
+    lengths.iter().enumerate().map(fill).collect()
+}
+
+fn write_all(writer: &mut LogWriter, entries: &[Entry]) {
+    for (sequence, payload) in entries {
+        let (front, back) = payload.split_at(payload.len() / 3);
+        let appended = writer.append(*sequence, &[front, &[], back]).unwrap();
+        assert_eq!(appended.end, writer.end());
+        if sequence % 3 == 0 {
+            writer.set_durable(appended.end);
+        }
+    }
+}
+
+#[test]
+fn every_way_of_writing_gives_the_same_bytes() {
+    let mut images = Vec::new();
+    for (maps, segment_bytes) in [(false, 0), (true, 0), (false, 4 << 20), (true, 4 << 20)] {
+        let disk = Arc::new(Disk::new(maps));
+        let mut writer = create(&disk, segment_bytes);
+        assert_eq!((writer.end(), writer.log_id()), (HEADER_BYTES, LOG_ID));
+        write_all(&mut writer, &entries());
+        let end = writer.end();
+
+        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+        let outcome = outcome.unwrap();
+        assert_eq!(records, entries());
+        assert_eq!((outcome.end, outcome.sealed, outcome.torn), (end, false, false));
+        assert_eq!(outcome.records, entries().len() as u64);
+        assert!(outcome.durable_max > HEADER_BYTES);
+
+        let sealed = writer.seal().unwrap();
+        assert_eq!(sealed.len, end + END_RECORD_BYTES);
+        assert_eq!(sealed.checksum, outcome.checksum);
+        for expectation in [Expectation::Open, Expectation::Sealed(sealed)] {
+            let (records, outcome) = read_env(&disk.env(), Path::new(PATH), expectation);
+            let outcome = outcome.unwrap();
+            assert_eq!(records, entries());
+            assert_eq!((outcome.end, outcome.sealed, outcome.torn), (sealed.len, true, false));
+        }
+        images.push((sealed, disk.bytes()[..sealed.len as usize].to_vec()));
+    }
+    for image in &images {
+        assert!(image == &images[0]);
+    }
+}
+
+#[test]
+fn the_model_writes_the_same_bytes() {
+    let disk = Arc::new(Disk::new(true));
+    let mut writer = create(&disk, 1 << 12);
+    let mut forge = Forge::new(LOG_ID);
+    for (sequence, payload) in [(0, &b"a"[..]), (5, b""), (5, b"12345678"), (9, b"123456789")] {
+        writer.append(sequence, &[payload]).unwrap();
+        forge.add(sequence, if sequence > 0 { 104 } else { 0 }, payload);
+        writer.set_durable(104);
+    }
+    assert_eq!(writer.seal().unwrap(), forge.seal(9, 104));
+    assert_eq!(disk.bytes()[..forge.bytes.len()], forge.bytes);
+}
+
+#[test]
+fn the_real_file_system_keeps_a_mapped_log() {
+    let env = Env::system();
+    let name = format!("umbel-log-{}-{}", std::process::id(), env.clock.wall_micros());
+    let folder = std::env::temp_dir().join(name);
+    env.files.create_dir_all(&folder).unwrap();
+    for segment_bytes in [0, 4 << 20] {
+        let path = folder.join(format!("{segment_bytes}.log"));
+        let mut writer = LogWriter::create(&env, &path, options(segment_bytes)).unwrap();
+        write_all(&mut writer, &entries());
+        writer.file().sync().unwrap();
+        assert_eq!(read_env(&env, &path, Expectation::Open).0, entries());
+        let sealed = writer.seal().unwrap();
+        writer.file().sync().unwrap();
+        drop(writer);
+        let (records, outcome) = read_env(&env, &path, Expectation::Sealed(sealed));
+        assert_eq!(records, entries());
+        assert!(outcome.unwrap().sealed);
+        env.files.remove_file(&path).unwrap();
+    }
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn a_segment_is_filled_to_the_last_byte_and_can_still_be_sealed() {
+    let disk = Arc::new(Disk::new(true));
+    let room = record_bytes(100) + record_bytes(8);
+    let mut writer = create(&disk, HEADER_BYTES + room + END_RECORD_BYTES + 5);
+    writer.append(1, &[&[1; 100]]).unwrap();
+    assert!(writer.fits(8) && !writer.fits(9));
+    let before = disk.bytes();
+    let refused = writer.append(2, &[&[2; 9]]).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    assert_eq!(disk.bytes(), before);
+    writer.append(2, &[&[2; 8]]).unwrap();
+    assert!(!writer.fits(0));
+    let sealed = writer.seal().unwrap();
+    let (records, _) = read_env(&disk.env(), Path::new(PATH), Expectation::Sealed(sealed));
+    assert_eq!(records, [(1, vec![1; 100]), (2, vec![2; 8])]);
+}
+
+#[test]
+fn wrong_requests_are_refused_and_harm_nothing() {
+    let disk = Arc::new(Disk::new(false));
+    let error = LogWriter::create(&disk.env(), Path::new(PATH), options(111)).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    let mut writer = create(&disk, 0);
+    let error = LogWriter::create(&disk.env(), Path::new(PATH), options(0)).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    writer.append(5, &[b"five"]).unwrap();
+    let error = writer.append(4, &[b"four"]).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    assert!(!writer.fits(1 << 32) && writer.fits((1 << 32) - 1));
+    writer.append(5, &[b"five again"]).unwrap();
+    let sealed = writer.seal().unwrap();
+    for error in [writer.append(6, &[b"six"]).unwrap_err(), writer.seal().unwrap_err()] {
+        assert!(error.to_string().contains("sealed"), "{error}");
+    }
+    assert_eq!(disk.bytes().len() as u64, sealed.len);
+}
+
+#[test]
+fn a_failed_write_is_final() {
+    for (maps, payload) in [(false, 10), (true, 10), (true, 100_000)] {
+        let disk = Arc::new(Disk::new(maps));
+        let mut writer = create(&disk, 1 << 20);
+        writer.append(1, &[b"one"]).unwrap();
+        let end = writer.end();
+        disk.writes_left.store(0, Ordering::Relaxed);
+        let error = writer.append(2, &[&vec![2; payload]]).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        disk.writes_left.store(-1, Ordering::Relaxed);
+        for error in [writer.append(3, &[b"three"]).unwrap_err(), writer.seal().unwrap_err()] {
+            assert!(matches!(error, Error::ReadOnly(_)), "{error}");
+        }
+        assert_eq!(writer.end(), end);
+        let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+        assert_eq!(records, [(1, b"one".to_vec())]);
+        assert_eq!(outcome.unwrap().end, end);
+    }
+}
+
+#[test]
+fn a_full_disk_shows_when_the_segment_is_made() {
+    let mut disk = Disk::new(true);
+    disk.room = Some(1 << 20);
+    let disk = Arc::new(disk);
+    let error = LogWriter::create(&disk.env(), Path::new(PATH), options(2 << 20)).unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(!disk.env().files.exists(Path::new(PATH)).unwrap(), "nothing is left behind");
+    let mut writer = create(&disk, 1 << 20);
+    while writer.fits(999) {
+        writer.append(1, &[&[1; 999]]).unwrap();
+    }
+    writer.seal().unwrap();
+}
+
+#[test]
+fn a_file_that_was_torn_when_it_was_made_is_an_empty_log() {
+    let header = model::header(1, 1, LOG_ID);
+    let mut images = vec![vec![], vec![0; 63], vec![0; 4096], header[..63].to_vec()];
+    images.push([&header[..32], &[0; 500][..]].concat());
+    for image in images {
+        let (records, outcome) = read(&image, Expectation::Open);
+        let outcome = outcome.unwrap();
+        assert!(records.is_empty());
+        assert_eq!((outcome.end, outcome.torn, outcome.sealed), (0, true, false));
+    }
+}
+
+#[test]
+fn a_sealed_log_that_is_missing_or_another_is_named() {
+    let disk = Arc::new(Disk::new(false));
+    let sealed = Sealed { len: 112, checksum: 3 };
+    let (_, missing) = read_env(&disk.env(), Path::new(PATH), Expectation::Sealed(sealed));
+    let text = missing.unwrap_err().to_string();
+    assert!(text.contains(PATH) && text.contains("missing"), "{text}");
+    let (_, missing) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+    assert!(missing.unwrap_err().is_missing_file());
+
+    // The same log, sealed by an earlier incarnation with one record less, and with another one.
+    let (mut old, mut other) = (Forge::new(LOG_ID), Forge::new(LOG_ID));
+    old.add(1, 0, b"first");
+    let mut now = old.clone();
+    old.seal(1, 0);
+    other.add(1, 0, b"First");
+    other.add(2, 0, b"second");
+    other.seal(2, 0);
+    now.add(2, 0, b"second");
+    let sealed = now.seal(2, 0);
+    assert!(read(&now.bytes, Expectation::Sealed(sealed)).1.is_ok());
+    for copy in [&old, &other] {
+        assert!(read(&copy.bytes, Expectation::Open).1.unwrap().sealed);
+        let error = read(&copy.bytes, Expectation::Sealed(sealed)).1.unwrap_err();
+        assert!(error.to_string().contains("older copy"), "{error}");
+    }
+    old.bytes.resize(4096, 0);
+    let error = read(&old.bytes, Expectation::Sealed(sealed)).1.unwrap_err();
+    assert_eq!(corruption_offset(&error), 104);
+}
+
+#[test]
+fn another_log_or_a_newer_format_is_not_read() {
+    let open = |kind, log_id, bytes: &[u8]| {
+        let env = Disk::with_bytes(bytes).env();
+        LogReader::open(&env, Path::new(PATH), kind, log_id, Expectation::Open).map(|_| ())
+    };
+    let log = Forge::new(LOG_ID).bytes;
+    open(LogKind::WriteAhead, LOG_ID, &log).unwrap();
+    for (kind, log_id) in [(LogKind::Manifest, LOG_ID), (LogKind::WriteAhead, LOG_ID + (1 << 32))] {
+        let error = open(kind, log_id, &log).unwrap_err();
+        assert_eq!(corruption_offset(&error), 0);
+    }
+    let error = open(LogKind::WriteAhead, LOG_ID, &model::header(2, 1, LOG_ID)).unwrap_err();
+    assert!(matches!(&error, Error::Invalid(text) if text.contains("newer Umbel")), "{error}");
+    let error = open(LogKind::WriteAhead, LOG_ID, &model::header(0, 1, LOG_ID)).unwrap_err();
+    assert_eq!(corruption_offset(&error), 8);
+}
+
+#[test]
+fn records_no_writer_would_write_are_corruption() {
+    let mut forge = Forge::new(LOG_ID);
+    forge.add(5, 0, b"five");
+    let second = forge.bytes.len() as u64;
+    type Damage = fn(&mut Forge);
+    let cases: [Damage; 4] = [
+        |forge| forge.add(4, 0, b"four"),
+        |forge| forge.add(6, 1 << 20, b"a mark from the future"),
+        |forge| forge.put(6, 0, model::END, b"too short"),
+        |forge| forge.put(6, 0, model::END, &[7; 16]),
+    ];
+    for damage in cases {
+        let mut forge = forge.clone();
+        damage(&mut forge);
+        let (records, end) = read(&forge.bytes, Expectation::Open);
+        assert_eq!(records, [(5, b"five".to_vec())]);
+        assert_eq!(corruption_offset(&end.unwrap_err()), second);
+    }
+    forge.seal(5, 0);
+    let behind = forge.bytes.len() as u64;
+    forge.add(6, 0, b"behind the end");
+    let (records, end) = read(&forge.bytes, Expectation::Open);
+    assert_eq!(records.len(), 1);
+    assert_eq!(corruption_offset(&end.unwrap_err()), behind);
+}

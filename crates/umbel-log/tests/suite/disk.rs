@@ -1,0 +1,233 @@
+//! A flat directory of files in memory, which tests read and damage byte by byte. The crash disk of
+//! `umbel-sim` is used where power fails; here the bytes themselves are the subject.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, DirectoryEntry, Env, File, FileSystem, Lock, Mapping};
+use umbel_log::{Expectation, LogKind, LogReader, Outcome};
+
+/// The log every test reads and writes, unless it says otherwise.
+pub const PATH: &str = "000007.log";
+/// Its id. The high half is set so that forgetting it shows.
+pub const LOG_ID: u64 = 0x5_0000_0007;
+
+/// A sequence number and a payload.
+pub type Entry = (u64, Vec<u8>);
+
+#[derive(Debug, Default)]
+pub struct Disk {
+    files: Mutex<BTreeMap<PathBuf, Arc<MemoryFile>>>,
+    /// Whether files can be mapped.
+    pub maps: bool,
+    /// How long a file may be made by preallocating.
+    pub room: Option<u64>,
+    /// How many writes succeed before one fails; negative for all of them.
+    pub writes_left: Arc<AtomicI64>,
+}
+
+impl Disk {
+    pub fn new(maps: bool) -> Disk {
+        Disk { maps, writes_left: Arc::new(AtomicI64::new(-1)), ..Disk::default() }
+    }
+
+    /// A disk with one file, [`PATH`].
+    pub fn with_bytes(bytes: &[u8]) -> Arc<Disk> {
+        let disk = Arc::new(Disk::new(false));
+        disk.put(bytes);
+        disk
+    }
+
+    pub fn put(&self, bytes: &[u8]) {
+        let file = self.file(Path::new(PATH));
+        file.bytes.lock().unwrap().clear();
+        file.bytes.lock().unwrap().extend_from_slice(bytes);
+        self.files.lock().unwrap().insert(PATH.into(), Arc::new(file));
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.files.lock().unwrap()[Path::new(PATH)].bytes.lock().unwrap().clone()
+    }
+
+    pub fn env(self: &Arc<Self>) -> Env {
+        Env { files: Arc::clone(self) as Arc<dyn FileSystem>, ..Env::system() }
+    }
+
+    fn file(&self, path: &Path) -> MemoryFile {
+        MemoryFile {
+            path: path.to_path_buf(),
+            bytes: Arc::default(),
+            maps: self.maps,
+            room: self.room,
+            writes_left: Arc::clone(&self.writes_left),
+        }
+    }
+}
+
+/// What reading `bytes` as the log of the tests gives: the records handed out, then the end.
+pub fn read(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Result<Outcome>) {
+    read_env(&Disk::with_bytes(bytes).env(), Path::new(PATH), expectation)
+}
+
+pub fn read_env(env: &Env, path: &Path, expectation: Expectation) -> (Vec<Entry>, Result<Outcome>) {
+    let mut records = Vec::new();
+    let opened = LogReader::open(env, path, LogKind::WriteAhead, LOG_ID, expectation);
+    let mut reader = match opened {
+        Ok(reader) => reader,
+        Err(error) => return (records, Err(error)),
+    };
+    loop {
+        match reader.next() {
+            Ok(Some(record)) => records.push((record.sequence, record.payload.to_vec())),
+            Ok(None) => break,
+            Err(error) => {
+                let again = reader.next().expect_err("the error stays");
+                assert_eq!(error.to_string(), again.to_string());
+                return (records, Err(error));
+            }
+        }
+    }
+    assert!(reader.next().expect("the end stays the end").is_none());
+    (records, Ok(reader.outcome()))
+}
+
+/// The offset a corruption names.
+pub fn corruption_offset(error: &Error) -> u64 {
+    match error {
+        Error::Corruption { offset, .. } => *offset,
+        other => panic!("not corruption: {other}"),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct MemoryFile {
+    path: PathBuf,
+    bytes: Arc<Mutex<Vec<u8>>>,
+    maps: bool,
+    room: Option<u64>,
+    writes_left: Arc<AtomicI64>,
+}
+
+impl MemoryFile {
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let left = self.writes_left.load(Ordering::Relaxed);
+        if left == 0 {
+            let source = io::Error::other("the disk said no");
+            return Err(Error::io("write to", &self.path, source));
+        }
+        self.writes_left.store(left - i64::from(left > 0), Ordering::Relaxed);
+        let mut file = self.bytes.lock().unwrap();
+        let (start, end) = (offset as usize, offset as usize + bytes.len());
+        if file.len() < end {
+            file.resize(end, 0);
+        }
+        file[start..end].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl File for MemoryFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn len(&self) -> Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let file = self.bytes.lock().unwrap();
+        let start = (offset as usize).min(file.len());
+        let len = buffer.len().min(file.len() - start);
+        buffer[..len].copy_from_slice(&file[start..start + len]);
+        Ok(len)
+    }
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.write(bytes, offset)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.bytes.lock().unwrap().resize(len as usize, 0);
+        Ok(())
+    }
+    fn preallocate(&self, len: u64) -> Result<()> {
+        if self.room.is_some_and(|room| len > room) {
+            let source = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(Error::io("preallocate", &self.path, source));
+        }
+        self.set_len(len)
+    }
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+    fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
+        Ok(self
+            .maps
+            .then(|| Box::new(MemoryMapping { file: self.clone(), len }) as Box<dyn Mapping>))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryMapping {
+    file: MemoryFile,
+    len: u64,
+}
+
+impl Mapping for MemoryMapping {
+    fn len(&self) -> u64 {
+        self.len
+    }
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        assert!(offset + bytes.len() as u64 <= self.len, "a store outside of the mapping");
+        self.file.write(bytes, offset)
+    }
+}
+
+impl FileSystem for Disk {
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let mut files = self.files.lock().unwrap();
+        if files.contains_key(path) {
+            let source = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(Error::io("create", path, source));
+        }
+        let file = Arc::new(self.file(path));
+        files.insert(path.to_path_buf(), Arc::clone(&file));
+        Ok(file)
+    }
+    fn open(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
+        match self.files.lock().unwrap().get(path) {
+            Some(file) => Ok(Arc::clone(file) as Arc<dyn File>),
+            None => Err(Error::io("open", path, io::Error::from(io::ErrorKind::NotFound))),
+        }
+    }
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.files.lock().unwrap().remove(path);
+        Ok(())
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.files.lock().unwrap().contains_key(path))
+    }
+    fn create_dir_all(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+    fn sync_dir(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+    fn rename(&self, source: &Path, _target: &Path) -> Result<()> {
+        Err(unused(source))
+    }
+    fn hard_link(&self, source: &Path, _target: &Path) -> Result<()> {
+        Err(unused(source))
+    }
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        Err(unused(path))
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        Err(unused(path))
+    }
+}
+
+fn unused(path: &Path) -> Error {
+    Error::io("use", path, io::Error::from(io::ErrorKind::Unsupported))
+}
