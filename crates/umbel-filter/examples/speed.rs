@@ -1,7 +1,8 @@
-//! Measures hash and filters on this machine: `cargo run --release -p umbel-filter --example speed`.
+//! Measures the hash and the filters on this machine:
+//! `cargo run --release -p umbel-filter --example speed`.
 //!
-//! Prints the fastest of several rounds, in nanoseconds for each operation. A number that begins
-//! with `large` makes the large filter that many million keys; 100 million take 1.5 GB while built.
+//! Prints the fastest of several rounds, in nanoseconds for each operation. An argument is the
+//! size of the largest filter in millions of keys, 40 without; each million takes 20 MB.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -67,8 +68,8 @@ fn measure_filter(name: &str, bloom: &Bloom, present: &[u64], absent: &[u64]) {
     let (negative, positive) = (one_by_one(absent), one_by_one(present));
     let batch = fastest(absent.len(), || bloom.contains_batch(absent, &mut found));
     println!(
-        "{name} {:>9} KiB k={:<2} absent {negative:6.2} present {positive:6.2} chained {chained:6.2} \
-         batch {batch:6.2}",
+        "{name} {:>9} KiB k={:<2} absent {negative:6.2} present {positive:6.2} \
+         chained {chained:6.2} batch {batch:6.2}",
         bloom.bytes() / 1024,
         bloom.probes()
     );
@@ -109,5 +110,8 @@ fn main() {
     let asked = fastest(absent.len(), || {
         black_box(absent.iter().filter(|hash| shared.may_contain(**hash)).count());
     });
+    let alone = ConcurrentBloom::new(1_000_000, 10);
+    let single = timed(&mut || all.iter().for_each(|hash| alone.insert_alone(*hash)));
+    println!("insert alone {:6.2}", single.as_secs_f64() * 1e9 / all.len() as f64);
     println!("concurrent: insert {first:6.2}, insert again {again:6.2}, absent {asked:6.2}");
 }

@@ -69,6 +69,29 @@ impl ConcurrentBloom {
         }
     }
 
+    /// As [`ConcurrentBloom::insert`], several times faster because nothing is locked on the bus.
+    ///
+    /// REQUIRES: no other thread inserts at the same time, by either method; threads may ask. Of
+    /// two that do, one's bits may be lost, and with them its keys.
+    #[inline]
+    pub fn insert_alone(&self, hash: u64) {
+        let index = line_of(hash, self.lines.len() as u64);
+        let Some(line) = self.lines.get(index as usize) else {
+            return;
+        };
+        let mut changed = false;
+        for (word, more) in line.0.iter().zip(mask(hash, self.probes)) {
+            let before = word.load(Ordering::Relaxed);
+            if before & more != more {
+                word.store(before | more, Ordering::Relaxed);
+                changed = true;
+            }
+        }
+        if changed {
+            self.keys.store(self.keys() + 1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {

@@ -14,6 +14,9 @@ fn it_is_the_filter_the_oracle_builds() {
         hashes.iter().for_each(|hash| bloom.insert(*hash));
         assert!(bloom.keys() <= expected_keys && bloom.keys() * 10 >= expected_keys * 6);
         let bytes = bloom.to_bytes();
+        let alone = ConcurrentBloom::new(expected_keys, bits_per_key);
+        hashes.iter().chain(&hashes).for_each(|hash| alone.insert_alone(*hash));
+        assert!(alone.to_bytes() == bytes);
         let oracle = naive::build(&hashes, bloom.lines(), bloom.probes() as u8);
         assert!(bytes[64..] == oracle[64..]);
         for hash in hashes.iter().copied().chain((0..2_000).map(|_| numbers.draw())) {
@@ -27,6 +30,7 @@ fn without_bits_it_answers_maybe() {
     for bits_per_key in [0, -1] {
         let bloom = ConcurrentBloom::new(1_000, bits_per_key);
         bloom.insert(9);
+        bloom.insert_alone(9);
         assert!(bloom.may_contain(9) && bloom.may_contain(10));
         assert_eq!((bloom.bytes(), bloom.keys(), bloom.designed_rate()), (0, 0, 1.0));
         assert!(bloom.to_bytes().is_empty());

@@ -12,7 +12,7 @@ fn secret(seed: u128) -> HashSecret {
 }
 
 fn golden_key(length: usize) -> Vec<u8> {
-    (0..length as u64).map(|at| (at * at * 31 + at * 7 + 3 >> 2) as u8).collect()
+    (0..length as u64).map(|at| ((at * at * 31 + at * 7 + 3) >> 2) as u8).collect()
 }
 
 /// FORMAT: stored filters hold these hashes. If this test fails, the hash has changed and needs a

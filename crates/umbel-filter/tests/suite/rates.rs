@@ -13,7 +13,8 @@ fn passed(bloom: &Bloom, numbers: &mut Numbers, queries: u64) -> u64 {
 fn compare(name: &str, bloom: &Bloom, passed: u64, queries: u64) {
     let expected = bloom.designed_rate() * queries as f64;
     println!(
-        "{name}: {} keys, {} lines, {} probes: designed {:.4e}, measured {:.4e} ({passed} of {queries})",
+        "{name}: {} keys, {} lines, {} probes: designed {:.4e}, measured {:.4e} \
+         ({passed} of {queries})",
         bloom.keys(),
         bloom.lines(),
         bloom.probes(),
@@ -106,8 +107,8 @@ fn sequential_keys_are_as_good_as_random_ones() {
     assert!((0..200_000).all(|number| bloom.may_contain(hash(number))));
 }
 
-/// The large table: ten million keys at every density. Wants 4 GB of memory and, built with
-/// `--release`, two minutes: `cargo test --release -p umbel-filter --test suite -- --ignored --nocapture`.
+/// Ten million keys at every density. Run with `--release -- --ignored --nocapture` it prints the
+/// table of rates.
 #[test]
 #[ignore = "two minutes and 4 GB with --release"]
 fn ten_million_keys_at_every_density() {
