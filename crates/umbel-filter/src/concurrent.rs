@@ -69,7 +69,7 @@ impl ConcurrentBloom {
         }
     }
 
-    /// As [`ConcurrentBloom::insert`], several times faster because nothing is locked on the bus.
+    /// As [`ConcurrentBloom::insert`], in half the time because nothing is locked.
     ///
     /// REQUIRES: no other thread inserts at the same time, by either method; threads may ask. Of
     /// two that do, one's bits may be lost, and with them its keys.
@@ -79,15 +79,13 @@ impl ConcurrentBloom {
         let Some(line) = self.lines.get(index as usize) else {
             return;
         };
-        let mut changed = false;
-        for (word, more) in line.0.iter().zip(mask(hash, self.probes)) {
-            let before = word.load(Ordering::Relaxed);
-            if before & more != more {
-                word.store(before | more, Ordering::Relaxed);
-                changed = true;
+        let (before, mask) = (line.load().0, mask(hash, self.probes));
+        let after = std::array::from_fn(|word| before[word] | mask[word]);
+        // One branch, nearly always taken, instead of one for each word that nothing foresees.
+        if before != after {
+            for (word, value) in line.0.iter().zip(after) {
+                word.store(value, Ordering::Relaxed);
             }
-        }
-        if changed {
             self.keys.store(self.keys() + 1, Ordering::Relaxed);
         }
     }
