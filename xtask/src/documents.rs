@@ -10,7 +10,7 @@ use crate::{Tree, Violation};
 /// The headings of a changelog section, in their order.
 const CHANGELOG_HEADINGS: [&str; 4] = ["Safety", "Performance", "Features", "Internals"];
 /// The file kinds that must have a page.
-const FORMATS: [&str; 4] = ["log", "table", "filter", "manifest"];
+const FORMATS: [&str; 6] = ["log", "table", "filter", "manifest", "current", "wal"];
 /// Documents every checkout has.
 const REQUIRED: [&str; 12] = [
     "README.md",
@@ -41,6 +41,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     }
     for (path, text) in tree.ending(".md") {
         check_links(tree, path, text, &mut found);
+    }
+    for (path, text) in tree.ending(".rs") {
+        check_mentions(tree, path, text, &mut found);
     }
     if let Some(text) = tree.text("CHANGELOG.md") {
         check_changelog(text, &mut found);
@@ -96,6 +99,23 @@ fn check_links(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) 
         if !resolved.as_deref().is_some_and(|resolved| tree.exists(resolved)) {
             let message = format!("the link to `{target}` leads nowhere");
             found.push(Violation::line(path, line, "links", message));
+        }
+    }
+}
+
+/// A comment that sends its reader to a document sends him to one that exists.
+fn check_mentions(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) {
+    if Source::parse(path, text).is_test_file() {
+        return;
+    }
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| line.contains("//")) {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        for word in line.split(|c| !is_name(c)) {
+            let word = word.trim_end_matches('.');
+            if word.starts_with("docs/") && word.ends_with(".md") && !tree.exists(word) {
+                let message = format!("`{word}` does not exist");
+                found.push(Violation::line(path, index + 1, "links", message));
+            }
         }
     }
 }

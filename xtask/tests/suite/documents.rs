@@ -28,6 +28,15 @@ fn links_that_lead_nowhere_are_seen() {
 }
 
 #[test]
+fn documents_that_comments_name_exist() {
+    assert!(breaks("links", &[("crates/a/src/lib.rs", "//! See `docs/formats/a.md`.\n")]));
+    assert!(!breaks(
+        "links",
+        &[("crates/a/src/lib.rs", "//! See docs/a.md.\n"), ("docs/a.md", "")]
+    ));
+}
+
+#[test]
 fn the_changelog_has_its_headings_in_order() {
     let section = |text: String| breaks("changelog", &[("CHANGELOG.md", &text)]);
     assert!(!section(format!("# Changelog\n## Unreleased\n{HEADINGS}")));
@@ -42,11 +51,16 @@ fn every_file_kind_has_a_page_that_is_listed() {
         ("docs/formats/table.md", ""),
         ("docs/formats/filter.md", ""),
         ("docs/formats/manifest.md", ""),
-        ("docs/formats/README.md", "[l](log.md) [t](table.md) [f](filter.md) [m](manifest.md)"),
+        ("docs/formats/current.md", ""),
+        ("docs/formats/wal.md", ""),
+        (
+            "docs/formats/README.md",
+            "[l](log.md) [t](table.md) [f](filter.md) [m](manifest.md) [c](current.md) [w](wal.md)",
+        ),
     ];
     assert!(!breaks("formats", &pages));
     assert!(breaks("formats", &pages[1..]));
-    assert!(breaks("formats", &pages[..4]));
+    assert!(breaks("formats", &pages[..6]));
     let magic = |text| {
         let mut files = pages.to_vec();
         files.push(("crates/umbel-log/src/format.rs", text));
