@@ -1,0 +1,135 @@
+//! A bump allocator: memory is taken piece by piece and given back all at once.
+//!
+//! INVARIANT: a piece handed out is never moved, handed out again or freed before the arena is
+//! dropped.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Smallest chunk: what an idle keyspace costs.
+const CHUNK_BYTES_MIN: usize = 4 * 1024;
+/// Largest chunk, the size of a huge page.
+const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Alignment of chunks, and the largest a piece may ask for: a cache line.
+const CHUNK_ALIGN: usize = 64;
+
+/// Memory for one memtable's entries or nodes.
+pub(crate) struct Arena {
+    /// Every chunk with the layout it was allocated with.
+    chunks: Vec<(NonNull<u8>, Layout)>,
+    /// The free part of the newest bump chunk.
+    next: NonNull<u8>,
+    left: usize,
+    used: usize,
+    reserved: usize,
+}
+
+// SAFETY: an arena owns its chunks as a `Vec` owns its buffer; `next` points into one of them and
+// is used through `&mut self` only.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// An arena that holds nothing yet.
+    pub(crate) fn new() -> Arena {
+        Arena { chunks: Vec::new(), next: NonNull::dangling(), left: 0, used: 0, reserved: 0 }
+    }
+
+    /// Bytes handed out, padding included.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Uninitialised memory of this layout, good until the arena is dropped.
+    ///
+    /// REQUIRES: the size is not zero, and the alignment is at most that of a cache line.
+    #[inline]
+    pub(crate) fn allocate(&mut self, layout: Layout) -> NonNull<u8> {
+        assert!(layout.size() > 0 && layout.align() <= CHUNK_ALIGN);
+        let padding = self.next.align_offset(layout.align());
+        let Some(total) = padding.checked_add(layout.size()).filter(|&total| total <= self.left)
+        else {
+            return self.allocate_in_new_chunk(layout);
+        };
+        // SAFETY: `next` is the start of `left` free bytes of a chunk and `padding <= total <=
+        // left`, so both sums stay inside that chunk or one behind its end.
+        let (piece, next) = unsafe { (self.next.add(padding), self.next.add(total)) };
+        self.next = next;
+        self.left -= total;
+        self.used += total;
+        piece
+    }
+
+    /// A piece that the current chunk has no room for: from a new chunk, or, where it is large,
+    /// from one of its own, so that little of the current chunk is wasted.
+    #[cold]
+    fn allocate_in_new_chunk(&mut self, layout: Layout) -> NonNull<u8> {
+        let chunk_bytes = (self.reserved / 4)
+            .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
+            .next_multiple_of(CHUNK_BYTES_MIN);
+        if layout.size() > chunk_bytes / 4 {
+            self.used += layout.size();
+            return self.add_chunk(layout.size());
+        }
+        self.next = self.add_chunk(chunk_bytes);
+        self.left = chunk_bytes;
+        self.allocate(layout)
+    }
+
+    /// Allocates a chunk that starts on a cache line. REQUIRES: `bytes` is not zero.
+    fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
+        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN)
+            .expect("no piece is near half the address space");
+        // SAFETY: the layout's size is not zero: `allocate` has checked its piece, and a bump
+        // chunk has CHUNK_BYTES_MIN bytes or more.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout);
+        };
+        self.chunks.push((chunk, layout));
+        self.reserved += bytes;
+        chunk
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for &(chunk, layout) in &self.chunks {
+            // SAFETY: each chunk came from `alloc` with this layout and is freed once, here. Nobody
+            // uses a piece any more: the arena's owner keeps it as long as pieces are in use.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_aligned_apart_and_counted() {
+        let mut arena = Arena::new();
+        let mut pieces: Vec<(usize, usize)> = Vec::new();
+        for step in 0..2000usize {
+            let (size, align) = (1 + step * 37 % 700, 1 << (step % 7));
+            let layout = Layout::from_size_align(size, align).expect("a small layout");
+            let piece = arena.allocate(layout);
+            // SAFETY: the piece is `size` bytes of ours.
+            unsafe { piece.write_bytes(step as u8, size) };
+            assert_eq!(piece.addr().get() % align, 0);
+            pieces.push((piece.addr().get(), size));
+        }
+        let total: usize = pieces.iter().map(|piece| piece.1).sum();
+        assert!(total <= arena.used() && arena.used() <= arena.reserved);
+        pieces.sort_unstable();
+        assert!(pieces.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+    }
+
+    #[test]
+    fn a_large_piece_leaves_the_current_chunk_in_use() {
+        let mut arena = Arena::new();
+        let small = Layout::from_size_align(64, 64).expect("a small layout");
+        let first = arena.allocate(small).addr().get();
+        arena.allocate(Layout::from_size_align(100 << 20, 8).expect("a large layout"));
+        assert_eq!(arena.allocate(small).addr().get(), first + 64);
+        assert_eq!(arena.used(), 128 + (100 << 20));
+    }
+}

@@ -1,0 +1,1 @@
+//! Searches the interleavings of one writer and its readers.

@@ -1,0 +1,316 @@
+//! A node of the tree, and how readers read it while the writer may be changing it.
+//!
+//! A node holds up to [`WIDTH`] entries in internal order, as pointers into the arena, and beside
+//! each the **head** of its key: the eight bytes behind the node's prefix, big-endian, so that
+//! heads compare as keys do. An inner node has one child more than it has entries; entry `i` is the
+//! first entry of the subtree under child `i + 1`. Every node covers the entries from its low fence
+//! (included) to its high fence (not included); fences are entries themselves. Entries are never
+//! removed, hence the entry behind a leaf's last one **is** its high fence.
+//!
+//! Heads leave out what all keys of a node share, see [`Prefix`].
+//!
+//! Protocol. One writer at a time; every field that can change is an atomic.
+//! - The writer makes `version` odd, then a release fence, then its stores, then makes `version`
+//!   even again with a release store ([`change::Change`]).
+//! - A reader loads an even `version` with acquire, then what it needs, then an acquire fence, then
+//!   `version` again. If it is the same, all it read belongs together: had one load seen a store
+//!   of a later change, the fences would make that change's odd version visible to the last load.
+//!   If not, what was read is thrown away. So a torn read is a retry and never undefined behaviour.
+//! - Pointers are stored with release and loaded with acquire, because readers follow them before
+//!   they have validated. Whatever pointer a torn read finds, it was stored whole, and what it
+//!   points to was written before and lives as long as the tree.
+//! - From parent to child: the child's version is read first, then the parent is validated. A
+//!   split first enters the right half in the parent, then cuts the left one; in between both
+//!   ways lead to the same entries. A reader that sees the child without its right half therefore
+//!   finds the parent changed, and starts again.
+//!
+//! INVARIANT: whatever is stored in a node (entries, fences, children) lives in arenas that are
+//! dropped only together with the node itself.
+
+mod change;
+
+use crate::arena::Arena;
+use crate::entry::{Entry, Header, Target};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, WIDTH, fence, pause};
+use std::alloc::Layout;
+use std::array;
+use std::cmp;
+use std::ptr::{NonNull, null_mut};
+
+/// The children of an inner node.
+type Children = [AtomicPtr<Node>; WIDTH + 1];
+
+/// One node; inner where it has children.
+#[repr(C, align(64))]
+pub(crate) struct Node {
+    /// Odd while the writer changes the node; never the same twice.
+    version: AtomicU64,
+    /// A packed [`Shape`].
+    shape: AtomicU64,
+    /// The entry before which no entry of this node stands; never changes. None: leftmost.
+    low: Option<NonNull<Header>>,
+    /// The entry before which all entries of this node stand. Null: rightmost.
+    high: AtomicPtr<Header>,
+    /// Never changes. None: a leaf.
+    children: Option<NonNull<Children>>,
+    heads: [AtomicU64; WIDTH],
+    entries: [AtomicPtr<Header>; WIDTH],
+}
+
+// SAFETY: what changes is atomic; the pointers lead to nodes, for which the same holds, and to
+// entries, which are `Sync`. The arenas that own the memory are `Send`.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
+
+/// What is known of the keys in a node without looking at each, and hence what its heads are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Prefix {
+    /// Bytes that all keys share, and behind which heads begin.
+    len: usize,
+    kind: PrefixKind,
+}
+
+/// Who guarantees the prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PrefixKind {
+    /// Both fences have it, and so does every key that is looked for in this node.
+    Fences = 0,
+    /// The entries have it, a key that is looked for need not: it is compared first.
+    Entries = 1,
+    /// All entries are versions of one key, `len` bytes long; heads are their sequence numbers,
+    /// inverted. A key that is looked for is compared first.
+    OneKey = 2,
+}
+
+/// Number of entries and prefix of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    count: usize,
+    prefix: Prefix,
+}
+
+impl Shape {
+    const EMPTY: Shape = Shape { count: 0, prefix: Prefix { len: 0, kind: PrefixKind::Fences } };
+
+    fn pack(self) -> u64 {
+        (self.prefix.len as u64) << 32 | (self.prefix.kind as u64) << 16 | self.count as u64
+    }
+
+    #[inline]
+    fn unpack(packed: u64) -> Shape {
+        let kind = match packed >> 16 & 3 {
+            0 => PrefixKind::Fences,
+            1 => PrefixKind::Entries,
+            _ => PrefixKind::OneKey,
+        };
+        let count = (packed & 0xffff) as usize;
+        Shape { count, prefix: Prefix { len: (packed >> 32) as usize, kind } }
+    }
+}
+
+impl Prefix {
+    /// The head of a position whose key has this prefix.
+    #[inline]
+    fn head(self, target: Target<'_>) -> u64 {
+        if self.kind == PrefixKind::OneKey {
+            return !target.sequence;
+        }
+        let rest = target.key.get(self.len..).unwrap_or_default();
+        if let Some(first) = rest.first_chunk::<8>() {
+            return u64::from_be_bytes(*first);
+        }
+        let mut padded = [0; 8];
+        padded[..rest.len()].copy_from_slice(rest);
+        u64::from_be_bytes(padded)
+    }
+
+    /// Where `key` stands to all keys with this prefix, of which `sample` is one; `Equal` if it has
+    /// the prefix too. `None` where `sample` is too short, which only a torn read can see.
+    #[inline]
+    fn cmp(self, key: &[u8], sample: &[u8]) -> Option<cmp::Ordering> {
+        let prefix = sample.get(..self.len)?;
+        let (start, rest) = key.split_at(self.len.min(key.len()));
+        let at_end = match self.kind {
+            PrefixKind::OneKey if !rest.is_empty() => cmp::Ordering::Greater,
+            _ => cmp::Ordering::Equal,
+        };
+        Some(start.cmp(prefix).then(at_end))
+    }
+}
+
+/// Which entries [`Reading::rank`] counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Those before the target.
+    Before,
+    /// Those before the target and the target itself.
+    UpTo,
+}
+
+/// A look at a node in one version. What its methods return means something only if
+/// [`Reading::is_valid`] says so afterwards.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    node: &'a Node,
+    version: u64,
+    shape: Shape,
+}
+
+impl Node {
+    /// Puts an empty node into the arena.
+    pub(crate) fn allocate(
+        arena: &mut Arena,
+        low: Option<Entry<'_>>,
+        high: Option<Entry<'_>>,
+        inner: bool,
+    ) -> NonNull<Node> {
+        let children = inner.then(|| {
+            let piece = arena.allocate(Layout::new::<Children>()).cast::<Children>();
+            // SAFETY: the piece is ours and has the layout of what is written.
+            unsafe { piece.write(array::from_fn(|_| AtomicPtr::new(null_mut()))) };
+            piece
+        });
+        let piece = arena.allocate(Layout::new::<Node>()).cast::<Node>();
+        let node = Node {
+            version: AtomicU64::new(0),
+            shape: AtomicU64::new(Shape::EMPTY.pack()),
+            low: low.map(Entry::as_raw),
+            high: AtomicPtr::new(high.map_or(null_mut(), |high| high.as_raw().as_ptr())),
+            children,
+            heads: array::from_fn(|_| AtomicU64::new(0)),
+            entries: array::from_fn(|_| AtomicPtr::new(null_mut())),
+        };
+        // SAFETY: the piece is ours and has the layout of what is written.
+        unsafe { piece.write(node) };
+        piece
+    }
+
+    /// Begins to read, once the writer is not changing this node.
+    #[inline]
+    pub(crate) fn read(&self) -> Reading<'_> {
+        let mut tries = 0;
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            if version & 1 == 0 {
+                let shape = Shape::unpack(self.shape.load(Ordering::Relaxed));
+                return Reading { node: self, version, shape };
+            }
+            pause(tries);
+            tries = tries.saturating_add(1);
+        }
+    }
+
+    #[inline]
+    fn children(&self) -> Option<&Children> {
+        // SAFETY: the children were allocated and written before the node was, in the same arena.
+        self.children.map(|children| unsafe { children.as_ref() })
+    }
+}
+
+/// The entry behind a pointer out of a node.
+#[inline]
+fn entry_in<'a>(slot: &'a AtomicPtr<Header>) -> Option<Entry<'a>> {
+    let header = NonNull::new(slot.load(Ordering::Acquire))?;
+    // SAFETY: a pointer that is not null was stored with release after its entry was written, and
+    // the entry lives as long as the node whose slot this is.
+    Some(unsafe { Entry::from_raw(header) })
+}
+
+impl<'a> Reading<'a> {
+    /// Whether the node is still as it was when this reading began, so that all that was read
+    /// since then belongs together.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.node.version.load(Ordering::Relaxed) == self.version
+    }
+
+    /// Whether the node has no children.
+    #[inline]
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.node.children.is_none()
+    }
+
+    /// How many entries the node has.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.shape.count
+    }
+
+    /// The entry at `index`; none behind the last, or where the read is torn.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Option<Entry<'a>> {
+        if index >= self.shape.count {
+            return None;
+        }
+        entry_in(&self.node.entries[index % WIDTH])
+    }
+
+    /// The entry at `index`, or, behind the last, the high fence: the entry that follows.
+    #[inline]
+    pub(crate) fn entry_or_high(&self, index: usize) -> Option<Entry<'a>> {
+        if index < self.shape.count { self.entry(index) } else { entry_in(&self.node.high) }
+    }
+
+    /// The child at `index`; none in a leaf, or where the read is torn.
+    #[inline]
+    pub(crate) fn child(&self, index: usize) -> Option<&'a Node> {
+        let child = self.node.children()?.get(index)?.load(Ordering::Acquire);
+        // SAFETY: null, or stored with release after the child was written; it lives in the same
+        // arena as this node.
+        unsafe { child.as_ref() }
+    }
+
+    /// How many entries stand before `target` (or at it). `None` only where the read is torn.
+    ///
+    /// REQUIRES: the target lies between the fences, ends included.
+    #[inline]
+    pub(crate) fn rank(&self, target: Target<'_>, bound: Bound) -> Option<usize> {
+        let Shape { count, prefix } = self.shape;
+        if prefix.kind != PrefixKind::Fences {
+            match prefix.cmp(target.key, self.entry(0)?.key())? {
+                cmp::Ordering::Less => return Some(0),
+                cmp::Ordering::Greater => return Some(count),
+                cmp::Ordering::Equal => {}
+            }
+        }
+        let head = prefix.head(target);
+        let mut low = self.heads_below(head);
+        if low == count || self.head(low) != head {
+            return Some(low);
+        }
+        let mut high = low + 1;
+        while high < count && self.head(high) == head {
+            high += 1;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle)?.cmp_behind(prefix.len, target) {
+                cmp::Ordering::Less => low = middle + 1,
+                cmp::Ordering::Equal if bound == Bound::UpTo => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        Some(low)
+    }
+
+    #[inline]
+    fn head(&self, index: usize) -> u64 {
+        self.node.heads[index % WIDTH].load(Ordering::Relaxed)
+    }
+
+    /// How many heads are less than `head`: a binary search without a branch to mispredict.
+    #[inline]
+    fn heads_below(&self, head: u64) -> usize {
+        let mut size = self.shape.count;
+        let mut base = 0;
+        while size > 1 {
+            let half = size / 2;
+            let less = self.head(base + half - 1) < head;
+            base = std::hint::select_unpredictable(less, base + half, base);
+            size -= half;
+        }
+        base + usize::from(size == 1 && self.head(base) < head)
+    }
+}

@@ -1,0 +1,246 @@
+//! How the writer changes nodes: inserting a slot, splitting a full child.
+//!
+//! REQUIRES, for everything here: one thread at a time. The tree's mutex sees to it.
+
+use super::{Node, Prefix, PrefixKind, Reading, Shape, entry_in};
+use crate::arena::Arena;
+use crate::entry::{Entry, Target};
+use crate::sync::{Ordering, WIDTH, fence};
+use std::cmp;
+use std::ptr::NonNull;
+
+/// A prefix of the entries is used instead of a shorter one of the fences, and heads are made anew
+/// for a longer prefix, where this many bytes are gained: half a head.
+const PREFIX_GAIN: usize = 4;
+
+/// While it lives, readers of the node wait or retry.
+struct Change<'a> {
+    node: &'a Node,
+    version: u64,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.node.version.store(self.version.wrapping_add(2), Ordering::Release);
+    }
+}
+
+/// How many bytes two keys have in common at the start.
+fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The prefix for a node that holds the entries from `first` to `last`. The one it has is kept
+/// where it still holds and little would be gained, since its heads need not be made anew then.
+/// What a head has room for is left out of a prefix of the entries, so that ascending numbers do
+/// not break it again and again.
+fn plan(fences: usize, first: Entry<'_>, last: Entry<'_>, old: Prefix) -> Prefix {
+    if first.key() == last.key() && first.sequence() != last.sequence() {
+        return Prefix { len: first.key().len(), kind: PrefixKind::OneKey };
+    }
+    let entries = shared_bytes(first.key(), last.key());
+    let shorter = first.key().len().min(last.key().len());
+    let useful = entries.min(shorter.saturating_sub(size_of::<u64>()));
+    let best = if useful >= fences + PREFIX_GAIN {
+        Prefix { len: useful, kind: PrefixKind::Entries }
+    } else {
+        Prefix { len: fences, kind: PrefixKind::Fences }
+    };
+    if old.kind == PrefixKind::OneKey || old.len > entries || old.len + PREFIX_GAIN <= best.len {
+        best
+    } else if old.len <= fences {
+        Prefix { len: old.len, kind: PrefixKind::Fences }
+    } else {
+        Prefix { len: old.len, kind: PrefixKind::Entries }
+    }
+}
+
+impl<'a> Reading<'a> {
+    /// The entry at `index`. REQUIRES: the reader is the writer, and `index < count`.
+    fn own_entry(&self, index: usize) -> Entry<'a> {
+        self.entry(index).expect("the writer never sees a torn node")
+    }
+
+    /// The rank of `target`. REQUIRES: the reader is the writer.
+    pub(crate) fn own_rank(&self, target: Target<'_>, bound: super::Bound) -> usize {
+        self.rank(target, bound).expect("the writer never sees a torn node")
+    }
+
+    /// The child at `index`. REQUIRES: the reader is the writer, the node is inner and
+    /// `index <= count`.
+    pub(crate) fn own_child(&self, index: usize) -> &'a Node {
+        self.child(index).expect("an inner node has one child more than entries")
+    }
+
+    /// The heads of the entries in `range` behind `prefix`, in the first places of the array.
+    fn heads_behind(&self, prefix: Prefix, range: std::ops::Range<usize>) -> [u64; WIDTH] {
+        let mut heads = [0; WIDTH];
+        for (head, index) in heads.iter_mut().zip(range) {
+            *head = if prefix == self.shape.prefix {
+                self.head(index)
+            } else {
+                prefix.head(self.own_entry(index).target())
+            };
+        }
+        heads
+    }
+
+    /// The prefix of the node once `entry` stands at `at`. It is thought over when an entry
+    /// without it comes, and now and then while the node fills.
+    fn prefix_with(&self, at: usize, entry: Entry<'_>) -> Prefix {
+        let Shape { count, prefix } = self.shape;
+        let fits = prefix.kind == PrefixKind::Fences
+            || prefix.cmp(entry.key(), self.own_entry(0).key()) == Some(cmp::Ordering::Equal);
+        if count == 0 || (fits && !(count + 1).is_power_of_two()) {
+            return prefix;
+        }
+        let first = if at == 0 { entry } else { self.own_entry(0) };
+        let last = if at == count { entry } else { self.own_entry(count - 1) };
+        plan(self.node.shared_by_fences(), first, last, prefix)
+    }
+}
+
+impl Node {
+    /// Whether the next insert must split.
+    pub(crate) fn is_full(&self) -> bool {
+        self.read().count() == WIDTH
+    }
+
+    fn change(&self) -> Change<'_> {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        Change { node: self, version }
+    }
+
+    /// How many bytes every key between the fences must share.
+    fn shared_by_fences(&self) -> usize {
+        // SAFETY: the low fence was written before this node was, and lives as long as it.
+        let low = self.low.map(|low| unsafe { Entry::from_raw(low) });
+        match (low, entry_in(&self.high)) {
+            (Some(low), Some(high)) => shared_bytes(low.key(), high.key()),
+            _ => 0,
+        }
+    }
+
+    fn set_head(&self, index: usize, head: u64) {
+        self.heads[index].store(head, Ordering::Relaxed);
+    }
+
+    fn set_entry(&self, index: usize, entry: Entry<'_>) {
+        self.entries[index].store(entry.as_raw().as_ptr(), Ordering::Release);
+    }
+
+    fn set_shape(&self, count: usize, prefix: Prefix) {
+        self.shape.store(Shape { count, prefix }.pack(), Ordering::Relaxed);
+    }
+
+    /// Makes `child` the child at `index`. REQUIRES: this is an inner node and `index <= WIDTH`;
+    /// `child` is in the same arena.
+    pub(crate) fn set_child(&self, index: usize, child: NonNull<Node>) {
+        if let Some(children) = self.children() {
+            children[index].store(child.as_ptr(), Ordering::Release);
+        }
+    }
+
+    /// Inserts `entry` before the entry at `at`, with the subtree that starts with it in an inner
+    /// node.
+    ///
+    /// REQUIRES: the node is not full; `at` is the rank of `entry`; the entry lies between the
+    /// fences and lives as long as the node; `right` is given in inner nodes and only there.
+    pub(crate) fn insert(&self, at: usize, entry: Entry<'_>, right: Option<NonNull<Node>>) {
+        let reading = self.read();
+        let Shape { count, prefix: old } = reading.shape;
+        let prefix = reading.prefix_with(at, entry);
+        let heads = (prefix != old).then(|| reading.heads_behind(prefix, 0..count));
+        let head = prefix.head(entry.target());
+        let _change = self.change();
+        if let Some(heads) = heads {
+            (0..count).for_each(|index| self.set_head(index, heads[index]));
+        }
+        for index in (at..count).rev() {
+            self.set_head(index + 1, reading.head(index));
+            let moved = self.entries[index].load(Ordering::Relaxed);
+            self.entries[index + 1].store(moved, Ordering::Release);
+        }
+        if let (Some(children), Some(right)) = (self.children(), right) {
+            for index in (at + 1..=count).rev() {
+                let moved = children[index].load(Ordering::Relaxed);
+                children[index + 1].store(moved, Ordering::Release);
+            }
+            children[at + 1].store(right.as_ptr(), Ordering::Release);
+        }
+        self.set_head(at, head);
+        self.set_entry(at, entry);
+        self.set_shape(count + 1, prefix);
+    }
+
+    /// Splits the full child at `index` of this node in two and returns the first entry of the
+    /// right one. `at` is where the next entry will go: where that is an end of the child, as with
+    /// ascending keys, the split leaves the child nearly full.
+    ///
+    /// REQUIRES: this node is inner and not full, its child at `index` is full.
+    pub(crate) fn split_child(&self, index: usize, at: usize, arena: &mut Arena) -> Entry<'_> {
+        let child = self.read().own_child(index);
+        let reading = child.read();
+        let Shape { count, prefix: old } = reading.shape;
+        let middle = match at {
+            _ if at == count => count - 1,
+            0 if child.low.is_none() => 1,
+            _ => count / 2,
+        };
+        let separator = reading.own_entry(middle);
+        let first = if reading.is_leaf() { middle } else { middle + 1 };
+        let right = self.build_right(reading, separator, first, arena);
+
+        let left_fences = match child.low {
+            // SAFETY: as in `shared_by_fences`.
+            Some(low) => shared_bytes(unsafe { Entry::from_raw(low) }.key(), separator.key()),
+            None => 0,
+        };
+        let left_last = reading.own_entry(middle - 1);
+        let prefix = plan(left_fences, reading.own_entry(0), left_last, old);
+        let heads = (prefix != old).then(|| reading.heads_behind(prefix, 0..middle));
+
+        self.insert(index, separator, Some(right));
+        let _change = child.change();
+        child.high.store(separator.as_raw().as_ptr(), Ordering::Release);
+        if let Some(heads) = heads {
+            (0..middle).for_each(|index| child.set_head(index, heads[index]));
+        }
+        child.set_shape(middle, prefix);
+        separator
+    }
+
+    /// The right half of a split: a node nobody knows yet, with the entries from `first` on.
+    fn build_right(
+        &self,
+        left: Reading<'_>,
+        separator: Entry<'_>,
+        first: usize,
+        arena: &mut Arena,
+    ) -> NonNull<Node> {
+        let count = left.count() - first;
+        let high = entry_in(&left.node.high);
+        let raw = Node::allocate(arena, Some(separator), high, !left.is_leaf());
+        // SAFETY: just written; the arena outlives this call.
+        let right = unsafe { raw.as_ref() };
+        let mut prefix = Shape::EMPTY.prefix;
+        if count > 0 {
+            let (begin, last) = (left.own_entry(first), left.own_entry(left.count() - 1));
+            prefix = plan(right.shared_by_fences(), begin, last, left.shape.prefix);
+            let heads = left.heads_behind(prefix, first..left.count());
+            for (index, head) in heads.into_iter().enumerate().take(count) {
+                right.set_head(index, head);
+                right.set_entry(index, left.own_entry(first + index));
+            }
+        }
+        if let (Some(from), Some(to)) = (left.node.children(), right.children()) {
+            for (slot, child) in to.iter().zip(&from[first..=left.count()]) {
+                slot.store(child.load(Ordering::Relaxed), Ordering::Release);
+            }
+        }
+        right.set_shape(count, prefix);
+        raw
+    }
+}

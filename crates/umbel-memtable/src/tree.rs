@@ -1,0 +1,230 @@
+//! The tree: the way from the root to a leaf, for readers beside the writer and for the writer.
+//!
+//! The node module has the protocol. The root pointer plays the parent of the root node: a new
+//! root is published before the old one is split, and a reader that has read the root node's
+//! version looks whether it still is the root.
+
+use crate::arena::Arena;
+use crate::entry::{Entry, Target, write_entry};
+use crate::node::{Bound, Node, Reading};
+use crate::sync::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+use umbel_base::{SequenceNumber, ValueKind};
+
+/// An ordered map of entries. Whatever it lends lives as long as the borrow of the tree.
+pub(crate) struct Tree {
+    /// Never null; leads into `writer`'s node arena.
+    root: AtomicPtr<Node>,
+    /// Whoever holds it is the one writer.
+    writer: Mutex<Arenas>,
+}
+
+/// Where entries and nodes live. Apart, so that the nodes, which are visited more often, share
+/// few pages.
+struct Arenas {
+    entries: Arena,
+    nodes: Arena,
+}
+
+/// An entry, and where in the tree it was when last seen.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    leaf: Reading<'a>,
+    index: usize,
+    entry: Entry<'a>,
+}
+
+impl<'a> Place<'a> {
+    /// The entry.
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry<'a> {
+        self.entry
+    }
+}
+
+impl Tree {
+    /// A tree without entries: one empty leaf.
+    pub(crate) fn new() -> Tree {
+        let mut nodes = Arena::new();
+        let root = Node::allocate(&mut nodes, None, None, false);
+        let arenas = Arenas { entries: Arena::new(), nodes };
+        Tree { root: AtomicPtr::new(root.as_ptr()), writer: Mutex::new(arenas) }
+    }
+
+    /// Inserts an entry and returns how many bytes of the arenas are in use now.
+    ///
+    /// REQUIRES: (`key`, `sequence`) is not in the tree.
+    pub(crate) fn insert(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        kind: ValueKind,
+        value: &[u8],
+    ) -> usize {
+        // A writer that panicked did so over a limit, before it had touched the tree.
+        let mut arenas = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let raw = write_entry(&mut arenas.entries, key, sequence, kind, value);
+        // SAFETY: just written; the arena lives as long as the tree.
+        let entry = unsafe { Entry::from_raw(raw) };
+        let target = entry.target();
+        let leaf = self.leaf_with_room(target, &mut arenas.nodes);
+        let at = leaf.read().own_rank(target, Bound::Before);
+        leaf.insert(at, entry, None);
+        arenas.entries.used() + arenas.nodes.used()
+    }
+
+    /// The leaf `target` belongs to. Every full node on the way is split, so that a parent always
+    /// has room for what a split of its child hands up. REQUIRES: the caller is the writer.
+    fn leaf_with_room(&self, target: Target<'_>, nodes: &mut Arena) -> &Node {
+        let mut node = self.root();
+        if node.is_full() {
+            let root = Node::allocate(nodes, None, None, true);
+            // SAFETY: just written; the arena lives as long as the tree.
+            let new = unsafe { root.as_ref() };
+            new.set_child(0, node.into());
+            self.root.store(root.as_ptr(), Ordering::Release);
+            node = new;
+        }
+        loop {
+            let reading = node.read();
+            if reading.is_leaf() {
+                return node;
+            }
+            let index = reading.own_rank(target, Bound::UpTo);
+            let mut child = reading.own_child(index);
+            if child.is_full() {
+                let at = child.read().own_rank(target, Bound::UpTo);
+                let separator = node.split_child(index, at, nodes);
+                if separator.cmp_behind(0, target).is_lt() {
+                    child = node.read().own_child(index + 1);
+                }
+            }
+            node = child;
+        }
+    }
+
+    #[inline]
+    fn root(&self) -> &Node {
+        // SAFETY: never null, stored with release after the node was written; the arena that it
+        // leads into lives as long as the tree.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// The leaf that `child_of` leads to, which chooses a child in each inner node.
+    #[inline]
+    fn leaf(&self, child_of: impl Fn(&Reading<'_>) -> Option<usize>) -> Reading<'_> {
+        loop {
+            if let Some(leaf) = self.try_leaf(&child_of) {
+                return leaf;
+            }
+        }
+    }
+
+    /// As `leaf`; `None` where the writer got in between.
+    #[inline]
+    fn try_leaf(&self, child_of: &impl Fn(&Reading<'_>) -> Option<usize>) -> Option<Reading<'_>> {
+        let root = self.root();
+        let mut reading = root.read();
+        if !std::ptr::eq(root, self.root()) {
+            return None;
+        }
+        while !reading.is_leaf() {
+            let child = reading.child(child_of(&reading)?)?.read();
+            if !reading.is_valid() {
+                return None;
+            }
+            reading = child;
+        }
+        Some(reading)
+    }
+
+    /// The first entry at or behind `target`.
+    #[inline]
+    pub(crate) fn find(&self, target: Target<'_>) -> Option<Entry<'_>> {
+        loop {
+            let leaf = self.leaf(|node| node.rank(target, Bound::UpTo));
+            let Some(index) = leaf.rank(target, Bound::Before) else { continue };
+            let entry = leaf.entry_or_high(index);
+            if leaf.is_valid() {
+                return entry;
+            }
+        }
+    }
+
+    /// The place of the first entry behind `target`, or also at it with [`Bound::Before`]: of the
+    /// first that `bound` does not count.
+    pub(crate) fn seek(&self, target: Target<'_>, bound: Bound) -> Option<Place<'_>> {
+        let (mut target, mut bound) = (target, bound);
+        loop {
+            let leaf = self.leaf(|node| node.rank(target, Bound::UpTo));
+            let Some(index) = leaf.rank(target, bound) else { continue };
+            let entry = leaf.entry_or_high(index);
+            if !leaf.is_valid() {
+                continue;
+            }
+            let entry = entry?;
+            if index < leaf.count() {
+                return Some(Place { leaf, index, entry });
+            }
+            // The entry is the first of the next leaf: go there.
+            (target, bound) = (entry.target(), Bound::Before);
+        }
+    }
+
+    /// The place of the last entry before `target`.
+    pub(crate) fn seek_before(&self, target: Target<'_>) -> Option<Place<'_>> {
+        loop {
+            let leaf = self.leaf(|node| node.rank(target, Bound::Before));
+            let Some(rank) = leaf.rank(target, Bound::Before) else { continue };
+            if let Some(found) = Tree::place_before(leaf, rank) {
+                return found;
+            }
+        }
+    }
+
+    /// The place of the last entry.
+    pub(crate) fn last(&self) -> Option<Place<'_>> {
+        loop {
+            let leaf = self.leaf(|node| Some(node.count()));
+            if let Some(found) = Tree::place_before(leaf, leaf.count()) {
+                return found;
+            }
+        }
+    }
+
+    /// The place before `rank` in a leaf, which is none only in the first leaf: every other one
+    /// begins with its low fence. The outer `None` asks to try again.
+    fn place_before(leaf: Reading<'_>, rank: usize) -> Option<Option<Place<'_>>> {
+        let index = rank.checked_sub(1);
+        let entry = index.and_then(|index| leaf.entry(index));
+        if !leaf.is_valid() {
+            return None;
+        }
+        Some(index.zip(entry).map(|(index, entry)| Place { leaf, index, entry }))
+    }
+
+    /// The place behind `place`.
+    #[inline]
+    pub(crate) fn next<'a>(&'a self, place: Place<'a>) -> Option<Place<'a>> {
+        let Place { leaf, index, .. } = place;
+        if let Some(entry) = leaf.entry(index + 1)
+            && leaf.is_valid()
+        {
+            return Some(Place { leaf, index: index + 1, entry });
+        }
+        self.seek(place.entry.target(), Bound::UpTo)
+    }
+
+    /// The place before `place`.
+    #[inline]
+    pub(crate) fn prev<'a>(&'a self, place: Place<'a>) -> Option<Place<'a>> {
+        let Place { leaf, index, .. } = place;
+        if let Some(before) = index.checked_sub(1)
+            && let Some(entry) = leaf.entry(before)
+            && leaf.is_valid()
+        {
+            return Some(Place { leaf, index: before, entry });
+        }
+        self.seek_before(place.entry.target())
+    }
+}
