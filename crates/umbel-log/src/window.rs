@@ -35,7 +35,7 @@ impl Window {
     }
 
     /// The `len` bytes from `offset`, read from the file where the window does not hold them yet.
-    /// REQUIRES: `len <= self.remaining(offset)`: that bounds what is allocated by the file's length.
+    /// REQUIRES: `len <= self.remaining(offset)`, which bounds what is allocated.
     #[inline]
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         if offset < self.start || offset + len as u64 > self.start + self.filled as u64 {

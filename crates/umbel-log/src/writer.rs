@@ -62,7 +62,9 @@ enum State {
 }
 
 impl LogWriter {
-    /// Creates the file and writes its header. Syncs neither the file nor its directory.
+    /// Creates the file and writes its header. Syncs neither the file nor its directory: before the
+    /// first record is called durable the caller does both. It may then call
+    /// [`LogWriter::set_durable`] with [`HEADER_BYTES`], so that a lost header is known as damage.
     ///
     /// # Errors
     /// Where the name exists, and [`Error::Full`] where the segment does not fit on the disk; a

@@ -88,8 +88,12 @@ fn agree(bytes: &[u8], expectation: Expectation) -> (Vec<Entry>, Result<Outcome>
     (records, end)
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn damaged_logs_are_judged_as_the_model_judges(
