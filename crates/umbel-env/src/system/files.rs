@@ -274,7 +274,9 @@ impl FileSystem for SystemFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let synced = fs::File::open(path).and_then(|directory| directory.sync_all());
+        // The parent of a bare relative name is the empty path, which means the current directory.
+        let named = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let synced = fs::File::open(named).and_then(|directory| directory.sync_all());
         synced.map_err(|error| Error::io("sync the directory", path, error))
     }
 

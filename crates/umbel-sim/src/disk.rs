@@ -1,0 +1,398 @@
+//! The disk: what is durable, what the page cache shows, and the units in between.
+//!
+//! INVARIANT: `current` of a file is `durable` with every pending unit put on in order, unless the
+//! file is `forgetful`. `current` of the names is the durable ones with every pending name change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use crate::content::{Content, PAGE_BYTES};
+
+/// The number of a pending unit; they count up over the whole disk in the order of their making.
+pub(crate) type UnitNumber = u64;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Node {
+    File(u64),
+    Directory(u64),
+}
+
+/// One change of a file's bytes or length that is not durable yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Unit {
+    pub(crate) number: UnitNumber,
+    pub(crate) change: Change,
+}
+
+/// See [`Unit`].
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    SetLen(u64),
+    Grow(u64),
+}
+
+impl Change {
+    /// Puts the whole change on `content`.
+    pub(crate) fn apply(&self, content: &mut Content) {
+        match self {
+            Change::Write { offset, bytes } => content.write(bytes, *offset),
+            Change::SetLen(len) => content.set_len(*len),
+            Change::Grow(len) => content.grow(*len),
+        }
+    }
+}
+
+/// A file without its names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inode {
+    pub(crate) durable: Content,
+    pub(crate) current: Content,
+    pub(crate) pending: Vec<Unit>,
+    /// How many bytes have space reserved for them since the machine started.
+    pub(crate) reserved: u64,
+    /// Whether a failed sync gave bytes up that the page cache still shows.
+    pub(crate) forgetful: bool,
+}
+
+/// The names in a directory.
+pub(crate) type Names = BTreeMap<String, Node>;
+
+/// A directory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Directory {
+    pub(crate) durable: Arc<Names>,
+    pub(crate) current: Arc<Names>,
+}
+
+/// A name and the directory that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) directory: u64,
+    pub(crate) name: String,
+}
+
+/// One change of names that is not durable yet. Each survives whole or not at all.
+#[derive(Debug, Clone)]
+pub(crate) struct NameChange {
+    pub(crate) number: UnitNumber,
+    pub(crate) node: Node,
+    /// Where the node loses a name.
+    pub(crate) source: Option<Place>,
+    /// Where the node gets a name.
+    pub(crate) target: Option<Place>,
+}
+
+impl NameChange {
+    /// The directories it changes, each once.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = u64> {
+        let source = self.source.as_ref().map(|place| place.directory);
+        let target = self.target.as_ref().map(|place| place.directory);
+        source.into_iter().chain(target.filter(|target| Some(*target) != source))
+    }
+
+    /// Puts the change on the names of one directory. A name that there stands for another node,
+    /// because the change that took it away did not survive, is left alone.
+    pub(crate) fn apply(&self, directory: u64, names: &mut Names) {
+        let here = |place: &&Place| place.directory == directory;
+        if let Some(source) = self.source.as_ref().filter(here)
+            && names.get(&source.name) == Some(&self.node)
+        {
+            names.remove(&source.name);
+        }
+        if let Some(target) = self.target.as_ref().filter(here) {
+            names.insert(target.name.clone(), self.node);
+        }
+    }
+}
+
+/// The number of the root directory.
+pub(crate) const ROOT: u64 = 0;
+
+/// A whole disk. Cloning copies it; unchanged pages stay shared.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    pub(crate) inodes: BTreeMap<u64, Inode>,
+    pub(crate) directories: BTreeMap<u64, Directory>,
+    pub(crate) name_changes: Vec<NameChange>,
+    next_node: u64,
+    next_unit: UnitNumber,
+}
+
+impl Disk {
+    /// A disk with an empty root directory.
+    pub(crate) fn new() -> Disk {
+        Disk {
+            inodes: BTreeMap::new(),
+            directories: BTreeMap::from([(ROOT, Directory::default())]),
+            name_changes: Vec::new(),
+            next_node: ROOT + 1,
+            next_unit: 1,
+        }
+    }
+
+    /// The same disk without files, names and pending units, for an image to be put on.
+    pub(crate) fn bare(&self) -> Disk {
+        Disk { next_node: self.next_node, next_unit: self.next_unit, ..Disk::new() }
+    }
+
+    fn new_node(&mut self) -> u64 {
+        self.next_node += 1;
+        self.next_node - 1
+    }
+
+    fn new_unit(&mut self) -> UnitNumber {
+        self.next_unit += 1;
+        self.next_unit - 1
+    }
+
+    // -- paths --
+
+    /// What a path stands for now. The root is `/`; relative paths begin there too.
+    pub(crate) fn find(&self, path: &Path) -> io::Result<Node> {
+        let mut node = Node::Directory(ROOT);
+        for name in names_of(path)? {
+            let directory = self.directory(node)?;
+            node = *directory.current.get(&name).ok_or_else(missing)?;
+        }
+        Ok(node)
+    }
+
+    fn directory(&self, node: Node) -> io::Result<&Directory> {
+        match node {
+            Node::Directory(number) => self.directories.get(&number).ok_or_else(missing),
+            Node::File(_) => Err(not_a_directory()),
+        }
+    }
+
+    /// The number of the file that a path names.
+    pub(crate) fn find_file(&self, path: &Path) -> io::Result<u64> {
+        match self.find(path)? {
+            Node::File(number) => Ok(number),
+            Node::Directory(_) => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    /// The number of the directory that a path names.
+    pub(crate) fn find_directory(&self, path: &Path) -> io::Result<u64> {
+        match self.find(path)? {
+            Node::Directory(number) => Ok(number),
+            Node::File(_) => Err(not_a_directory()),
+        }
+    }
+
+    /// The directory and the last name of a path; the name need not exist.
+    fn place(&self, path: &Path) -> io::Result<Place> {
+        let mut names = names_of(path)?;
+        let name = names.pop().ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
+        let parent: std::path::PathBuf = names.iter().collect();
+        Ok(Place { directory: self.find_directory(&parent)?, name })
+    }
+
+    fn at(&self, place: &Place) -> Option<Node> {
+        self.directories.get(&place.directory)?.current.get(&place.name).copied()
+    }
+
+    // -- names --
+
+    fn change_names(&mut self, node: Node, source: Option<Place>, target: Option<Place>) {
+        let change = NameChange { number: self.new_unit(), node, source, target };
+        for number in change.directories() {
+            if let Some(directory) = self.directories.get_mut(&number) {
+                change.apply(number, Arc::make_mut(&mut directory.current));
+            }
+        }
+        self.name_changes.push(change);
+    }
+
+    /// Makes a directory and its missing parents.
+    pub(crate) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
+        let mut directory = ROOT;
+        for name in names_of(path)? {
+            let place = Place { directory, name };
+            directory = match self.at(&place) {
+                Some(Node::Directory(number)) => number,
+                Some(Node::File(_)) => return Err(exists()),
+                None => {
+                    let number = self.new_node();
+                    self.directories.insert(number, Directory::default());
+                    self.change_names(Node::Directory(number), None, Some(place));
+                    number
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Makes an empty file.
+    pub(crate) fn create(&mut self, path: &Path) -> io::Result<u64> {
+        let place = self.place(path)?;
+        if self.at(&place).is_some() {
+            return Err(exists());
+        }
+        let number = self.new_node();
+        self.inodes.insert(number, Inode::default());
+        self.change_names(Node::File(number), None, Some(place));
+        Ok(number)
+    }
+
+    /// Gives a node another name.
+    pub(crate) fn rename(&mut self, source: &Path, target: &Path) -> io::Result<()> {
+        let node = self.find(source)?;
+        let (from, to) = (self.place(source)?, self.place(target)?);
+        match (node, self.at(&to)) {
+            (node, Some(other)) if node == other => return Ok(()),
+            (Node::File(_), Some(Node::Directory(_))) => return Err(is_a_directory()),
+            (Node::Directory(_), Some(Node::File(_))) => return Err(not_a_directory()),
+            (Node::Directory(_), Some(_)) => return Err(exists()),
+            (Node::Directory(_), None) if target.starts_with(source) => {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            _ => {}
+        }
+        self.change_names(node, Some(from), Some(to));
+        Ok(())
+    }
+
+    /// Gives a file a second name.
+    pub(crate) fn hard_link(&mut self, source: &Path, target: &Path) -> io::Result<()> {
+        let Node::File(number) = self.find(source)? else {
+            return Err(io::Error::from_raw_os_error(1));
+        };
+        let place = self.place(target)?;
+        if self.at(&place).is_some() {
+            return Err(exists());
+        }
+        self.change_names(Node::File(number), None, Some(place));
+        Ok(())
+    }
+
+    /// Takes a file's name away.
+    pub(crate) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let Node::File(number) = self.find(path)? else { return Err(is_a_directory()) };
+        let place = self.place(path)?;
+        self.change_names(Node::File(number), Some(place), None);
+        Ok(())
+    }
+
+    /// Makes the names in a directory durable.
+    pub(crate) fn sync_names(&mut self, directory: u64) {
+        let is_touched = |change: &mut NameChange| change.directories().any(|d| d == directory);
+        let due: Vec<_> = self.name_changes.extract_if(.., is_touched).collect();
+        for change in &due {
+            for number in change.directories() {
+                if let Some(directory) = self.directories.get_mut(&number) {
+                    change.apply(number, Arc::make_mut(&mut directory.durable));
+                }
+            }
+        }
+    }
+
+    // -- bytes --
+
+    /// The bytes of a file. An error where its last name and handle are gone.
+    pub(crate) fn inode(&self, number: u64) -> io::Result<&Inode> {
+        self.inodes.get(&number).ok_or_else(missing)
+    }
+
+    pub(crate) fn inode_mut(&mut self, number: u64) -> io::Result<&mut Inode> {
+        self.inodes.get_mut(&number).ok_or_else(missing)
+    }
+
+    /// Changes a file in the page cache and notes the change as pending.
+    pub(crate) fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
+        let unit = Unit { number: self.new_unit(), change };
+        let inode = self.inode_mut(number)?;
+        unit.change.apply(&mut inode.current);
+        inode.pending.push(unit);
+        Ok(())
+    }
+
+    /// Makes a file's bytes durable.
+    pub(crate) fn sync(&mut self, number: u64) -> io::Result<()> {
+        let inode = self.inode_mut(number)?;
+        if inode.forgetful {
+            for unit in &inode.pending {
+                unit.change.apply(&mut inode.durable);
+            }
+        } else {
+            inode.durable = inode.current.clone();
+        }
+        inode.pending.clear();
+        Ok(())
+    }
+
+    /// A sync failed: what was pending is given up, and nobody will be told again.
+    pub(crate) fn give_up(&mut self, number: u64, reverts: bool) -> io::Result<()> {
+        let inode = self.inode_mut(number)?;
+        inode.forgetful |= !inode.pending.is_empty();
+        inode.pending.clear();
+        if reverts {
+            let len = inode.current.len();
+            inode.current = inode.durable.clone();
+            inode.current.set_len(len);
+        }
+        Ok(())
+    }
+
+    /// How many bytes the named files take, in whole pages.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        let nodes = self.directories.values().flat_map(|directory| directory.current.values());
+        let named: BTreeSet<_> = nodes.collect();
+        let len_of = |node: &&Node| match node {
+            Node::File(number) => self.inodes.get(number).map_or(0, |inode| inode.current.len()),
+            Node::Directory(_) => 0,
+        };
+        named.iter().map(|node| len_of(node).next_multiple_of(PAGE_BYTES as u64)).sum()
+    }
+
+    /// Drops the files that have no name, neither now nor after any power loss, and no handle.
+    pub(crate) fn collect_garbage(&mut self, is_open: impl Fn(u64) -> bool) {
+        let directories = self.directories.values();
+        let names = directories.flat_map(|d| d.current.values().chain(d.durable.values()));
+        let changed = self.name_changes.iter().map(|change| &change.node);
+        let alive: BTreeSet<Node> = names.chain(changed).copied().collect();
+        self.inodes.retain(|number, _| alive.contains(&Node::File(*number)) || is_open(*number));
+    }
+
+    /// The numbers of all pending units, in no order.
+    pub(crate) fn pending(&self) -> Vec<UnitNumber> {
+        let units = self.inodes.values().flat_map(|inode| &inode.pending).map(|unit| unit.number);
+        units.chain(self.name_changes.iter().map(|change| change.number)).collect()
+    }
+}
+
+/// The names along a path.
+fn names_of(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_string_lossy().into_owned()),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir => {
+                names.pop();
+            }
+            Component::Prefix(_) => return Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+    Ok(names)
+}
+
+fn missing() -> io::Error {
+    io::Error::from_raw_os_error(2)
+}
+
+fn exists() -> io::Error {
+    io::Error::from_raw_os_error(17)
+}
+
+fn not_a_directory() -> io::Error {
+    io::Error::from_raw_os_error(20)
+}
+
+fn is_a_directory() -> io::Error {
+    io::Error::from_raw_os_error(21)
+}

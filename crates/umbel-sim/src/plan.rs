@@ -1,0 +1,167 @@
+//! What is planned to go wrong.
+
+use std::io;
+
+use crate::site::{Operation, matches};
+
+/// On which side of a call the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// The call has no effect.
+    Before,
+    /// The call has its whole effect, but its caller does not learn of it.
+    After,
+}
+
+/// What the disk says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// An input or output error. Any call but a mapped store can say it.
+    Eio,
+    /// The disk is full. Calls that need space can say it, a sync among them.
+    Enospc,
+    /// The quota is used up. As `Enospc`.
+    Edquot,
+    /// Too many open files. Calls that open something can say it.
+    Emfile,
+    /// Permission denied. Calls that open or change a name can say it.
+    Eacces,
+}
+
+impl FaultKind {
+    /// The error as the operating system words it.
+    pub(crate) fn error(self) -> io::Error {
+        match self {
+            FaultKind::Eio => io::Error::from_raw_os_error(5),
+            FaultKind::Enospc => io::Error::from_raw_os_error(28),
+            FaultKind::Edquot => io::Error::from(io::ErrorKind::QuotaExceeded),
+            FaultKind::Emfile => io::Error::from_raw_os_error(24),
+            FaultKind::Eacces => io::Error::from_raw_os_error(13),
+        }
+    }
+
+    /// Whether a real disk could answer this call so.
+    fn fits(self, operation: Operation) -> bool {
+        use Operation as O;
+        let names = matches!(
+            operation,
+            O::CreateDir | O::Create | O::Rename | O::HardLink | O::Remove | O::Lock
+        );
+        let opens = matches!(operation, O::Create | O::Open | O::Lock | O::ReadDir | O::SyncDir);
+        match self {
+            // Where a mapped store fails the process dies, which is a crash and not an error.
+            FaultKind::Eio => operation != O::Store,
+            FaultKind::Enospc | FaultKind::Edquot => {
+                (names && operation != O::Remove)
+                    || matches!(operation, O::Write | O::SetLen | O::Preallocate | O::Sync)
+            }
+            FaultKind::Emfile => opens,
+            FaultKind::Eacces => names || opens,
+        }
+    }
+}
+
+/// A failing call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What the call says.
+    pub kind: FaultKind,
+    /// Whether every later call that the fault fits fails too. A fault set for a site stays with
+    /// that site.
+    pub sticky: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Armed {
+    trigger: Trigger,
+    fault: Fault,
+    has_fired: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Trigger {
+    Call(u64),
+    Site { pattern: String, calls_left: u64 },
+}
+
+/// Every fault to come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plan {
+    pub(crate) crash: Option<(u64, When)>,
+    armed: Vec<Armed>,
+    ignored: Vec<String>,
+    /// How many calls failed by plan.
+    pub(crate) fired: u64,
+    /// How many calls were ignored by plan.
+    pub(crate) skipped: u64,
+    /// Whether syncs only say that they did it.
+    pub(crate) lies: bool,
+    /// Whether bytes that a failed sync gave up vanish from the page cache too.
+    pub(crate) reverts: bool,
+    /// Whether files cannot be mapped.
+    pub(crate) refuses_mappings: bool,
+    /// How many bytes all files together may take.
+    pub(crate) capacity: Option<u64>,
+}
+
+impl Plan {
+    pub(crate) fn fail_call(&mut self, call: u64, fault: Fault) {
+        self.armed.push(Armed { trigger: Trigger::Call(call), fault, has_fired: false });
+    }
+
+    pub(crate) fn fail_site(&mut self, pattern: &str, nth: u64, fault: Fault) {
+        let trigger = Trigger::Site { pattern: pattern.to_owned(), calls_left: nth };
+        self.armed.push(Armed { trigger, fault, has_fired: false });
+    }
+
+    pub(crate) fn ignore(&mut self, pattern: &str) {
+        self.ignored.push(pattern.to_owned());
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.armed.clear();
+        self.ignored.clear();
+        self.lies = false;
+    }
+
+    /// The fault of this call, if it has one. Asked once per call.
+    pub(crate) fn fault(
+        &mut self,
+        call: u64,
+        operation: Operation,
+        class: &str,
+    ) -> Option<FaultKind> {
+        let mut found = None;
+        for armed in &mut self.armed {
+            if !armed.fault.kind.fits(operation) {
+                continue;
+            }
+            let is_due = match &mut armed.trigger {
+                // The named call itself may be one that cannot fail so; a sticky fault then begins
+                // with the next one that can.
+                Trigger::Call(number) => call == *number || (armed.fault.sticky && call > *number),
+                Trigger::Site { pattern, calls_left } => {
+                    if !matches(pattern, operation, class) {
+                        continue;
+                    }
+                    *calls_left = calls_left.saturating_sub(1);
+                    *calls_left == 0 && (armed.fault.sticky || !armed.has_fired)
+                }
+            };
+            if is_due {
+                armed.has_fired = true;
+                found = found.or(Some(armed.fault.kind));
+            }
+        }
+        self.fired += u64::from(found.is_some());
+        found
+    }
+
+    /// Whether this call is to be left out. Asked once per call.
+    pub(crate) fn ignores(&mut self, operation: Operation, class: &str) -> bool {
+        let ignores = operation.can_be_ignored()
+            && self.ignored.iter().any(|pattern| matches(pattern, operation, class));
+        self.skipped += u64::from(ignores);
+        ignores
+    }
+}

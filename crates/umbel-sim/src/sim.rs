@@ -1,0 +1,259 @@
+//! [`Sim`]: the handle by which a test plans, watches and ends a simulated machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use umbel_env::Env;
+
+use crate::call::{Machine, State};
+use crate::disk::{Disk, UnitNumber};
+use crate::plan::{Fault, When};
+use crate::random::join;
+use crate::survival::{Survival, chosen_image, crash_image};
+use crate::world;
+
+/// Most pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
+pub const EXHAUSTIVE_UNITS_MAX: usize = 12;
+
+/// A simulated machine with a crash disk. Cloning the handle shares the machine.
+#[derive(Debug, Clone)]
+pub struct Sim {
+    pub(crate) machine: Arc<Machine>,
+}
+
+impl Sim {
+    /// A machine with an empty disk. The seed decides its entropy and how failing calls fail.
+    pub fn new(seed: u64) -> Sim {
+        Sim::boot(seed, Disk::new(), 0)
+    }
+
+    fn boot(seed: u64, disk: Disk, now_ns: u64) -> Sim {
+        Sim { machine: Arc::new(Machine::new(seed, disk, now_ns)) }
+    }
+
+    /// The world as the engine on this machine sees it.
+    pub fn env(&self) -> Env {
+        world::env(&self.machine)
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&mut State) -> T) -> T {
+        ask(&mut self.machine.state())
+    }
+
+    // -- what happened --
+
+    /// How many calls of the file system there were. The first has number 1; the calls that came
+    /// after the power was lost are not counted.
+    pub fn calls(&self) -> u64 {
+        self.with(|state| state.calls())
+    }
+
+    /// Every call site reached, such as `sync *.log`, and how often.
+    pub fn sites(&self) -> BTreeMap<String, u64> {
+        self.with(|state| state.sites())
+    }
+
+    /// The site of one call.
+    pub fn site_of(&self, call: u64) -> Option<String> {
+        self.with(|state| state.label_of(call))
+    }
+
+    /// The numbers of the calls that can change the disk: a crash between two others leaves the
+    /// same images as one of these.
+    pub fn changing_calls(&self) -> Vec<u64> {
+        self.with(|state| state.changing_calls())
+    }
+
+    /// A hash of every call so far with its path, bytes and success. Two runs with one seed that
+    /// did the same have the same.
+    pub fn trace_hash(&self) -> u64 {
+        self.with(|state| state.trace)
+    }
+
+    /// How many changes a power loss could take away now.
+    pub fn pending_units(&self) -> u64 {
+        self.with(|state| state.disk.pending().len() as u64)
+    }
+
+    /// Whether the power was lost.
+    pub fn is_dead(&self) -> bool {
+        self.with(|state| state.is_dead)
+    }
+
+    /// How many calls failed because of [`Sim::fail_at`] and [`Sim::fail_site`].
+    pub fn faults_fired(&self) -> u64 {
+        self.with(|state| state.plan.fired)
+    }
+
+    /// How many calls were left out because of [`Sim::ignore_calls`]. A canary that was never
+    /// planted on a real call proves nothing: ask for more than 0.
+    pub fn calls_ignored(&self) -> u64 {
+        self.with(|state| state.plan.skipped)
+    }
+
+    // -- what is to go wrong --
+
+    /// Takes the power away at a call. From there on every call is an
+    /// [`Error::Io`](umbel_base::Error::Io) and nothing changes any more.
+    pub fn crash_at(&self, call: u64, when: When) {
+        self.with(|state| state.plan.crash = Some((call, when)));
+    }
+
+    /// Takes the power away now.
+    pub fn crash_now(&self) {
+        self.with(|state| state.is_dead = true);
+    }
+
+    /// Makes one call fail, if a disk could answer it so. A failing write may have taken some of
+    /// its bytes; a failing sync gives up what it should have made durable, and the next sync of
+    /// that file succeeds.
+    pub fn fail_at(&self, call: u64, fault: Fault) {
+        self.with(|state| state.plan.fail_call(call, fault));
+    }
+
+    /// Makes the `nth` call from now on of the matching sites fail, counted from 1 over the calls
+    /// that the fault fits. A pattern is a label (`sync *.log`), an operation (`sync`) or a class
+    /// of files (`*.log`).
+    pub fn fail_site(&self, pattern: &str, nth: u64, fault: Fault) {
+        self.with(|state| state.plan.fail_site(pattern, nth.max(1), fault));
+    }
+
+    /// Lets the matching calls succeed without doing anything: the caller with a planted bug who
+    /// forgot them. Patterns are those of [`Sim::fail_site`]. Calls that give back something
+    /// (`create`, `open`, `read`, `lock`) cannot be ignored.
+    pub fn ignore_calls(&self, pattern: &str) {
+        self.with(|state| state.plan.ignore(pattern));
+    }
+
+    /// Whether syncs of files and directories say that they succeeded and do nothing.
+    pub fn lying_disk(&self, lies: bool) {
+        self.with(|state| state.plan.lies = lies);
+    }
+
+    /// Whether a failed sync takes its bytes out of the page cache too, as some file systems do.
+    /// Others go on showing them until the machine restarts, which is the default.
+    pub fn revert_on_failed_sync(&self, reverts: bool) {
+        self.with(|state| state.plan.reverts = reverts);
+    }
+
+    /// Whether files can be mapped. They can by default.
+    pub fn allow_mapping(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_mappings = !allow);
+    }
+
+    /// How many bytes all files together may take, in whole pages. Reservations and writes that
+    /// need more are [`Error::Full`](umbel_base::Error::Full).
+    pub fn set_capacity(&self, bytes: u64) {
+        self.with(|state| state.plan.capacity = Some(bytes));
+    }
+
+    /// Takes the limit of [`Sim::set_capacity`] away.
+    pub fn clear_capacity(&self) {
+        self.with(|state| state.plan.capacity = None);
+    }
+
+    /// Forgets every planned fault and ignored call, and lies no longer. What happened stays.
+    pub fn heal(&self) {
+        self.with(|state| {
+            state.plan.heal();
+            state.plan.crash = None;
+        });
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, time: Duration) {
+        self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2));
+    }
+
+    // -- what is left --
+
+    fn restarted(&self, seed: u64, disk: Disk) -> Sim {
+        let second_ns = 1_000_000_000;
+        Sim::boot(seed, disk, self.machine.now_ns.load(Ordering::Relaxed) + second_ns)
+    }
+
+    /// The machine after a power loss at this moment, with no lock held, no fault planned and
+    /// nothing pending. This machine goes on as it was.
+    pub fn crash_image(&self, policy: &Survival, seed: u64) -> Sim {
+        let disk = self.with(|state| crash_image(&state.disk, policy, seed));
+        self.restarted(join(seed, 2), disk)
+    }
+
+    /// Every image a power loss at this moment can leave when each pending unit survives whole or
+    /// not at all, where there are at most [`EXHAUSTIVE_UNITS_MAX`] units and `limit` images;
+    /// `limit` images of random policies otherwise.
+    pub fn crash_images_exhaustive(&self, limit: u64) -> CrashImages {
+        let mut units = self.with(|state| state.disk.pending());
+        units.sort_unstable();
+        let subsets = 1u64.checked_shl(units.len() as u32).unwrap_or(u64::MAX);
+        let is_exhaustive = units.len() <= EXHAUSTIVE_UNITS_MAX && subsets <= limit;
+        let count = if is_exhaustive { subsets } else { limit };
+        // The images are of this moment, whatever the machine does while they are looked at.
+        CrashImages { sim: self.clone_disk(), units, is_exhaustive, next: 0, count }
+    }
+
+    /// The machine after the death of every process: all that was written is in the page cache, so
+    /// it is readable, and what was pending is pending still. No lock is held, no fault planned.
+    pub fn kill_image(&self) -> Sim {
+        let (seed, disk) = self.with(|state| (join(state.trace, 3), state.disk.clone()));
+        self.restarted(seed, disk)
+    }
+
+    /// A copy of the disk, pending units too, to be kept or put back by [`Sim::restore`]. The same
+    /// as [`Sim::kill_image`].
+    pub fn clone_disk(&self) -> Sim {
+        self.kill_image()
+    }
+
+    /// Makes the disk a copy of another machine's. Handles opened before mean nothing after it.
+    pub fn restore(&self, source: &Sim) {
+        let disk = source.with(|state| state.disk.clone());
+        self.with(|state| state.disk = disk);
+    }
+}
+
+/// The images of [`Sim::crash_images_exhaustive`].
+#[derive(Debug)]
+pub struct CrashImages {
+    sim: Sim,
+    units: Vec<UnitNumber>,
+    is_exhaustive: bool,
+    next: u64,
+    count: u64,
+}
+
+impl CrashImages {
+    /// Whether these are all subsets of the pending units.
+    pub fn is_exhaustive(&self) -> bool {
+        self.is_exhaustive
+    }
+
+    /// How many images are still to come.
+    pub fn remaining(&self) -> u64 {
+        self.count - self.next
+    }
+}
+
+impl Iterator for CrashImages {
+    type Item = Sim;
+
+    fn next(&mut self) -> Option<Sim> {
+        if self.next == self.count {
+            return None;
+        }
+        let chosen = self.next;
+        self.next += 1;
+        if !self.is_exhaustive {
+            let policy = Survival::any(chosen, self.units.len() as u64);
+            return Some(self.sim.crash_image(&policy, chosen));
+        }
+        let survives = |number| {
+            let index = self.units.binary_search(&number);
+            index.is_ok_and(|index| chosen >> index & 1 == 1)
+        };
+        let disk = self.sim.with(|state| chosen_image(&state.disk, survives));
+        Some(self.sim.restarted(join(chosen, 4), disk))
+    }
+}

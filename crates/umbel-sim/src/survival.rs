@@ -1,0 +1,244 @@
+//! What of the pending units is still there after a power loss.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::content::Content;
+use crate::disk::{Change, Directory, Disk, Inode, Names, Node, ROOT, UnitNumber};
+use crate::random::{Random, join};
+
+/// The smallest piece of a write that is either there or not, in bytes.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// Which pending units survive a power loss. A unit is one write, one change of a file's length or
+/// one change of names; all units of a disk have one order, that of the calls which made them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Survival {
+    /// Only what was synced.
+    None,
+    /// Everything, as if every sync had been done.
+    All,
+    /// The first so many units whole; the next one torn (a name: whole) or not at all.
+    Prefix(u64),
+    /// The last so many units whole, as if the disk worked from the newest to the oldest; the one
+    /// before them torn or not at all.
+    Reverse(u64),
+    /// Each unit by itself with this probability; a write then whole, torn or as mere length.
+    Random(f64),
+    /// Every name and no byte: files that were never synced are empty.
+    NamesOnly,
+    /// Every byte and no name.
+    DataOnly,
+    /// Of each file and each directory the newest unit only.
+    NewestOnly,
+    /// As `Random`, and sectors that survive may hold garbage where the write lay in them.
+    Garbage(f64),
+}
+
+impl Survival {
+    /// A policy that the seed chooses, for campaigns. `units` is the number of pending units.
+    pub fn any(seed: u64, units: u64) -> Survival {
+        let mut random = Random::new(join(seed, 0x5375_7276));
+        let p = [0.05, 0.25, 0.5, 0.5, 0.75, 0.95][random.below(6) as usize];
+        match random.below(14) {
+            0 => Survival::None,
+            1 => Survival::All,
+            2..=4 => Survival::Prefix(random.below(units + 1)),
+            5 => Survival::Reverse(random.below(units + 1)),
+            6 => Survival::NamesOnly,
+            7 => Survival::DataOnly,
+            8 => Survival::NewestOnly,
+            9..=10 => Survival::Garbage(p),
+            _ => Survival::Random(p),
+        }
+    }
+}
+
+/// What becomes of one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Lost,
+    Whole,
+    /// Some of its sectors, chosen by this seed.
+    Torn(u64),
+    /// The file has its new length, the bytes are zeros.
+    LenOnly,
+    /// Some of its sectors, some of those garbage.
+    Garbage(u64),
+}
+
+/// The disk after a power loss.
+pub(crate) fn crash_image(disk: &Disk, policy: &Survival, seed: u64) -> Disk {
+    match *policy {
+        Survival::None => image(disk, |_, _| Fate::Lost),
+        Survival::All => image(disk, |_, _| Fate::Whole),
+        Survival::NamesOnly => image(disk, |_, is_name| whole_if(is_name)),
+        Survival::DataOnly => image(disk, |_, is_name| whole_if(!is_name)),
+        Survival::Prefix(count) => {
+            let (last, next) = borders(disk.pending(), count);
+            image(disk, |number, _| match () {
+                () if last.is_some_and(|last| number <= last) => Fate::Whole,
+                () if next == Some(number) => torn_or_lost(seed, number),
+                () => Fate::Lost,
+            })
+        }
+        Survival::Reverse(count) => {
+            let pending = disk.pending();
+            let older = (pending.len() as u64).saturating_sub(count);
+            let (last, next) = borders(pending, older);
+            image(disk, |number, _| match () {
+                () if next.is_some_and(|next| number >= next) => Fate::Whole,
+                () if last == Some(number) => torn_or_lost(seed, number),
+                () => Fate::Lost,
+            })
+        }
+        Survival::Random(p) => image(disk, |number, _| by_chance(seed, number, p, 0.0)),
+        Survival::Garbage(p) => image(disk, |number, _| by_chance(seed, number, p, 0.5)),
+        Survival::NewestOnly => {
+            let newest = newest(disk);
+            image(disk, |number, _| whole_if(newest.contains(&number)))
+        }
+    }
+}
+
+/// The disk after a power loss that exactly these units survive, whole.
+pub(crate) fn chosen_image(disk: &Disk, survives: impl Fn(UnitNumber) -> bool) -> Disk {
+    image(disk, |number, _| whole_if(survives(number)))
+}
+
+fn whole_if(survives: bool) -> Fate {
+    if survives { Fate::Whole } else { Fate::Lost }
+}
+
+/// The largest number of the `count` smallest, and the one after it.
+fn borders(mut pending: Vec<UnitNumber>, count: u64) -> (Option<UnitNumber>, Option<UnitNumber>) {
+    pending.sort_unstable();
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
+    let last = count.checked_sub(1).map(|index| pending[index]);
+    (last, pending.get(count).copied())
+}
+
+fn torn_or_lost(seed: u64, number: UnitNumber) -> Fate {
+    let mut random = Random::new(join(seed, number));
+    match random.below(3) {
+        0 => Fate::Lost,
+        1 => Fate::LenOnly,
+        _ => Fate::Torn(random.next()),
+    }
+}
+
+fn by_chance(seed: u64, number: UnitNumber, p: f64, garbage: f64) -> Fate {
+    let mut random = Random::new(join(seed, number));
+    if !random.chance(p) {
+        return Fate::Lost;
+    }
+    if random.chance(garbage) {
+        return Fate::Garbage(random.next());
+    }
+    match random.below(8) {
+        0..=3 => Fate::Whole,
+        4..=6 => Fate::Torn(random.next()),
+        _ => Fate::LenOnly,
+    }
+}
+
+fn newest(disk: &Disk) -> BTreeSet<UnitNumber> {
+    let last_of = |inode: &Inode| inode.pending.last().map(|unit| unit.number);
+    let mut newest: BTreeSet<_> = disk.inodes.values().filter_map(last_of).collect();
+    let mut seen = BTreeSet::new();
+    for change in disk.name_changes.iter().rev() {
+        let mut is_newest = false;
+        for directory in change.directories() {
+            is_newest |= seen.insert(directory);
+        }
+        if is_newest {
+            newest.insert(change.number);
+        }
+    }
+    newest
+}
+
+/// Builds the disk that these fates leave. Nothing is pending on it.
+fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
+    let durable_names =
+        |(number, directory): (&u64, &Directory)| (*number, Arc::clone(&directory.durable));
+    let mut names: BTreeMap<u64, Arc<Names>> = disk.directories.iter().map(durable_names).collect();
+    for change in &disk.name_changes {
+        if fate(change.number, true) == Fate::Lost {
+            continue;
+        }
+        for directory in change.directories() {
+            if let Some(names) = names.get_mut(&directory) {
+                change.apply(directory, Arc::make_mut(names));
+            }
+        }
+    }
+    let mut image = disk.bare();
+    image.directories.clear();
+    let mut open = vec![ROOT];
+    while let Some(number) = open.pop() {
+        let Some(names) = names.remove(&number) else { continue };
+        for node in names.values() {
+            match *node {
+                Node::Directory(number) => open.push(number),
+                Node::File(number) => {
+                    if let Some(inode) = disk.inodes.get(&number) {
+                        let settled = || settle(inode, |unit| fate(unit, false));
+                        image.inodes.entry(number).or_insert_with(settled);
+                    }
+                }
+            }
+        }
+        let directory = Directory { durable: Arc::clone(&names), current: names };
+        image.directories.insert(number, directory);
+    }
+    image
+}
+
+/// The file that these fates leave.
+fn settle(inode: &Inode, fate: impl Fn(UnitNumber) -> Fate) -> Inode {
+    let mut content = inode.durable.clone();
+    for unit in &inode.pending {
+        survive(&mut content, &unit.change, fate(unit.number));
+    }
+    Inode { durable: content.clone(), current: content, ..Inode::default() }
+}
+
+fn survive(content: &mut Content, change: &Change, fate: Fate) {
+    match (change, fate) {
+        (_, Fate::Lost) => {}
+        (Change::Write { offset, bytes }, Fate::LenOnly) => {
+            content.grow(offset + bytes.len() as u64);
+        }
+        (Change::Write { offset, bytes }, Fate::Torn(seed)) => {
+            tear(content, *offset, bytes, seed, 0.0);
+        }
+        (Change::Write { offset, bytes }, Fate::Garbage(seed)) => {
+            tear(content, *offset, bytes, seed, 0.4);
+        }
+        (change, _) => change.apply(content),
+    }
+}
+
+/// Puts some sectors of a write on `content`, some of those as garbage. Bytes beside the write keep
+/// what they were, also in a sector it shares.
+fn tear(content: &mut Content, offset: u64, bytes: &[u8], seed: u64, garbage: f64) {
+    let mut random = Random::new(seed);
+    let kept = [0.1, 0.5, 0.5, 0.9][random.below(4) as usize];
+    let end = offset + bytes.len() as u64;
+    let mut start = offset;
+    while start < end {
+        let next = (start / SECTOR_BYTES + 1).saturating_mul(SECTOR_BYTES).min(end);
+        if random.chance(kept) {
+            let mut piece = bytes[(start - offset) as usize..(next - offset) as usize].to_vec();
+            if random.chance(garbage) {
+                random.fill(&mut piece);
+            }
+            content.write(&piece, start);
+        }
+        start = next;
+    }
+    if random.chance(0.5) && !bytes.is_empty() {
+        content.grow(end);
+    }
+}

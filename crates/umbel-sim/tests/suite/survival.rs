@@ -1,0 +1,287 @@
+//! What survives a power loss, case by case.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_env::{Env, File};
+use umbel_sim::{Sim, Survival};
+
+const ALL_POLICIES: [Survival; 9] = [
+    Survival::None,
+    Survival::All,
+    Survival::Prefix(2),
+    Survival::Reverse(2),
+    Survival::Random(0.5),
+    Survival::NamesOnly,
+    Survival::DataOnly,
+    Survival::NewestOnly,
+    Survival::Garbage(0.5),
+];
+
+fn start() -> (Sim, Env) {
+    let sim = Sim::new(1);
+    let env = sim.env();
+    (sim, env)
+}
+
+fn create(env: &Env, path: &str, bytes: &[u8]) -> Arc<dyn File> {
+    let file = env.files.create(Path::new(path)).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file
+}
+
+fn sync_dir(env: &Env, path: &str) {
+    env.files.sync_dir(Path::new(path)).unwrap();
+}
+
+#[test]
+fn synced_bytes_and_names_survive_every_policy() {
+    let (sim, env) = start();
+    env.files.create_dir_all(Path::new("/db/sub")).unwrap();
+    sync_dir(&env, "/");
+    sync_dir(&env, "/db");
+    let file = create(&env, "/db/sub/a", &[7; 5000]);
+    file.sync().unwrap();
+    sync_dir(&env, "/db/sub");
+    assert_eq!(sim.pending_units(), 0);
+    create(&env, "/db/sub/b", b"later");
+    file.write_all_at(&[8; 5000], 5000).unwrap();
+    for policy in ALL_POLICIES {
+        for seed in 0..20 {
+            let image = sim.crash_image(&policy, seed);
+            assert_eq!(image.read("/db/sub/a")[..5000], [7; 5000], "{policy:?} {seed}");
+            assert_eq!(image.pending_units(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_synced_file_without_its_name_is_gone_and_a_name_without_bytes_is_empty() {
+    let (sim, env) = start();
+    create(&env, "/synced", b"bytes").sync().unwrap();
+    assert!(!sim.crash_image(&Survival::None, 0).has("/synced"));
+    assert!(!sim.crash_image(&Survival::DataOnly, 0).has("/synced"));
+    sync_dir(&env, "/");
+    assert_eq!(sim.crash_image(&Survival::None, 0).read("/synced"), b"bytes");
+    create(&env, "/named", b"bytes");
+    sync_dir(&env, "/");
+    let image = sim.crash_image(&Survival::None, 0);
+    assert_eq!(image.read("/named"), b"");
+    assert_eq!(sim.crash_image(&Survival::All, 0).read("/named"), b"bytes");
+}
+
+#[test]
+fn a_new_directory_can_vanish_with_everything_in_it() {
+    let (sim, env) = start();
+    env.files.create_dir_all(Path::new("db")).unwrap();
+    create(&env, "db/a", b"x").sync().unwrap();
+    sync_dir(&env, "db");
+    assert!(sim.crash_image(&Survival::None, 0).files().is_empty());
+    // The parent of a bare relative name is the empty path.
+    sync_dir(&env, "");
+    assert_eq!(sim.crash_image(&Survival::None, 0).files(), [Path::new("/db/a")]);
+}
+
+#[test]
+fn a_rename_is_there_or_not_and_never_half() {
+    let (sim, env) = start();
+    create(&env, "/CURRENT", b"old").sync().unwrap();
+    sync_dir(&env, "/");
+    create(&env, "/CURRENT.tmp", b"new").sync().unwrap();
+    env.files.rename(Path::new("/CURRENT.tmp"), Path::new("/CURRENT")).unwrap();
+    let mut seen = BTreeSet::new();
+    let images = sim.crash_images_exhaustive(100);
+    assert!(images.is_exhaustive());
+    assert_eq!(images.remaining(), 4);
+    for image in images {
+        seen.insert((image.read("/CURRENT"), image.has("/CURRENT.tmp")));
+    }
+    let expected = [(b"new".to_vec(), false), (b"old".to_vec(), false), (b"old".to_vec(), true)];
+    assert_eq!(seen, BTreeSet::from(expected));
+    sync_dir(&env, "/");
+    assert_eq!(sim.crash_image(&Survival::None, 0).read("/CURRENT"), b"new");
+}
+
+#[test]
+fn a_removal_can_reach_the_disk_before_an_earlier_rename() {
+    let (sim, env) = start();
+    for name in ["/1.log", "/CURRENT", "/CURRENT.tmp"] {
+        create(&env, name, name.as_bytes()).sync().unwrap();
+    }
+    sync_dir(&env, "/");
+    env.files.rename(Path::new("/CURRENT.tmp"), Path::new("/CURRENT")).unwrap();
+    env.files.remove_file(Path::new("/1.log")).unwrap();
+    let seen: BTreeSet<_> = sim
+        .crash_images_exhaustive(100)
+        .map(|image| (image.read("/CURRENT") == b"/CURRENT.tmp", image.has("/1.log")))
+        .collect();
+    let all = [(false, false), (false, true), (true, false), (true, true)];
+    assert_eq!(seen, BTreeSet::from(all));
+}
+
+#[test]
+fn a_rename_between_directories_is_settled_by_either() {
+    for settled_by in ["/a", "/b"] {
+        let (sim, env) = start();
+        env.files.create_dir_all(Path::new("/a")).unwrap();
+        env.files.create_dir_all(Path::new("/b")).unwrap();
+        create(&env, "/a/x", b"x").sync().unwrap();
+        for directory in ["/", "/a", "/b"] {
+            sync_dir(&env, directory);
+        }
+        env.files.rename(Path::new("/a/x"), Path::new("/b/y")).unwrap();
+        assert_eq!(sim.crash_image(&Survival::None, 0).files(), [Path::new("/a/x")]);
+        sync_dir(&env, settled_by);
+        assert_eq!(sim.crash_image(&Survival::None, 0).files(), [Path::new("/b/y")]);
+    }
+}
+
+#[test]
+fn hard_links_share_bytes_and_names_are_independent() {
+    let (sim, env) = start();
+    create(&env, "/a", b"shared").sync().unwrap();
+    sync_dir(&env, "/");
+    env.files.hard_link(Path::new("/a"), Path::new("/b")).unwrap();
+    env.files.remove_file(Path::new("/a")).unwrap();
+    let seen: BTreeSet<_> = sim.crash_images_exhaustive(9).map(|image| image.files()).collect();
+    // Both gone is possible: the removal reached the disk and the link did not.
+    assert_eq!(seen.len(), 4);
+    assert!(seen.contains(&Vec::new()));
+    assert_eq!(sim.read("/b"), b"shared");
+}
+
+/// The sectors of `bytes`, each by the one byte it holds; panics where a sector is mixed.
+fn sectors(bytes: &[u8]) -> Vec<u8> {
+    let whole = |sector: &[u8]| {
+        assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is mixed");
+        sector[0]
+    };
+    bytes.chunks(512).map(whole).collect()
+}
+
+#[test]
+fn writes_tear_at_sectors_in_any_subset() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", &[1; 4 * 512]);
+    file.sync().unwrap();
+    sync_dir(&env, "/");
+    file.write_all_at(&[2; 4 * 512], 0).unwrap();
+    let mut seen = BTreeSet::new();
+    for seed in 0..2000 {
+        seen.insert(sectors(&sim.crash_image(&Survival::Random(0.9), seed).read("/a")));
+    }
+    assert_eq!(seen.len(), 16, "{seen:?}");
+}
+
+#[test]
+fn a_length_can_survive_without_its_bytes() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", b"");
+    sync_dir(&env, "/");
+    file.write_all_at(&[3; 1024], 0).unwrap();
+    let image = |seed| sectors(&sim.crash_image(&Survival::Random(0.5), seed).read("/a"));
+    let seen: BTreeSet<_> = (0..500).map(image).collect();
+    let expected: [&[u8]; 5] = [&[], &[0, 0], &[3], &[0, 3], &[3, 0]];
+    for sectors in expected {
+        assert!(seen.contains(sectors), "{sectors:?} of {seen:?}");
+    }
+    assert!(seen.contains(&vec![3, 3]));
+}
+
+#[test]
+fn garbage_stays_within_the_write() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", &[1; 1024]);
+    file.sync().unwrap();
+    sync_dir(&env, "/");
+    file.write_all_at(&[2; 200], 400).unwrap();
+    let mut garbage = 0;
+    for seed in 0..300 {
+        let bytes = sim.crash_image(&Survival::Garbage(0.9), seed).read("/a");
+        assert_eq!((&bytes[..400], &bytes[600..]), (&[1; 400][..], &[1; 424][..]));
+        garbage += u32::from(bytes[400..600].iter().any(|byte| *byte != 1 && *byte != 2));
+    }
+    assert!(garbage > 50, "{garbage}");
+}
+
+#[test]
+fn prefix_and_reverse_keep_the_ends_of_the_order() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", b"");
+    sync_dir(&env, "/");
+    for index in 0..6u8 {
+        file.write_all_at(&[index + 1], u64::from(index)).unwrap();
+    }
+    for seed in 0..30 {
+        let prefix = sim.crash_image(&Survival::Prefix(3), seed).read("/a");
+        assert!(
+            [&[1, 2, 3][..], &[1, 2, 3, 0], &[1, 2, 3, 4]].contains(&&prefix[..]),
+            "{prefix:?}"
+        );
+        let suffix = sim.crash_image(&Survival::Reverse(2), seed).read("/a");
+        assert_eq!(suffix[..3], [0, 0, 0]);
+        assert_eq!(suffix[4..], [5, 6]);
+    }
+    assert_eq!(sim.crash_image(&Survival::NewestOnly, 0).read("/a"), [0, 0, 0, 0, 0, 6]);
+    assert_eq!(sim.crash_image(&Survival::Prefix(99), 0).read("/a"), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(sim.crash_image(&Survival::Reverse(99), 0).read("/a"), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn each_mapped_store_is_a_unit() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", b"");
+    assert!(file.map(4096).is_err(), "nothing is reserved yet");
+    file.preallocate(64 << 20).unwrap();
+    let mut mapping = file.map(64 << 20).unwrap().unwrap();
+    file.sync().unwrap();
+    sync_dir(&env, "/");
+    mapping.write_at(b"first", 0).unwrap();
+    mapping.write_at(b"second", 1 << 20).unwrap();
+    assert!(mapping.write_at(b"x", 64 << 20).is_err());
+    assert_eq!(sim.pending_units(), 2);
+    let part = |image: &Sim, offset, len| {
+        let file = image.env().files.open(Path::new("/a"), umbel_env::Access::Read).unwrap();
+        let mut bytes = vec![9; len];
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        bytes
+    };
+    let later_only = sim.crash_image(&Survival::NewestOnly, 0);
+    assert_eq!(part(&later_only, 0, 5), [0; 5]);
+    assert_eq!(part(&later_only, 1 << 20, 6), b"second");
+    file.sync().unwrap();
+    let image = sim.crash_image(&Survival::None, 0);
+    assert_eq!((part(&image, 0, 5), part(&image, 1 << 20, 6)), (b"first".into(), b"second".into()));
+    sim.allow_mapping(false);
+    assert!(file.map(4096).unwrap().is_none());
+}
+
+#[test]
+fn process_death_loses_locks_and_nothing_else() {
+    let (sim, env) = start();
+    let _held = env.files.lock(Path::new("/LOCK")).unwrap();
+    create(&env, "/a", b"bytes");
+    let error = env.files.lock(Path::new("LOCK")).unwrap_err();
+    assert!(matches!(error, umbel_base::Error::Locked(_)));
+    let killed = sim.kill_image();
+    killed.env().files.lock(Path::new("/LOCK")).unwrap();
+    assert_eq!(killed.read("/a"), b"bytes");
+    // What was pending can still be taken by a power loss.
+    assert_eq!(killed.pending_units(), sim.pending_units());
+    assert!(killed.crash_image(&Survival::None, 0).files().is_empty());
+    let image = sim.crash_image(&Survival::All, 0);
+    image.env().files.lock(Path::new("/LOCK")).unwrap();
+}
+
+#[test]
+fn too_many_units_are_sampled() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", b"");
+    for index in 0..20 {
+        file.write_all_at(b"x", index).unwrap();
+    }
+    let images = sim.crash_images_exhaustive(50);
+    assert!(!images.is_exhaustive());
+    assert_eq!(images.count(), 50);
+}
