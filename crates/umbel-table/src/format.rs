@@ -1,0 +1,271 @@
+//! The bytes that writer and reader agree on: magic, versions, the frame around every block, and
+//! the small encodings inside blocks. `docs/formats/table.md` is the page for it.
+
+use std::path::Path;
+
+use umbel_base::checksum::checksum;
+use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use umbel_base::{Error, Result, varint};
+
+use crate::compress::{Compression, unpack};
+
+/// FORMAT: the first and the last eight bytes of a table file.
+pub(crate) const MAGIC: [u8; 8] = *b"UMBELTBL";
+/// FORMAT: the version this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// FORMAT: magic, version `u32`, zero `u32`, file id `u64`, checksum `u64` of the 24 bytes before.
+pub(crate) const HEADER_BYTES: usize = 32;
+/// FORMAT: behind each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
+/// payload.
+pub(crate) const TRAILER_BYTES: usize = 13;
+/// FORMAT: most entries of one search group, and most blocks of one index node.
+pub(crate) const GROUP_ENTRIES_MAX: usize = 64;
+/// A group is closed before its entries take more than this, so that every entry starts within the
+/// reach of 16 bits. An entry that alone takes more stands alone.
+pub(crate) const GROUP_BYTES_MAX: usize = 32 * 1024;
+/// FORMAT: longest unpacked payload of any block: one entry of the largest size and its lengths.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 64;
+/// FORMAT: how far a trailer's sequence number is shifted; the kind stands below.
+pub(crate) const KIND_BITS: u32 = 4;
+
+/// Feature bits: a reader refuses a table with a bit it does not know.
+pub(crate) mod feature {
+    /// Some block is compressed with LZ4.
+    pub(crate) const LZ4: u32 = 1;
+    /// Some block is compressed with Zstandard.
+    pub(crate) const ZSTD: u32 = 1 << 1;
+    /// There is a range tombstone block.
+    pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
+    /// All that this build can read. Bits 3 merge operands, 4 expiry, 5 blob pointers and
+    /// 6 partitioned index are reserved.
+    pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES;
+}
+
+/// What a block holds. FORMAT: the high four bits of a trailer's tag; the low four are the
+/// compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BlockKind {
+    Data = 1,
+    Index = 2,
+    Filter = 3,
+    Tombstones = 4,
+    Properties = 5,
+}
+
+/// The header of a table file.
+pub(crate) fn header(file_id: u64) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&file_id.to_le_bytes());
+    let sum = checksum(file_id, 0, &bytes[..24]);
+    bytes[24..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Appends the trailer to a payload that will stand at `offset`. Returns the checksum.
+/// REQUIRES: `payload` is shorter than 4 GiB.
+pub(crate) fn seal(
+    payload: &mut Vec<u8>,
+    file_id: u64,
+    offset: u64,
+    kind: BlockKind,
+    compression: Compression,
+) -> u64 {
+    let len = payload.len() as u32;
+    payload.push((kind as u8) << 4 | compression as u8);
+    payload.extend_from_slice(&len.to_le_bytes());
+    let sum = checksum(file_id, offset, payload);
+    payload.extend_from_slice(&sum.to_le_bytes());
+    sum
+}
+
+/// The checksum a sealed block carries at its end; 0 where it is too short to have one.
+pub(crate) fn sealed_checksum(sealed: &[u8]) -> u64 {
+    sealed.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// FORMAT: folds a block's checksum into the one over all data blocks, in file order, from 0.
+pub(crate) fn chain_checksum(chain: u64, offset: u64, block: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&chain.to_le_bytes());
+    bytes[8..].copy_from_slice(&block.to_le_bytes());
+    checksum(chain, offset, &bytes)
+}
+
+/// Checks a sealed block that was read at `offset` and says how its payload is compressed.
+pub(crate) fn check_sealed(
+    path: &Path,
+    file_id: u64,
+    offset: u64,
+    kind: BlockKind,
+    sealed: &[u8],
+) -> Result<Compression> {
+    let refuse = |reason: &str| Err(Error::corruption(path, offset, reason));
+    let Some((covered, sum)) = sealed.split_last_chunk::<8>() else {
+        return refuse("a block is shorter than its trailer");
+    };
+    let Some((payload, tail)) = covered.split_last_chunk::<5>() else {
+        return refuse("a block is shorter than its trailer");
+    };
+    if checksum(file_id, offset, covered) != u64::from_le_bytes(*sum) {
+        return refuse("the checksum of the block that starts here does not match its bytes");
+    }
+    let [tag, len @ ..] = *tail;
+    if u32::from_le_bytes(len) as usize != payload.len() {
+        return refuse("the block that starts here has another length than is recorded for it");
+    }
+    if tag >> 4 != kind as u8 {
+        return refuse("the block that starts here is not of the kind that belongs here");
+    }
+    let Some(compression) = Compression::from_u8(tag & 15) else {
+        return refuse(
+            "the block that starts here is compressed in a way this version cannot read",
+        );
+    };
+    Ok(compression)
+}
+
+/// Checks a sealed block as [`check_sealed`] does and gives its payload, unpacked, in the vector
+/// that was passed where that needs no copy. `limit` bounds the unpacked length.
+pub(crate) fn open_sealed(
+    path: &Path,
+    file_id: u64,
+    offset: u64,
+    kind: BlockKind,
+    mut sealed: Vec<u8>,
+    limit: usize,
+) -> Result<Vec<u8>> {
+    let compression = check_sealed(path, file_id, offset, kind, &sealed)?;
+    sealed.truncate(sealed.len() - TRAILER_BYTES);
+    if compression == Compression::None {
+        return Ok(sealed);
+    }
+    unpack(compression, &sealed, limit).map_err(|reason| Error::corruption(path, offset, reason))
+}
+
+/// The first four bytes of `suffix` as a number that sorts as they do; short ones end in zeros.
+#[inline]
+pub(crate) fn head32(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<4>() {
+        Some(bytes) => u32::from_be_bytes(*bytes),
+        None => (head64(suffix) >> 32) as u32,
+    }
+}
+
+/// The first eight bytes of `suffix` as a number that sorts as they do; short ones end in zeros.
+#[inline]
+pub(crate) fn head64(suffix: &[u8]) -> u64 {
+    match suffix.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes.iter_mut().zip(suffix).for_each(|(to, from)| *to = *from);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// How many bytes `a` and `b` share at their start.
+#[inline]
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let whole = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let mut len = 0;
+    for (a, b) in whole {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return len + (differing.trailing_zeros() / 8) as usize;
+        }
+        len += 8;
+    }
+    let rest = a[len..].iter().zip(&b[len..]);
+    len + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// Reads a varint at `at`: its value and where it ends. As [`varint::get_u64`], but without a loop
+/// for up to eight bytes where as many follow.
+#[inline]
+pub(crate) fn read_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let tail = bytes.get(at..)?;
+    let first = *tail.first()?;
+    if first < 0x80 {
+        return Some((u64::from(first), at + 1));
+    }
+    read_long_varint(tail).map(|(value, used)| (value, at + used))
+}
+
+#[inline]
+fn read_long_varint(tail: &[u8]) -> Option<(u64, usize)> {
+    let Some(word) = tail.first_chunk::<8>() else { return varint::get_u64(tail) };
+    let word = u64::from_le_bytes(*word);
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return varint::get_u64(tail);
+    }
+    let used = ends.trailing_zeros() / 8 + 1;
+    let kept = word & (u64::MAX >> (64 - 8 * used));
+    if kept >> (8 * (used - 1)) == 0 {
+        return None;
+    }
+    let kept = kept & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = (kept & 0x007f_007f_007f_007f) | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    let value = (fours & 0x0000_0000_0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;
+    Some((value, used as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn varints_read_as_the_plain_reader_reads_them(bytes: Vec<u8>, value: u64, shift in 0u32..64) {
+            let plain = |bytes: &[u8]| varint::get_u64(bytes);
+            prop_assert_eq!(read_varint(&bytes, 0), plain(&bytes));
+            let mut written = Vec::new();
+            varint::put_u64(&mut written, value >> shift);
+            prop_assert_eq!(read_varint(&written, 0), plain(&written));
+            written.extend(bytes);
+            prop_assert_eq!(read_varint(&written, 0), plain(&written));
+        }
+
+        #[test]
+        fn heads_and_prefixes_follow_the_order(
+            a in proptest::collection::vec(0u8..3, 0..20),
+            b in proptest::collection::vec(0u8..3, 0..20),
+        ) {
+            let shared = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+            prop_assert_eq!(common_prefix(&a, &b), shared);
+            if a <= b {
+                prop_assert!(head32(&a) <= head32(&b));
+                prop_assert!(head64(&a) <= head64(&b));
+            }
+        }
+    }
+
+    #[test]
+    fn a_sealed_block_opens_only_at_its_place() {
+        let path = Path::new("1.table");
+        let mut sealed = b"payload".to_vec();
+        let sum = seal(&mut sealed, 9, 32, BlockKind::Data, Compression::None);
+        assert_eq!(sealed_checksum(&sealed), sum);
+        let open = |id, offset, kind, sealed: &[u8]| {
+            open_sealed(path, id, offset, kind, sealed.to_vec(), 100)
+        };
+        assert_eq!(open(9, 32, BlockKind::Data, &sealed).unwrap(), b"payload");
+        assert!(open(8, 32, BlockKind::Data, &sealed).is_err());
+        assert!(open(9, 33, BlockKind::Data, &sealed).is_err());
+        assert!(open(9, 32, BlockKind::Index, &sealed).is_err());
+        for cut in 0..sealed.len() {
+            assert!(open(9, 32, BlockKind::Data, &sealed[..cut]).is_err());
+        }
+        for index in 0..sealed.len() {
+            let mut flipped = sealed.clone();
+            flipped[index] ^= 0x10;
+            assert!(open(9, 32, BlockKind::Data, &flipped).is_err());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the engine's manifest keeps of each table, so that opening a store reads no table.
+
+use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
+use umbel_base::{Decoder, SequenceNumber, varint};
+
+/// A finished table in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TableMeta {
+    /// The file's id; part of every checksum in it.
+    pub id: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// Entries, all versions and deletes counted.
+    pub entries: u64,
+    /// Entries that are deletes.
+    pub deletes: u64,
+    /// Range tombstones.
+    pub range_tombstones: u64,
+    /// Bytes of all entries' keys.
+    pub key_bytes: u64,
+    /// Bytes of all entries' values.
+    pub value_bytes: u64,
+    /// The least key that an entry has or a range tombstone starts with.
+    pub smallest: Vec<u8>,
+    /// The greatest key that an entry has or a range tombstone ends with.
+    pub largest: Vec<u8>,
+    /// Whether `largest` is only the end of a range tombstone, which it does not delete itself.
+    pub largest_is_exclusive: bool,
+    /// The least sequence number of an entry or a range tombstone.
+    pub sequence_min: SequenceNumber,
+    /// The greatest sequence number of an entry or a range tombstone.
+    pub sequence_max: SequenceNumber,
+    /// Bytes of the filter in the file; 0 where there is none.
+    pub filter_bytes: u64,
+    /// Bytes of the index in the file.
+    pub index_bytes: u64,
+    /// Data blocks.
+    pub blocks: u32,
+    /// The checksum in the footer, which tells this file from any other of the same id.
+    pub footer_checksum: u64,
+}
+
+impl TableMeta {
+    /// Appends the meta to `out`.
+    ///
+    /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or 1,
+    /// the checksum as `u64`, in the order of the fields.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let numbers = [
+            self.id,
+            self.file_bytes,
+            self.entries,
+            self.deletes,
+            self.range_tombstones,
+            self.key_bytes,
+            self.value_bytes,
+        ];
+        numbers.into_iter().for_each(|number| varint::put_u64(out, number));
+        varint::put_bytes(out, &self.smallest);
+        varint::put_bytes(out, &self.largest);
+        out.push(u8::from(self.largest_is_exclusive));
+        let numbers = [
+            self.sequence_min,
+            self.sequence_max,
+            self.filter_bytes,
+            self.index_bytes,
+            u64::from(self.blocks),
+        ];
+        numbers.into_iter().for_each(|number| varint::put_u64(out, number));
+        out.extend_from_slice(&self.footer_checksum.to_le_bytes());
+    }
+
+    /// Takes a meta off a decoder. `None` where the bytes are no meta that [`TableMeta::encode`]
+    /// could have written.
+    pub fn decode(decoder: &mut Decoder<'_>) -> Option<TableMeta> {
+        let meta = TableMeta {
+            id: decoder.varint()?,
+            file_bytes: decoder.varint()?,
+            entries: decoder.varint()?,
+            deletes: decoder.varint()?,
+            range_tombstones: decoder.varint()?,
+            key_bytes: decoder.varint()?,
+            value_bytes: decoder.varint()?,
+            smallest: decoder.bytes()?.to_vec(),
+            largest: decoder.bytes()?.to_vec(),
+            largest_is_exclusive: match decoder.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+            sequence_min: decoder.varint()?,
+            sequence_max: decoder.varint()?,
+            filter_bytes: decoder.varint()?,
+            index_bytes: decoder.varint()?,
+            blocks: u32::try_from(decoder.varint()?).ok()?,
+            footer_checksum: decoder.u64()?,
+        };
+        meta.is_plausible().then_some(meta)
+    }
+
+    /// Whether the fields do not contradict each other.
+    pub(crate) fn is_plausible(&self) -> bool {
+        self.deletes <= self.entries
+            && self.smallest <= self.largest
+            && self.largest.len() <= KEY_BYTES_MAX + 1
+            && self.sequence_min <= self.sequence_max
+            && self.sequence_max <= SEQUENCE_MAX
+            && (self.entries > 0 || self.range_tombstones > 0)
+            && (self.entries > 0) == (self.blocks > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn meta_comes_back_and_cut_or_contradictory_bytes_are_refused() {
+        let meta = TableMeta {
+            id: 7,
+            file_bytes: 1 << 40,
+            entries: 300,
+            deletes: 2,
+            range_tombstones: 1,
+            key_bytes: 99,
+            value_bytes: 1000,
+            smallest: b"a".to_vec(),
+            largest: b"b".to_vec(),
+            largest_is_exclusive: true,
+            sequence_min: 3,
+            sequence_max: SEQUENCE_MAX,
+            filter_bytes: 64,
+            index_bytes: 30,
+            blocks: 9,
+            footer_checksum: u64::MAX,
+        };
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        let mut decoder = Decoder::new(&bytes);
+        assert_eq!(TableMeta::decode(&mut decoder).as_ref(), Some(&meta));
+        assert!(decoder.is_done());
+        for cut in 0..bytes.len() {
+            assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes[..cut])), None);
+        }
+        let swapped = TableMeta { smallest: b"c".to_vec(), ..meta };
+        let mut bytes = Vec::new();
+        swapped.encode(&mut bytes);
+        assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_never_panic(bytes: Vec<u8>) {
+            TableMeta::decode(&mut Decoder::new(&bytes));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The properties block: what is known of a table beyond what a reader needs, by name.
+//!
+//! FORMAT: `payload := count varint, (name, value) * count`, each a varint length and bytes, sorted
+//! by name. Numbers are varints, flags a byte 0 or 1, keys plain. A reader skips names it does not
+//! know.
+
+use umbel_base::{Decoder, varint};
+
+use crate::meta::TableMeta;
+use crate::options::TableOptions;
+
+/// What the block adds to the footer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// The table in numbers. The checksum of the footer, which comes behind this block, is 0.
+    pub meta: TableMeta,
+    /// Filter bits per key that were asked for.
+    pub bloom_bits: i32,
+    /// Bytes a data block was filled with.
+    pub block_bytes: u64,
+    /// The number of the compression that was asked for.
+    pub compression: u8,
+}
+
+/// More properties than any version will have.
+const PROPERTIES_MAX: usize = 1024;
+
+impl Properties {
+    /// Gathers what is to be written.
+    pub(crate) fn new(meta: TableMeta, options: &TableOptions) -> Properties {
+        Properties {
+            meta,
+            bloom_bits: options.bloom_bits,
+            block_bytes: options.block_bytes as u64,
+            compression: options.compression as u8,
+        }
+    }
+
+    /// The payload of the block.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let number = |number: u64| {
+            let mut out = Vec::new();
+            varint::put_u64(&mut out, number);
+            out
+        };
+        let meta = &self.meta;
+        let list = [
+            ("block_bytes", number(self.block_bytes)),
+            ("bloom_bits", number(self.bloom_bits.max(0) as u64)),
+            ("compression", number(self.compression.into())),
+            ("deletes", number(meta.deletes)),
+            ("entries", number(meta.entries)),
+            ("key_bytes", number(meta.key_bytes)),
+            ("largest", meta.largest.clone()),
+            ("largest_is_exclusive", number(meta.largest_is_exclusive.into())),
+            ("range_tombstones", number(meta.range_tombstones)),
+            ("sequence_max", number(meta.sequence_max)),
+            ("sequence_min", number(meta.sequence_min)),
+            ("smallest", meta.smallest.clone()),
+            ("value_bytes", number(meta.value_bytes)),
+        ];
+        let mut out = Vec::new();
+        varint::put_u64(&mut out, list.len() as u64);
+        for (name, value) in list {
+            varint::put_bytes(&mut out, name.as_bytes());
+            varint::put_bytes(&mut out, &value);
+        }
+        out
+    }
+
+    /// Reads a payload. Fields of the meta that only the footer knows are left 0. The error is a
+    /// reason in words.
+    pub(crate) fn decode(payload: &[u8]) -> Result<Properties, &'static str> {
+        const CUT: &str = "the properties end too early";
+        let mut decoder = Decoder::new(payload);
+        let count = decoder.varint_usize().filter(|&count| count <= PROPERTIES_MAX).ok_or(CUT)?;
+        let mut list: Vec<(&[u8], &[u8])> = Vec::new();
+        for _ in 0..count {
+            list.push((decoder.bytes().ok_or(CUT)?, decoder.bytes().ok_or(CUT)?));
+        }
+        if !decoder.is_done() || !list.is_sorted_by(|a, b| a.0 < b.0) {
+            return Err("the properties are not sorted or go on behind the last one");
+        }
+        let bytes = |name: &str| {
+            let found = list.binary_search_by(|(other, _)| (*other).cmp(name.as_bytes())).ok();
+            found.map(|at| list[at].1).ok_or("a property that every table has is missing")
+        };
+        let number = |name| {
+            let mut decoder = Decoder::new(bytes(name)?);
+            let number = decoder.varint().filter(|_| decoder.is_done());
+            number.ok_or("a property is not a number")
+        };
+        let meta = TableMeta {
+            entries: number("entries")?,
+            deletes: number("deletes")?,
+            range_tombstones: number("range_tombstones")?,
+            key_bytes: number("key_bytes")?,
+            value_bytes: number("value_bytes")?,
+            smallest: bytes("smallest")?.to_vec(),
+            largest: bytes("largest")?.to_vec(),
+            largest_is_exclusive: number("largest_is_exclusive")? != 0,
+            sequence_min: number("sequence_min")?,
+            sequence_max: number("sequence_max")?,
+            ..TableMeta::default()
+        };
+        let small = "a property is out of range";
+        Ok(Properties {
+            meta,
+            bloom_bits: i32::try_from(number("bloom_bits")?).map_err(|_| small)?,
+            block_bytes: number("block_bytes")?,
+            compression: u8::try_from(number("compression")?).map_err(|_| small)?,
+        })
+    }
+}

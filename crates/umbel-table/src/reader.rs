@@ -1,0 +1,328 @@
+//! Reads a table file: point reads, and the loading of blocks for everything else.
+
+use std::sync::Arc;
+
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_env::File;
+use umbel_filter::{Bloom, FilterError, HashSecret};
+
+use crate::block::{Block, Derive};
+use crate::footer::{Footer, Region};
+use crate::format::{BlockKind, open_sealed, sealed_checksum};
+use crate::index::TableIndex;
+use crate::meta::TableMeta;
+use crate::options::KeyHasher;
+use crate::properties::Properties;
+use crate::slots::{BlockCache, BlockSlots, KeepAll};
+use crate::tombstones;
+
+/// An open table. Threads share it; a read takes no lock.
+#[derive(Debug)]
+pub struct Table {
+    index: TableIndex,
+    slots: Arc<BlockSlots>,
+    /// The secret that tags are made with; where there is none, blocks are searched by order.
+    secret: Option<HashSecret>,
+    /// `None` where there is no filter, or none that this hash can ask.
+    filter: Option<Bloom>,
+    tombstones: Arc<FragmentedTombstones>,
+    tombstones_given: Vec<RangeTombstone>,
+    cache: Arc<dyn BlockCache>,
+    file: Arc<dyn File>,
+    footer: Footer,
+    properties: Properties,
+}
+
+impl Table {
+    /// Opens the table that `meta` describes. Reads the footer, the index, the filter, the range
+    /// tombstones and the properties, and keeps the first four in memory.
+    ///
+    /// `hasher` is what the hashes passed to [`Table::get_with`] and [`Table::may_contain`] are
+    /// made with. Where it is `None`, hashes are ignored and blocks are searched by key order; where
+    /// its kind or seed id is not the table's, tags are made with it at block load, but the filter
+    /// answers "maybe".
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
+    /// [`Error::Invalid`] where a newer version wrote it.
+    pub fn open(
+        file: Arc<dyn File>,
+        meta: &TableMeta,
+        hasher: Option<&KeyHasher>,
+        cache: Arc<dyn BlockCache>,
+    ) -> Result<Table> {
+        let file_bytes = file.len()?;
+        if file_bytes != meta.file_bytes {
+            let reason = format!(
+                "the table has {file_bytes} bytes, but {} are recorded for it",
+                meta.file_bytes
+            );
+            let at = file_bytes.min(meta.file_bytes);
+            return Err(Error::corruption(file.path(), at, reason));
+        }
+        let (footer, checksum) = Footer::read(&*file, meta.id)?;
+        let table = Table::assemble(file, footer, checksum, hasher, cache)?;
+        if table.meta() != meta {
+            let reason = "the table is not the one that is recorded under its id: it was replaced";
+            return Err(table.corruption(table.footer.properties.offset, reason));
+        }
+        Ok(table)
+    }
+
+    /// Opens table `id` knowing nothing else of it, for tools. Blocks are searched by key order,
+    /// the filter answers "maybe", and every block that was read is kept.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Table> {
+        let (footer, checksum) = Footer::read(&*file, id)?;
+        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll))
+    }
+
+    fn assemble(
+        file: Arc<dyn File>,
+        footer: Footer,
+        footer_checksum: u64,
+        hasher: Option<&KeyHasher>,
+        cache: Arc<dyn BlockCache>,
+    ) -> Result<Table> {
+        let part = |region: Region, kind| read_part(&*file, &footer, region, kind);
+        let damaged = |region: Region| {
+            let path = file.path();
+            move |reason: &'static str| Error::corruption(path, region.offset, reason)
+        };
+        let payload = part(footer.properties, BlockKind::Properties)?;
+        let mut properties = Properties::decode(&payload).map_err(damaged(footer.properties))?;
+        complete(&mut properties.meta, &footer, footer_checksum);
+        let meta = &properties.meta;
+        if !meta.is_plausible() || meta.entries != footer.entries {
+            return Err(damaged(footer.properties)("the properties contradict the footer"));
+        }
+        let payload = part(footer.index, BlockKind::Index)?;
+        let data_end = footer.data.offset + footer.data.len;
+        let index = TableIndex::decode(&payload, footer.blocks, footer.data.offset, data_end)
+            .map_err(damaged(footer.index))?;
+        let tombstones_given = match part(footer.tombstones, BlockKind::Tombstones)? {
+            payload if payload.is_empty() => Vec::new(),
+            payload => tombstones::decode(&payload).map_err(damaged(footer.tombstones))?,
+        };
+        if tombstones_given.len() as u64 != meta.range_tombstones {
+            return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
+        }
+        let usable = |hasher: &&KeyHasher| {
+            hasher.kind == footer.hash_kind && hasher.seed_id == footer.seed_id
+        };
+        let filter = match hasher.filter(usable) {
+            None => None,
+            Some(_) => {
+                let payload = part(footer.filter, BlockKind::Filter)?;
+                decode_filter(&payload).map_err(damaged(footer.filter))?
+            }
+        };
+        Ok(Table {
+            slots: Arc::new(BlockSlots::new(index.blocks())),
+            index,
+            secret: hasher.map(|hasher| hasher.secret),
+            filter,
+            tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
+            tombstones_given,
+            cache,
+            footer,
+            properties,
+            file,
+        })
+    }
+
+    /// The table in numbers.
+    pub fn meta(&self) -> &TableMeta {
+        &self.properties.meta
+    }
+
+    /// How the table was written.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Whether the key of `hash` may be in the table: never false for one that is.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// Whether there is a filter that can say no.
+    pub fn has_filter(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// The share of absent keys for which the filter says "maybe" by its design; 1 without a filter.
+    pub fn designed_rate(&self) -> f64 {
+        self.filter.as_ref().map_or(1.0, Bloom::designed_rate)
+    }
+
+    pub(crate) fn secret(&self) -> Option<&HashSecret> {
+        self.secret.as_ref()
+    }
+
+    /// Lends the newest version of `key` that is not newer than `sequence` to `read`: its sequence
+    /// number, its kind and its value. `None` where there is none. Range tombstones are not applied
+    /// and the filter is not asked.
+    ///
+    /// `hash` is the key's, made with the hasher that the table was opened with.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where the block that could hold the key is damaged; what the file says
+    /// where it cannot be read.
+    #[inline]
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let Some(number) = self.index.find(key, sequence) else { return Ok(None) };
+        if let Some(cached) = self.slots.get(number)
+            && let Some(block) = cached.as_ref()
+        {
+            let found = block.find(key, hash, sequence);
+            return Ok(found.map(|entry| read(entry.sequence, entry.kind, entry.value)));
+        }
+        let block = self.load(number)?;
+        let found = block.find(key, hash, sequence);
+        Ok(found.map(|entry| read(entry.sequence, entry.kind, entry.value)))
+    }
+
+    /// Reads a block into its slot and tells the cache.
+    #[cold]
+    pub(crate) fn load(&self, number: usize) -> Result<Arc<Block>> {
+        self.slots.count_miss();
+        let block = self.read_block(number, Derive::All(self.secret.as_ref()))?;
+        let (block, was_empty) = self.slots.put(number, Arc::new(block));
+        if was_empty {
+            self.cache.admit(&self.slots, number as u32, block.memory_bytes());
+        }
+        Ok(block)
+    }
+
+    fn read_block(&self, number: usize, derive: Derive<'_>) -> Result<Block> {
+        let (offset, len) = self.extent(number)?;
+        let mut sealed = vec![0; len];
+        self.file.read_exact_at(&mut sealed, offset)?;
+        self.parse_block(offset, sealed, derive)
+    }
+
+    /// Where a block starts and how many bytes it takes with its trailer.
+    pub(crate) fn extent(&self, number: usize) -> Result<(u64, usize)> {
+        let extent = self.index.extent(number);
+        extent
+            .ok_or_else(|| self.corruption(self.footer.index.offset, "a block is not in the index"))
+    }
+
+    /// Checks and parses a block's bytes as they stand at `offset` of the file.
+    pub(crate) fn parse_block(
+        &self,
+        offset: u64,
+        sealed: Vec<u8>,
+        derive: Derive<'_>,
+    ) -> Result<Block> {
+        let limit = self.footer.payload_bytes_max as usize;
+        let (path, id) = (self.file.path(), self.footer.file_id);
+        let payload = open_sealed(path, id, offset, BlockKind::Data, sealed, limit)?;
+        Block::parse(payload, derive).map_err(|reason| self.corruption(offset, reason))
+    }
+
+    pub(crate) fn corruption(&self, offset: u64, reason: &str) -> Error {
+        Error::corruption(self.file.path(), offset, reason)
+    }
+
+    /// The range tombstones, cut where they overlap.
+    pub fn tombstones(&self) -> &Arc<FragmentedTombstones> {
+        &self.tombstones
+    }
+
+    /// The range tombstones as they were written.
+    pub fn tombstones_given(&self) -> &[RangeTombstone] {
+        &self.tombstones_given
+    }
+
+    /// How many bytes stay in memory while the table is open: index, filter, range tombstones and
+    /// slots, but not cached blocks.
+    pub fn pinned_bytes(&self) -> usize {
+        let key_bytes: usize =
+            self.tombstones_given.iter().map(|t| t.start.len() + t.end.len()).sum();
+        let fragments: usize = self
+            .tombstones
+            .fragments()
+            .iter()
+            .map(|f| f.start.len() + f.end.len() + 8 * f.sequences.len() + 72)
+            .sum();
+        let slots = self.slots.len() * 9;
+        let filter = self.filter.as_ref().map_or(0, Bloom::bytes);
+        size_of::<Table>() + self.index.memory_bytes() + filter + slots + key_bytes + fragments
+    }
+
+    /// Keys that split the table into stretches of about 64 blocks, ascending, each with the number
+    /// of data bytes at or before it: to divide a compaction.
+    pub fn block_separators(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let start = self.footer.data.offset;
+        self.index.splits().map(move |(key, end)| (key, end - start))
+    }
+
+    /// The slots of the table's blocks.
+    pub fn slots(&self) -> &Arc<BlockSlots> {
+        &self.slots
+    }
+
+    pub(crate) fn index(&self) -> &TableIndex {
+        &self.index
+    }
+
+    pub(crate) fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+}
+
+/// Fills the fields of the meta that stand in the footer.
+fn complete(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
+    meta.id = footer.file_id;
+    meta.file_bytes = footer.file_bytes;
+    meta.filter_bytes = footer.filter.len;
+    meta.index_bytes = footer.index.len;
+    meta.blocks = footer.blocks;
+    meta.footer_checksum = footer_checksum;
+}
+
+/// Reads and checks a part behind the data; empty where the table has none.
+pub(crate) fn read_part(
+    file: &dyn File,
+    footer: &Footer,
+    region: Region,
+    kind: BlockKind,
+) -> Result<Vec<u8>> {
+    if region.len == 0 {
+        return Ok(Vec::new());
+    }
+    let refuse = |reason: &str| Err(Error::corruption(file.path(), region.offset, reason));
+    let Ok(len) = usize::try_from(region.len) else {
+        return refuse("a part of the table is longer than this machine can hold");
+    };
+    let mut sealed = vec![0; len];
+    file.read_exact_at(&mut sealed, region.offset)?;
+    if sealed_checksum(&sealed) != region.checksum {
+        return refuse("the part that starts here is not the one that the footer was written for");
+    }
+    open_sealed(file.path(), footer.file_id, region.offset, kind, sealed, 0)
+}
+
+/// `None` for a filter of a kind that this build does not know, which means "maybe".
+pub(crate) fn decode_filter(payload: &[u8]) -> std::result::Result<Option<Bloom>, &'static str> {
+    match Bloom::decode(payload) {
+        Ok(filter) => Ok(Some(filter)),
+        Err(FilterError::Malformed { reason }) => Err(reason),
+        Err(_) => Ok(None),
+    }
+}

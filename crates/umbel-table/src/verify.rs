@@ -1,0 +1,240 @@
+//! Verifies a table: reads every byte of the file and checks all that can be checked.
+
+use std::cmp::Ordering;
+
+use umbel_base::{Error, Result, SequenceNumber, ValueKind};
+use umbel_filter::{Bloom, HashSecret, hash_key};
+
+use crate::block::{Block, Derive, Place};
+use crate::footer::{FOOTER_BYTES, Footer};
+use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
+use crate::index::TableIndex;
+use crate::meta::TableMeta;
+use crate::reader::{Table, decode_filter, read_part};
+use crate::tombstones;
+
+/// Data is read in pieces of about this size.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// What was found sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VerifyReport {
+    /// Bytes read: all of the file.
+    pub bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Entries, all versions and deletes counted.
+    pub entries: u64,
+    /// Entries that are deletes.
+    pub deletes: u64,
+    /// Range tombstones.
+    pub range_tombstones: u64,
+    /// Distinct keys for which the filter was asked; 0 where there is none or its secret is unknown.
+    pub filter_keys: u64,
+}
+
+/// What has been seen of the data so far.
+#[derive(Default)]
+struct Walk {
+    report: VerifyReport,
+    chain: u64,
+    key: Vec<u8>,
+    sequence: SequenceNumber,
+    scratch: Vec<u8>,
+    smallest: Vec<u8>,
+    key_bytes: u64,
+    value_bytes: u64,
+    sequence_min: SequenceNumber,
+    sequence_max: SequenceNumber,
+}
+
+impl Table {
+    /// Reads the whole file and checks every checksum, the order of the entries within and across
+    /// blocks and against the index, all counts, that the filter has every key, and that no byte
+    /// stands outside a part. Nothing enters the cache.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] at the first thing that is wrong; what the file says where it cannot
+    /// be read.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        let footer = self.footer();
+        let mut start = [0; HEADER_BYTES];
+        self.file().read_exact_at(&mut start, 0)?;
+        if start != header(footer.file_id) {
+            return Err(self.corruption(0, "the header of the file is damaged"));
+        }
+        let (again, checksum) = Footer::read(self.file(), footer.file_id)?;
+        if again != *footer || checksum != self.meta().footer_checksum {
+            return Err(self.corruption(0, "the file is no longer the one that was opened"));
+        }
+        let (index, filter) = self.verify_parts()?;
+        let asked = filter.as_ref().zip(self.secret());
+        let mut walk = Walk { sequence_min: u64::MAX, ..Walk::default() };
+        self.verify_data(&index, asked, &mut walk)?;
+        if walk.chain != footer.data.checksum {
+            let reason = "a data block is not the one that the footer was written for";
+            return Err(self.corruption(footer.data.offset, reason));
+        }
+        self.verify_counts(&walk)?;
+        let mut report = walk.report;
+        report.range_tombstones = self.meta().range_tombstones;
+        report.bytes = footer.properties.offset + footer.properties.len + FOOTER_BYTES as u64;
+        Ok(report)
+    }
+
+    /// Reads all parts behind the data again.
+    fn verify_parts(&self) -> Result<(TableIndex, Option<Bloom>)> {
+        let footer = self.footer();
+        let part = |region, kind| read_part(self.file(), footer, region, kind);
+        part(footer.properties, BlockKind::Properties)?;
+        let payload = part(footer.tombstones, BlockKind::Tombstones)?;
+        if !payload.is_empty() {
+            let given = tombstones::decode(&payload);
+            if given.as_deref() != Ok(self.tombstones_given()) {
+                let reason = "the range tombstones are not those that were read before";
+                return Err(self.corruption(footer.tombstones.offset, reason));
+            }
+        }
+        let payload = part(footer.filter, BlockKind::Filter)?;
+        let filter = decode_filter(&payload)
+            .map_err(|reason| self.corruption(footer.filter.offset, reason))?;
+        let payload = part(footer.index, BlockKind::Index)?;
+        let end = footer.data.offset + footer.data.len;
+        let index = TableIndex::decode(&payload, footer.blocks, footer.data.offset, end)
+            .map_err(|reason| self.corruption(footer.index.offset, reason))?;
+        Ok((index, filter.filter(|_| self.has_filter())))
+    }
+
+    fn verify_data(
+        &self,
+        index: &TableIndex,
+        filter: Option<(&Bloom, &HashSecret)>,
+        walk: &mut Walk,
+    ) -> Result<()> {
+        let mut piece = Vec::new();
+        let mut number = 0;
+        while let Some((piece_at, first_len)) = index.extent(number) {
+            let mut len = first_len;
+            let mut behind = number + 1;
+            while let Some((_, next)) = index.extent(behind).filter(|(_, n)| len + n < PIECE_BYTES)
+            {
+                len += next;
+                behind += 1;
+            }
+            piece.resize(len, 0);
+            self.file().read_exact_at(&mut piece, piece_at)?;
+            for block in number..behind {
+                let (offset, len) = self.extent(block)?;
+                let skip = (offset - piece_at) as usize;
+                let sealed = piece.get(skip..skip + len).unwrap_or_default();
+                walk.chain = chain_checksum(walk.chain, offset, sealed_checksum(sealed));
+                let parsed = self.parse_block(offset, sealed.to_vec(), Derive::Offsets)?;
+                let refuse = |reason: &str| self.corruption(offset, reason);
+                walk.block(&parsed, filter, refuse)?;
+                verify_bounds(index, block, &parsed, walk, refuse)?;
+            }
+            number = behind;
+        }
+        Ok(())
+    }
+
+    fn verify_counts(&self, walk: &Walk) -> Result<()> {
+        let meta = self.meta();
+        let mut smallest = (meta.entries > 0).then_some(walk.smallest.as_slice());
+        let mut largest = walk.key.as_slice();
+        let (mut least, mut greatest) = (walk.sequence_min, walk.sequence_max);
+        for tombstone in self.tombstones_given() {
+            if smallest.is_none_or(|smallest| tombstone.start.as_slice() < smallest) {
+                smallest = Some(&tombstone.start);
+            }
+            largest = largest.max(&tombstone.end);
+            least = least.min(tombstone.sequence);
+            greatest = greatest.max(tombstone.sequence);
+        }
+        let exclusive = meta.entries == 0 || largest != walk.key;
+        let seen = TableMeta {
+            entries: walk.report.entries,
+            deletes: walk.report.deletes,
+            key_bytes: walk.key_bytes,
+            value_bytes: walk.value_bytes,
+            smallest: smallest.unwrap_or_default().to_vec(),
+            largest: largest.to_vec(),
+            largest_is_exclusive: exclusive,
+            sequence_min: least,
+            sequence_max: greatest,
+            ..meta.clone()
+        };
+        if seen == *meta {
+            return Ok(());
+        }
+        let reason = "the entries do not add up to what the properties say";
+        Err(self.corruption(self.footer().properties.offset, reason))
+    }
+}
+
+impl Walk {
+    /// Walks a block: order, counts, filter.
+    fn block(
+        &mut self,
+        block: &Block,
+        filter: Option<(&Bloom, &HashSecret)>,
+        refuse: impl Fn(&str) -> Error,
+    ) -> Result<()> {
+        self.report.blocks += 1;
+        for group in 0..block.groups() {
+            for entry in 0..block.group_entries(group) {
+                let Some(entry) = block.entry(Place { group, entry }) else {
+                    return Err(refuse("an entry cannot be read"));
+                };
+                self.scratch.clear();
+                self.scratch.extend_from_slice(block.prefix(group));
+                self.scratch.extend_from_slice(entry.suffix);
+                let order = self.key.cmp(&self.scratch);
+                let first = self.report.entries == 0;
+                let behind = order.then_with(|| entry.sequence.cmp(&self.sequence));
+                if !first && behind != Ordering::Less {
+                    return Err(refuse("an entry does not stand behind the one before it"));
+                }
+                if first {
+                    self.smallest.clone_from(&self.scratch);
+                }
+                if (first || order != Ordering::Equal)
+                    && let Some((filter, secret)) = filter
+                {
+                    self.report.filter_keys += 1;
+                    if !filter.may_contain(hash_key(secret, &self.scratch)) {
+                        return Err(refuse("the filter denies a key that the table has"));
+                    }
+                }
+                self.report.entries += 1;
+                self.report.deletes += u64::from(entry.kind == ValueKind::Delete);
+                self.key_bytes += self.scratch.len() as u64;
+                self.value_bytes += entry.value.len() as u64;
+                self.sequence = entry.sequence;
+                self.sequence_min = self.sequence_min.min(entry.sequence);
+                self.sequence_max = self.sequence_max.max(entry.sequence);
+                std::mem::swap(&mut self.key, &mut self.scratch);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The block, whose last entry the walk stands on, lies between its separators.
+fn verify_bounds(
+    index: &TableIndex,
+    number: usize,
+    block: &Block,
+    walk: &Walk,
+    refuse: impl Fn(&str) -> Error,
+) -> Result<()> {
+    let own = index.compare(number, &walk.key, walk.sequence);
+    let mut sound = own.is_some_and(|order| order != Ordering::Less);
+    if let Some(before) = number.checked_sub(1)
+        && let Some(first) = block.entry(Place::default())
+    {
+        let key = [block.prefix(0), first.suffix].concat();
+        sound &= index.compare(before, &key, first.sequence) == Some(Ordering::Less);
+    }
+    if sound { Ok(()) } else { Err(refuse("a block does not lie between its separators")) }
+}

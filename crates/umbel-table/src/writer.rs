@@ -1,0 +1,362 @@
+//! Writes a table file.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
+use umbel_base::{Error, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_env::File;
+use umbel_filter::{BloomBuilder, hash_key};
+
+use crate::block_builder::BlockBuilder;
+use crate::compress::{Compression, Compressor};
+use crate::footer::{FOOTER_BYTES, Footer, Region};
+use crate::format::{
+    BlockKind, HEADER_BYTES, chain_checksum, feature, header, seal, sealed_checksum,
+};
+use crate::index_builder::{IndexBuilder, shortest_separator};
+use crate::meta::TableMeta;
+use crate::options::{KeyHasher, TableOptions};
+use crate::properties::Properties;
+use crate::tombstones;
+
+/// Output is gathered to pieces of this size, so that a system call is paid for many blocks.
+const PIECE_BYTES: usize = 256 * 1024;
+const BLOCK_BYTES_MIN: usize = 64;
+const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The file behind a buffer.
+#[derive(Debug)]
+struct Output {
+    file: Arc<dyn File>,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl Output {
+    /// Where the next byte will stand.
+    fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() >= PIECE_BYTES {
+            self.flush()?;
+            self.file.write_all_at(bytes, self.written)?;
+            self.written += bytes.len() as u64;
+            return Ok(());
+        }
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.write_all_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Writes one table, entry by entry in internal order.
+///
+/// After an error the file is of no use and the builder refuses everything.
+#[derive(Debug)]
+pub struct TableBuilder {
+    output: Output,
+    hasher: KeyHasher,
+    options: TableOptions,
+    block: BlockBuilder,
+    compressor: Compressor,
+    index: IndexBuilder,
+    filter: BloomBuilder,
+    tombstones: Vec<RangeTombstone>,
+    tombstone_bytes: usize,
+    separator: Vec<u8>,
+    last_key: Vec<u8>,
+    last_sequence: SequenceNumber,
+    meta: TableMeta,
+    payload_bytes_max: usize,
+    features: u32,
+    data_checksum: u64,
+    failed: bool,
+}
+
+impl TableBuilder {
+    /// A builder that writes table `id` into `file`, which is empty.
+    pub fn new(
+        file: Arc<dyn File>,
+        id: u64,
+        hasher: KeyHasher,
+        options: TableOptions,
+    ) -> TableBuilder {
+        let block_bytes = options.block_bytes.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
+        let options = TableOptions { block_bytes, ..options };
+        let mut buffer = Vec::with_capacity(PIECE_BYTES + 2 * block_bytes);
+        buffer.extend_from_slice(&header(id));
+        TableBuilder {
+            output: Output { file, buffer, written: 0 },
+            filter: BloomBuilder::new(options.bloom_bits).with_seed_id(hasher.seed_id),
+            hasher,
+            options,
+            block: BlockBuilder::default(),
+            compressor: Compressor::new(options.compression),
+            index: IndexBuilder::default(),
+            tombstones: Vec::new(),
+            tombstone_bytes: 0,
+            separator: Vec::new(),
+            last_key: Vec::new(),
+            last_sequence: 0,
+            meta: TableMeta { id, sequence_min: u64::MAX, ..TableMeta::default() },
+            payload_bytes_max: 0,
+            features: 0,
+            data_checksum: 0,
+            failed: false,
+        }
+    }
+
+    /// Adds the next entry.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the entry does not stand behind the one before in internal order or
+    /// is over a limit; what the file says where it cannot be written.
+    pub fn add(
+        &mut self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        kind: ValueKind,
+        value: &[u8],
+    ) -> Result<()> {
+        let result = self.add_checked(key, sequence, kind, value);
+        self.failed |= result.is_err();
+        result
+    }
+
+    fn add_checked(
+        &mut self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        kind: ValueKind,
+        value: &[u8],
+    ) -> Result<()> {
+        let mut same_key = false;
+        if self.meta.entries > 0 {
+            let order = self.last_key.as_slice().cmp(key);
+            same_key = order == Ordering::Equal;
+            if order.then_with(|| sequence.cmp(&self.last_sequence)) != Ordering::Less {
+                return Err(self.out_of_order());
+            }
+        } else {
+            self.meta.smallest.extend_from_slice(key);
+        }
+        if self.failed
+            || key.len() > KEY_BYTES_MAX
+            || value.len() > VALUE_BYTES_MAX
+            || sequence > SEQUENCE_MAX
+        {
+            return Err(self.over_limit());
+        }
+        let full = self.block.bytes_with(key, value) > self.options.block_bytes;
+        if full && !self.block.is_empty() {
+            if same_key {
+                self.separator.clone_from(&self.last_key);
+                self.close_block(self.last_sequence)?;
+            } else {
+                shortest_separator(&self.last_key, key, &mut self.separator);
+                self.close_block(0)?;
+            }
+        }
+        self.block.add(key, sequence, kind, value);
+        if !same_key {
+            if self.options.bloom_bits > 0 {
+                self.filter.add(hash_key(&self.hasher.secret, key));
+            }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+        }
+        self.last_sequence = sequence;
+        self.count(key, sequence, kind, value);
+        Ok(())
+    }
+
+    #[inline]
+    fn count(&mut self, key: &[u8], sequence: SequenceNumber, kind: ValueKind, value: &[u8]) {
+        let meta = &mut self.meta;
+        meta.entries += 1;
+        meta.deletes += u64::from(kind == ValueKind::Delete);
+        meta.key_bytes += key.len() as u64;
+        meta.value_bytes += value.len() as u64;
+        meta.sequence_min = meta.sequence_min.min(sequence);
+        meta.sequence_max = meta.sequence_max.max(sequence);
+    }
+
+    #[cold]
+    fn out_of_order(&self) -> Error {
+        Error::invalid(format!(
+            "an entry for table {} does not stand behind the one before it in internal order; \
+             this is a bug in what writes the table",
+            self.meta.id
+        ))
+    }
+
+    #[cold]
+    fn over_limit(&self) -> Error {
+        if self.failed {
+            return Error::invalid(format!(
+                "table {} could not be written before: write it again into a new file",
+                self.meta.id
+            ));
+        }
+        Error::invalid(format!(
+            "a key is longer than {KEY_BYTES_MAX} bytes, a value longer than {VALUE_BYTES_MAX} \
+             bytes or a sequence number over {SEQUENCE_MAX}: make it smaller"
+        ))
+    }
+
+    /// Adds a range tombstone, in any order and at any time before [`TableBuilder::finish`]. One
+    /// that is empty or was added before is dropped.
+    pub fn add_tombstone(&mut self, tombstone: &RangeTombstone) {
+        if tombstone.start < tombstone.end {
+            self.tombstone_bytes += tombstone.start.len() + tombstone.end.len() + 8;
+            self.tombstones.push(tombstone.clone());
+        }
+    }
+
+    /// About how many bytes the file would have if it were finished now.
+    pub fn estimated_bytes(&self) -> u64 {
+        let bits = u64::from(self.options.bloom_bits.max(0).unsigned_abs());
+        let pinned = self.index.bytes() + self.tombstone_bytes + self.block.bytes();
+        let filter = self.filter.len() as u64 * bits / 8;
+        self.output.end() + pinned as u64 + filter + FOOTER_BYTES as u64
+    }
+
+    /// How many entries were added.
+    pub fn entries(&self) -> u64 {
+        self.meta.entries
+    }
+
+    /// Whether neither an entry nor a range tombstone was added.
+    pub fn is_empty(&self) -> bool {
+        self.meta.entries == 0 && self.tombstones.is_empty()
+    }
+
+    /// Writes the open block. `separator` was made by the caller.
+    fn close_block(&mut self, separator_sequence: SequenceNumber) -> Result<()> {
+        let payload = self.block.finish();
+        self.payload_bytes_max = self.payload_bytes_max.max(payload.len());
+        let offset = self.output.end();
+        let (compression, sealed) = match self.compressor.pack(payload) {
+            Some(packed) => (self.options.compression, packed),
+            None => (Compression::None, payload),
+        };
+        self.features |= match compression {
+            Compression::None => 0,
+            Compression::Lz4 => feature::LZ4,
+            Compression::Zstd => feature::ZSTD,
+        };
+        let payload_len = sealed.len() as u64;
+        let sum = seal(sealed, self.meta.id, offset, BlockKind::Data, compression);
+        self.data_checksum = chain_checksum(self.data_checksum, offset, sum);
+        self.output.push(sealed)?;
+        self.index.add(&self.separator, separator_sequence, payload_len);
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Writes a block behind the data; nothing where the payload is empty and `kind` optional.
+    fn write_part(&mut self, kind: BlockKind, mut payload: Vec<u8>) -> Result<Region> {
+        let offset = self.output.end();
+        if payload.is_empty() && kind != BlockKind::Index {
+            return Ok(Region { offset, len: 0, checksum: 0 });
+        }
+        if u32::try_from(payload.len()).is_err() {
+            return Err(Error::invalid(format!(
+                "a part of table {} would be longer than 4 GiB: write smaller tables",
+                self.meta.id
+            )));
+        }
+        let checksum = seal(&mut payload, self.meta.id, offset, kind, Compression::None);
+        debug_assert_eq!(checksum, sealed_checksum(&payload));
+        self.output.push(&payload)?;
+        Ok(Region { offset, len: payload.len() as u64, checksum })
+    }
+
+    /// Closes the last block, writes filter, index, range tombstones, properties and footer, and
+    /// syncs the file (not its directory).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where nothing was added or an earlier call failed; what the file says
+    /// where it cannot be written or synced.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        if self.failed {
+            return Err(self.over_limit());
+        }
+        if self.is_empty() {
+            return Err(Error::invalid("a table needs an entry or a range tombstone"));
+        }
+        if !self.block.is_empty() {
+            self.separator.clone_from(&self.last_key);
+            self.close_block(0)?;
+        }
+        let start = HEADER_BYTES as u64;
+        let len = self.output.end() - start;
+        let data = Region { offset: start, len, checksum: self.data_checksum };
+        self.meta.blocks = self.index.blocks();
+        let index = std::mem::take(&mut self.index).finish();
+        let index = self.write_part(BlockKind::Index, index)?;
+        let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0)).finish();
+        let filter = self.write_part(BlockKind::Filter, filter)?;
+        let tombstones = self.finish_tombstones();
+        let tombstones = self.write_part(BlockKind::Tombstones, tombstones)?;
+        let properties = Properties::new(self.meta.clone(), &self.options).encode();
+        let properties = self.write_part(BlockKind::Properties, properties)?;
+        let file_bytes = self.output.end() + FOOTER_BYTES as u64;
+        let footer = Footer {
+            file_id: self.meta.id,
+            file_bytes,
+            entries: self.meta.entries,
+            blocks: self.meta.blocks,
+            payload_bytes_max: self.payload_bytes_max as u32,
+            features: self.features,
+            hash_kind: self.hasher.kind,
+            seed_id: self.hasher.seed_id,
+            data,
+            index,
+            filter,
+            tombstones,
+            properties,
+        };
+        let (footer, footer_checksum) = footer.encode();
+        self.output.push(&footer)?;
+        self.output.flush()?;
+        self.output.file.sync()?;
+        self.meta.file_bytes = file_bytes;
+        self.meta.filter_bytes = filter.len;
+        self.meta.index_bytes = index.len;
+        self.meta.footer_checksum = footer_checksum;
+        Ok(self.meta)
+    }
+
+    /// Sorts the range tombstones, widens the table's bounds by them and gives their payload.
+    fn finish_tombstones(&mut self) -> Vec<u8> {
+        let meta = &mut self.meta;
+        meta.largest.clone_from(&self.last_key);
+        self.tombstones.sort_unstable();
+        self.tombstones.dedup();
+        let Some(first) = self.tombstones.first() else { return Vec::new() };
+        self.features |= feature::RANGE_TOMBSTONES;
+        if meta.entries == 0 || first.start < meta.smallest {
+            meta.smallest.clone_from(&first.start);
+        }
+        for tombstone in &self.tombstones {
+            if tombstone.end > meta.largest {
+                meta.largest.clone_from(&tombstone.end);
+                meta.largest_is_exclusive = true;
+            }
+            meta.sequence_min = meta.sequence_min.min(tombstone.sequence);
+            meta.sequence_max = meta.sequence_max.max(tombstone.sequence);
+        }
+        meta.range_tombstones = self.tombstones.len() as u64;
+        tombstones::encode(&self.tombstones)
+    }
+}

@@ -1,0 +1,117 @@
+//! What the tests share: a model of a table's entries, and tables built from it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
+use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_table::{Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta, TableOptions};
+
+use crate::memory::MemoryFile;
+
+pub const TABLE_ID: u64 = 7;
+
+/// A version as tests compare it.
+pub type Version = (u64, ValueKind, Vec<u8>);
+
+/// Entries in internal order: the sequence number stands inverted.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub entries: BTreeMap<(Vec<u8>, u64), (ValueKind, Vec<u8>)>,
+    pub tombstones: Vec<RangeTombstone>,
+}
+
+impl Model {
+    pub fn put(&mut self, key: &[u8], sequence: u64, value: &[u8]) {
+        self.entries.insert((key.to_vec(), !sequence), (ValueKind::Put, value.to_vec()));
+    }
+
+    pub fn delete(&mut self, key: &[u8], sequence: u64) {
+        self.entries.insert((key.to_vec(), !sequence), (ValueKind::Delete, Vec::new()));
+    }
+
+    pub fn get(&self, key: &[u8], sequence: u64) -> Option<Version> {
+        let ((found, at), (kind, value)) =
+            self.entries.range((key.to_vec(), !sequence)..).next()?;
+        (found == key).then(|| (!at, *kind, value.clone()))
+    }
+
+    /// All entries, as a cursor gives them.
+    pub fn list(&self) -> Vec<(Vec<u8>, Version)> {
+        self.entries
+            .iter()
+            .map(|((key, at), (kind, value))| (key.clone(), (!at, *kind, value.clone())))
+            .collect()
+    }
+
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = self.entries.keys().map(|(key, _)| key.clone()).collect();
+        keys.dedup();
+        keys
+    }
+
+    pub fn build(&self, options: TableOptions) -> (MemoryFile, TableMeta) {
+        let file = MemoryFile::default();
+        let mut builder = TableBuilder::new(Arc::new(file.clone()), TABLE_ID, hasher(), options);
+        for tombstone in &self.tombstones {
+            builder.add_tombstone(tombstone);
+        }
+        for ((key, at), (kind, value)) in &self.entries {
+            builder.add(key, !at, *kind, value).unwrap();
+        }
+        assert_eq!(builder.entries(), self.entries.len() as u64);
+        let estimate = builder.estimated_bytes();
+        let meta = builder.finish().unwrap();
+        assert_eq!(meta.file_bytes, file.bytes().len() as u64);
+        let open_block = (options.block_bytes + 2 * meta.largest.len()) as u64;
+        let slack = meta.file_bytes / 3 + 2048 + open_block;
+        assert!(estimate.abs_diff(meta.file_bytes) <= slack, "{estimate} {}", meta.file_bytes);
+        (file, meta)
+    }
+}
+
+pub fn hasher() -> KeyHasher {
+    KeyHasher { secret: HashSecret::from_seed([5; 16]), kind: KEYED_HASH_KIND, seed_id: 3 }
+}
+
+pub fn options(block_bytes: usize, compression: Compression) -> TableOptions {
+    TableOptions { block_bytes, compression, bloom_bits: 10 }
+}
+
+pub fn open(file: &MemoryFile, meta: &TableMeta, hasher: Option<&KeyHasher>) -> Result<Arc<Table>> {
+    let file = Arc::new(file.clone());
+    Table::open(file, meta, hasher, Arc::new(KeepAll)).map(Arc::new)
+}
+
+/// A point read as the engine does it: the filter first.
+pub fn get(table: &Table, key: &[u8], sequence: u64) -> Result<Option<Version>> {
+    let hash = hash_key(&hasher().secret, key);
+    if !table.may_contain(hash) {
+        return Ok(None);
+    }
+    table.get_with(key, hash, sequence, |sequence, kind, value| (sequence, kind, value.to_vec()))
+}
+
+pub fn entry(cursor: &impl Cursor) -> (Vec<u8>, Version) {
+    (cursor.key().to_vec(), (cursor.sequence(), cursor.kind(), cursor.value().to_vec()))
+}
+
+/// All entries by walking forwards, and the same by walking backwards.
+pub fn walk(table: &Arc<Table>, fill_cache: bool) -> Result<Vec<(Vec<u8>, Version)>> {
+    let mut cursor = table.cursor(fill_cache);
+    let mut forwards = Vec::new();
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        forwards.push(entry(&cursor));
+        cursor.next()?;
+    }
+    let mut backwards = Vec::new();
+    cursor.seek_to_last()?;
+    while cursor.valid() {
+        backwards.push(entry(&cursor));
+        cursor.prev()?;
+    }
+    backwards.reverse();
+    assert!(forwards == backwards, "a walk backwards sees other entries");
+    Ok(forwards)
+}
