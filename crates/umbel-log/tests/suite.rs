@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod suite {
     mod basics;
+    mod crash;
     mod damage;
     mod disk;
     mod hostile;
