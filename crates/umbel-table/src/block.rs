@@ -175,7 +175,7 @@ impl Block {
 
     #[inline]
     fn entry_of(&self, group: &Group, entry: usize) -> Option<Entry<'_>> {
-        let offset = *group.offsets.get(entry)?;
+        let offset = *group.offsets.get(..usize::from(group.count))?.get(entry)?;
         read_entry(&self.body, group.base as usize + usize::from(offset))
     }
 

@@ -70,7 +70,7 @@ fn compare(model: &Model, table: &Arc<Table>) {
         for probe in &probes {
             let ats = [*sequence, sequence + 1, sequence.saturating_sub(1), 0, u64::MAX >> 8];
             for at in ats {
-                assert_eq!(get(table, probe, at).unwrap(), model.get(probe, at));
+                assert_eq!(get(table, probe, at).unwrap(), model.get(probe, at), "{probe:?} {at}");
                 cursor.seek(probe, at).unwrap();
                 let mut expected = model.entries.range((probe.clone(), !at)..);
                 let expected = expected
