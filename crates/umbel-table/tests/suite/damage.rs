@@ -1,1 +1,306 @@
-//! Damaged files.
+//! Damaged files: a table answers right or says that it is damaged, and never anything else.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use umbel_base::checksum::checksum;
+use umbel_base::{Error, RangeTombstone, Result, ValueKind};
+use umbel_filter::hash_key;
+use umbel_table::{Compression, Table, TableBuilder, TableMeta, TableOptions};
+
+use crate::memory::MemoryFile;
+use crate::world::{Model, TABLE_ID, get, hasher, open, options, walk};
+
+fn small() -> Model {
+    let mut model = Model::default();
+    for number in 0..14u64 {
+        let key = format!("category-{}", number / 2);
+        model.put(key.as_bytes(), number + 1, format!("value {number}").as_bytes());
+    }
+    model.delete(b"category-3", 40);
+    model.tombstones = vec![RangeTombstone { start: b"a".into(), end: b"b".into(), sequence: 9 }];
+    model
+}
+
+fn is_corruption<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Corruption { .. }))
+}
+
+/// Asks a damaged file for everything. True where nothing was noticed.
+fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
+    let mut whole = true;
+    let table = match open(&MemoryFile::new(bytes), meta, Some(&hasher())) {
+        Ok(table) => table,
+        Err(error) => {
+            assert!(matches!(error, Error::Corruption { .. }), "{error}");
+            return false;
+        }
+    };
+    for (key, (sequence, ..)) in model.list() {
+        let found = get(&table, &key, sequence);
+        assert!(is_corruption(&found) || found.unwrap() == model.get(&key, sequence));
+        let absent = get(&table, &[&key[..], b"x"].concat(), sequence);
+        assert!(is_corruption(&absent) || absent.unwrap().is_none());
+    }
+    for fill_cache in [false, true] {
+        match walk(&table, fill_cache) {
+            Ok(list) => assert!(list == model.list()),
+            walked => {
+                assert!(is_corruption(&walked));
+                whole = false;
+            }
+        }
+    }
+    let verified = table.verify();
+    assert!(verified.is_ok() || is_corruption(&verified));
+    whole && verified.is_ok()
+}
+
+#[test]
+fn every_byte_matters() {
+    let model = small();
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let (file, meta) = model.build(options(100, compression));
+        let bytes = file.bytes();
+        assert!(answers_are_right(&model, bytes.clone(), &meta), "the whole file is sound");
+        for index in 0..bytes.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut flipped = bytes.clone();
+                flipped[index] ^= flip;
+                let unnoticed = answers_are_right(&model, flipped.clone(), &meta);
+                assert!(!unnoticed, "byte {index} is covered by no check");
+                let alone = Table::open_standalone(Arc::new(MemoryFile::new(flipped)), TABLE_ID);
+                let alone = alone.and_then(|table| table.verify());
+                assert!(is_corruption(&alone), "byte {index} of a table alone: {alone:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn cut_and_grown_files_are_refused() {
+    let model = small();
+    let (file, meta) = model.build(options(100, Compression::None));
+    let bytes = file.bytes();
+    for cut in 0..bytes.len() {
+        let table = open(&MemoryFile::new(bytes[..cut].to_vec()), &meta, None);
+        assert!(is_corruption(&table), "cut at {cut}");
+        let alone = Arc::new(MemoryFile::new(bytes[..cut].to_vec()));
+        assert!(is_corruption(&Table::open_standalone(alone, TABLE_ID)), "cut at {cut}");
+    }
+    let grown = [&bytes[..], b"\0"].concat();
+    assert!(is_corruption(&open(&MemoryFile::new(grown), &meta, None)));
+    let doubled = [&bytes[..], &bytes[..]].concat();
+    let doubled = Arc::new(MemoryFile::new(doubled));
+    assert!(is_corruption(&Table::open_standalone(doubled, TABLE_ID)));
+}
+
+/// A table of blocks that all have the same length.
+fn even(id: u64, salt: u8) -> (MemoryFile, TableMeta) {
+    let file = MemoryFile::default();
+    let options = TableOptions { bloom_bits: 0, ..options(64, Compression::None) };
+    let mut builder = TableBuilder::new(Arc::new(file.clone()), id, hasher(), options);
+    for number in 0..20u8 {
+        builder.add(&[b'a' + number], 1, ValueKind::Put, &[number ^ salt; 50]).unwrap();
+    }
+    (file, builder.finish().unwrap())
+}
+
+/// 1 group, 1 entry: count, prefix length, key, three lengths, value, trailer.
+const EVEN_BLOCK: usize = 1 + 1 + 1 + 3 + 50 + 13;
+
+#[test]
+fn a_block_at_another_place_is_noticed() {
+    let (file, meta) = even(7, 0);
+    let bytes = file.bytes();
+    assert_eq!(meta.blocks, 20);
+    let ask = |bytes: Vec<u8>, block: u8| {
+        let table = open(&MemoryFile::new(bytes), &meta, Some(&hasher())).unwrap();
+        get(&table, &[b'a' + block], 9)
+    };
+    let at = |block: usize| 32 + block * EVEN_BLOCK..32 + (block + 1) * EVEN_BLOCK;
+    assert!(ask(bytes.clone(), 3).unwrap().is_some());
+    let mut moved = bytes.clone();
+    moved.copy_within(at(3), at(4).start);
+    assert!(is_corruption(&ask(moved, 4)), "another offset");
+    let (other, _) = even(8, 0);
+    let mut strange = bytes.clone();
+    strange[at(4)].copy_from_slice(&other.bytes()[at(4)]);
+    assert!(is_corruption(&ask(strange, 4)), "another file");
+    let (older, _) = even(7, 1);
+    let mut mixed = bytes.clone();
+    mixed[at(4)].copy_from_slice(&older.bytes()[at(4)]);
+    let table = open(&MemoryFile::new(mixed), &meta, None).unwrap();
+    assert!(is_corruption(&table.verify()), "another file of the same id, in one block");
+    assert!(is_corruption(&open(&older, &meta, None)), "another file of the same id");
+    assert!(is_corruption(&open(&other, &meta, None)), "a file of another id");
+}
+
+#[test]
+fn an_error_does_not_end_a_walk_silently() {
+    let (file, meta) = even(7, 0);
+    let mut bytes = file.bytes();
+    bytes[32 + 5 * EVEN_BLOCK + 20] ^= 4;
+    let table = open(&MemoryFile::new(bytes), &meta, None).unwrap();
+    for fill_cache in [false, true] {
+        use umbel_base::Cursor;
+        let mut cursor = table.cursor(fill_cache);
+        cursor.seek_to_first().unwrap();
+        for _ in 0..4 {
+            cursor.next().unwrap();
+        }
+        assert!(is_corruption(&cursor.next()) && !cursor.valid());
+        cursor.seek(b"h", 9).unwrap();
+        assert_eq!(cursor.key(), b"h");
+        cursor.prev().unwrap();
+        assert!(is_corruption(&cursor.prev()) && !cursor.valid());
+    }
+}
+
+#[test]
+fn newer_versions_and_unknown_features_are_refused_by_a_sentence() {
+    let (file, meta) = even(7, 0);
+    let bytes = file.bytes();
+    let reseal = |at_from_end: usize, flip: u8| {
+        let mut bytes = bytes.clone();
+        let len = bytes.len();
+        bytes[len - at_from_end] ^= flip;
+        let footer = len - 192;
+        let sum = checksum(TABLE_ID, footer as u64, &bytes[footer..len - 16]);
+        bytes[len - 16..len - 8].copy_from_slice(&sum.to_le_bytes());
+        open(&MemoryFile::new(bytes), &meta, None).map(drop)
+    };
+    for (at, flip, word) in [(20, 2, "format version 3"), (192 - 32, 0x20, "features")] {
+        match reseal(at, flip) {
+            Err(Error::Invalid(reason)) => assert!(reason.contains(word), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(is_corruption(&reseal(192 - 37, 1)), "an unknown comparator");
+}
+
+#[test]
+fn what_must_not_be_added_is_refused() {
+    let builder = || {
+        let file = Arc::new(MemoryFile::default());
+        TableBuilder::new(file, TABLE_ID, hasher(), TableOptions::default())
+    };
+    let invalid = |result: Result<()>| matches!(result, Err(Error::Invalid(_)));
+    let mut table = builder();
+    table.add(b"b", 5, ValueKind::Put, b"").unwrap();
+    assert!(invalid(table.add(b"b", 5, ValueKind::Put, b"")), "the same version");
+    assert!(invalid(table.finish().map(drop)), "a failed table cannot be finished");
+    for (key, sequence) in [(b"b", 6), (b"a", 1)] {
+        let mut table = builder();
+        table.add(b"b", 5, ValueKind::Put, b"").unwrap();
+        assert!(invalid(table.add(key, sequence, ValueKind::Put, b"")));
+        assert!(invalid(table.add(b"c", 1, ValueKind::Put, b"")), "after an error");
+    }
+    assert!(invalid(builder().add(&[0; 64 * 1024 + 1], 1, ValueKind::Put, b"")));
+    assert!(invalid(builder().add(b"a", 1 << 56, ValueKind::Put, b"")));
+    assert!(invalid(builder().finish().map(drop)), "an empty table");
+}
+
+#[test]
+fn output_is_written_in_large_pieces() {
+    let file = MemoryFile::default();
+    let options = options(4096, Compression::None);
+    let mut builder = TableBuilder::new(Arc::new(file.clone()), TABLE_ID, hasher(), options);
+    for number in 0..30_000u64 {
+        let len = if number == 700 { 900_000 } else { 40 };
+        builder.add(&number.to_be_bytes(), 1, ValueKind::Put, &vec![7; len]).unwrap();
+    }
+    let meta = builder.finish().unwrap();
+    let writes = file.writes();
+    let small = writes.iter().filter(|&&len| len < 256 * 1024).count();
+    assert!(writes.len() >= 5 && small <= 2, "{writes:?}");
+    open(&file, &meta, Some(&hasher())).unwrap().verify().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), sealed: bool) {
+        if sealed && bytes.len() >= 192 {
+            seal_footer(&mut bytes);
+        }
+        let table = Table::open_standalone(Arc::new(MemoryFile::new(bytes)), TABLE_ID);
+        prop_assert!(table.and_then(|table| table.verify()).is_err());
+    }
+
+    /// Whoever forges checksums can forge answers, but must not bring the process down.
+    #[test]
+    fn forged_payloads_never_panic(at in 0usize..2000, flips: [u8; 3], compression in 0u8..3) {
+        let model = small();
+        let compression = Compression::from_u8(compression).unwrap();
+        let (file, meta) = model.build(options(300, compression));
+        let mut bytes = file.bytes();
+        let end = bytes.len() - 192;
+        for (index, flip) in flips.into_iter().enumerate() {
+            bytes[32 + (at + index) % (end - 32)] ^= flip;
+        }
+        reseal_all(&mut bytes);
+        seal_footer(&mut bytes);
+        let meta = TableMeta { footer_checksum: footer_checksum(&bytes), ..meta };
+        for hasher in [Some(hasher()), None] {
+            let Ok(table) = open(&MemoryFile::new(bytes.clone()), &meta, hasher.as_ref()) else {
+                continue;
+            };
+            for (key, (sequence, ..)) in model.list() {
+                let hash = hash_key(&crate::world::hasher().secret, &key);
+                table.get_with(&key, hash, sequence, |_, _, value| value.len()).ok();
+            }
+            use umbel_base::Cursor;
+            let mut cursor = table.cursor(false);
+            for start in [&b"category-4"[..], b"", b"zz"] {
+                let mut steps = 0;
+                let mut moved = cursor.seek(start, 3);
+                while moved.is_ok() && cursor.valid() && steps < 100 {
+                    steps += 1;
+                    moved = if steps % 3 == 0 { cursor.prev() } else { cursor.next() };
+                }
+                cursor.seek_before(start).ok();
+            }
+            table.verify().ok();
+        }
+    }
+}
+
+fn footer_checksum(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[bytes.len() - 16..][..8].try_into().unwrap())
+}
+
+/// Makes the last 192 bytes a footer with the right tail.
+fn seal_footer(bytes: &mut [u8]) {
+    let len = bytes.len();
+    let footer = len - 192;
+    bytes[footer..footer + 8].copy_from_slice(&TABLE_ID.to_le_bytes());
+    bytes[footer + 8..footer + 16].copy_from_slice(&(len as u64).to_le_bytes());
+    bytes[len - 24..len - 20].copy_from_slice(&192u32.to_le_bytes());
+    bytes[len - 20..len - 16].copy_from_slice(&1u32.to_le_bytes());
+    let sum = checksum(TABLE_ID, footer as u64, &bytes[footer..len - 16]);
+    bytes[len - 16..len - 8].copy_from_slice(&sum.to_le_bytes());
+    bytes[len - 8..].copy_from_slice(b"UMBELTBL");
+}
+
+/// Walks the blocks from the back by the lengths in their trailers, as long as these make sense,
+/// and gives each the checksum of its bytes, in the footer too.
+fn reseal_all(bytes: &mut [u8]) {
+    let footer = bytes.len() - 192;
+    let mut end = footer;
+    while end > 32 + 13 {
+        let len = u32::from_le_bytes(bytes[end - 12..end - 8].try_into().unwrap()) as usize;
+        let Some(start) = (end - 13).checked_sub(len).filter(|&start| start >= 32) else { return };
+        let sum = checksum(TABLE_ID, start as u64, &bytes[start..end - 8]);
+        bytes[end - 8..end].copy_from_slice(&sum.to_le_bytes());
+        for region in 0..5 {
+            let at = footer + 48 + region * 24;
+            let offset = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            if offset == start as u64 && region > 0 {
+                bytes[at + 16..at + 24].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        end = start;
+    }
+}

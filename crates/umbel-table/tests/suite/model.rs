@@ -238,7 +238,7 @@ fn next_and_prev_return_to_the_entry_left() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn any_entries(
         entries in proptest::collection::btree_map(
