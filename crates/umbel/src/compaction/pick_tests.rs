@@ -402,3 +402,19 @@ fn the_table_that_costs_least_goes_first_unless_one_is_rich_in_deletes() {
     levels[5][0].deletes = 60;
     assert_eq!(pick(&view(levels)).unwrap().inputs, [(5, vec![1]), (6, vec![3])]);
 }
+
+#[test]
+fn a_level_above_the_base_level_is_emptied_without_passing_another() {
+    // The store was large once: what is left in levels 3 and 5 belongs into the last level now.
+    let mut levels = vec![Vec::new(); LEVELS];
+    levels[3] = vec![fact(1, 50, b"a", b"c")];
+    levels[5] = vec![fact(2, 50, b"b", b"d")];
+    levels[6] = vec![fact(3, 900, b"a", b"z")];
+    let picked = pick(&view(levels.clone())).unwrap();
+    assert_eq!((picked.level, picked.target_level), (3, 5));
+    assert_eq!(picked.inputs, [(3, vec![1]), (5, vec![2])]);
+    assert!(debt_bytes(&view(levels.clone())) > 0);
+    levels[3].clear();
+    let picked = pick(&view(levels)).unwrap();
+    assert_eq!(picked.inputs, [(5, vec![2]), (6, vec![3])]);
+}
