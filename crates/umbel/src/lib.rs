@@ -1,1 +1,91 @@
-//! Placeholder.
+//! Umbel: an embedded log-structured key-value store in which asking for something that is *not*
+//! there costs almost nothing.
+//!
+//! ```
+//! # fn main() -> umbel::Result<()> {
+//! # let folder = tempfile::tempdir().expect("a temporary folder");
+//! # let path = folder.path().join("data");
+//! let db = umbel::Db::open(&path, umbel::Options::default())?;
+//! let users = db.keyspace("users", umbel::KeyspaceOptions::default())?;
+//! users.put(b"ada", b"1815")?;
+//! assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! for entry in users.prefix(b"a") {
+//!     let (key, value) = entry?;
+//!     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! let mut batch = db.batch(); // atomic across keyspaces
+//! batch.put(&users, b"grace", b"1906");
+//! batch.delete(&users, b"ada");
+//! batch.commit(umbel::Durability::Synced)?;
+//! let view = db.snapshot(); // a consistent view across keyspaces
+//! assert_eq!(users.get_at(&view, b"ada")?, None);
+//! db.close()
+//! # }
+//! ```
+//!
+//! A [`Db`] is `Clone + Send + Sync`, and so is everything it hands out but iterators. What an
+//! acknowledged write survives is said by [`Durability`]; `docs/PROMISES.md` has every promise and
+//! limit.
+#![forbid(unsafe_code)]
+
+mod background;
+mod batch;
+mod cache;
+mod checkpoint;
+mod commit;
+mod compact;
+mod compaction;
+mod counters;
+mod db;
+mod flush;
+mod handle;
+mod iter;
+mod keyspace;
+mod keyspace_core;
+mod memory;
+mod names;
+mod open;
+mod options;
+mod output;
+mod poison;
+mod read;
+mod recovery;
+mod scan;
+mod snapshot;
+mod snapshots;
+mod sources;
+mod stats;
+mod store;
+mod verify;
+mod version;
+mod wal;
+mod writes;
+
+pub use batch::Batch;
+pub use db::Db;
+pub use keyspace::Keyspace;
+pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
+pub use scan::{DbCursor, Iter};
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use umbel_base::{Error, Result, limits};
+pub use umbel_env::Env;
+pub use verify::VerifyReport;
+
+/// Decodes a manifest record and, where it is well formed, encodes it again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_manifest_edit(bytes: &[u8]) {
+    if let Ok(edits) = version::edit::decode_record(bytes) {
+        let mut again = Vec::new();
+        version::edit::encode_record(&edits, &mut again);
+        assert_eq!(again, bytes, "each edit has one encoding");
+        let mut state = version::edit::State::default();
+        let _ = edits.iter().try_for_each(|edit| state.apply(edit));
+    }
+}
+
+/// Decodes a write-ahead log payload. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_log_payload(bytes: &[u8]) {
+    let _ = writes::decode(bytes);
+}

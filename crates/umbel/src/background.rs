@@ -1,0 +1,387 @@
+//! Background work: who flushes and compacts when, how writers are held back, and how a store ends.
+//!
+//! With `background_threads` 0 the thread whose write made work necessary does it before it
+//! returns, which makes every run of a program the same.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use umbel_base::{Error, Result};
+
+use crate::commit::{self, Aftermath};
+use crate::compact::{self, CompactionJob, Step};
+use crate::compaction::pick;
+use crate::compaction::pressure::{self, Limits, Load};
+use crate::counters::add;
+use crate::flush::{self, FlushJob};
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::Durability;
+use crate::store::{Store, WorkState};
+use crate::version::Edit;
+use crate::writes::{Action, Writes};
+
+/// Frozen memtables of one keyspace at which its writers wait for a flush.
+pub const FROZEN_MAX: usize = 4;
+/// Bytes of memtables that a clean close leaves to the log instead of flushing them.
+const CLOSE_FLUSH_BYTES: u64 = 4 << 20;
+/// Old log segments above which a clean close flushes.
+const CLOSE_LOGS_MAX: usize = 4;
+/// Owed delay below which a writer is not held back yet.
+const DELAY_GRAIN_NS: u64 = 1_000_000;
+
+enum Job {
+    Flush(FlushJob),
+    Compact(Arc<CompactionJob>),
+}
+
+/// Starts the background threads.
+pub fn start(store: &Arc<Store>) -> Result<()> {
+    if store.read_only {
+        return Ok(());
+    }
+    for number in 0..store.options.background_threads {
+        let worker = Arc::clone(store);
+        let name = format!("umbel-work-{number}");
+        let thread = store.options.env.threads.spawn(&name, Box::new(move || work(&worker)))?;
+        store.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+    Ok(())
+}
+
+/// Commits a batch, held back as far as the background work is behind.
+pub fn commit(store: &Arc<Store>, writes: Writes, durability: Durability) -> Result<()> {
+    for keyspace in writes.keyspaces() {
+        hold_back(store, keyspace, writes.bytes())?;
+    }
+    let aftermath = commit::commit(store, writes, durability)?;
+    see_to(store, aftermath)
+}
+
+/// Commits one write, held back as far as the background work is behind.
+pub fn commit_one(
+    store: &Arc<Store>,
+    keyspace: &Arc<KeyspaceCore>,
+    action: Action,
+    key: &[u8],
+    value: &[u8],
+) -> Result<()> {
+    hold_back(store, keyspace, key.len() + value.len())?;
+    let durability = store.options.durability;
+    let aftermath = commit::commit_one(store, keyspace, action, key, value, durability)?;
+    see_to(store, aftermath)
+}
+
+#[inline]
+fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
+    if !aftermath.frozen {
+        return Ok(());
+    }
+    if store.options.background_threads == 0 {
+        return run_inline(store);
+    }
+    store.signal();
+    Ok(())
+}
+
+/// Does all work there is on the calling thread.
+pub fn run_inline(store: &Arc<Store>) -> Result<()> {
+    loop {
+        let job = find_job(store, &mut store.work_lock());
+        let Some(job) = job else { return Ok(()) };
+        run(store, job).map_err(|error| store.poison.set(error))?;
+    }
+}
+
+fn work(store: &Arc<Store>) {
+    let mut state = store.work_lock();
+    while !state.stop {
+        let seen = state.ticks;
+        let job = if store.poison.is_set() { None } else { find_job(store, &mut state) };
+        let Some(job) = job else {
+            while state.ticks == seen && !state.stop {
+                state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            continue;
+        };
+        drop(state);
+        if let Err(error) = run(store, job) {
+            store.poison.set(error);
+            store.signal();
+        }
+        state = store.work_lock();
+    }
+}
+
+fn find_job(store: &Store, state: &mut WorkState) -> Option<Job> {
+    let mut keyspaces = store.keyspaces();
+    keyspaces.retain(|keyspace| !keyspace.dropped.load(Ordering::Acquire));
+    for keyspace in &keyspaces {
+        let oldest = keyspace.view.load().frozen.last().cloned();
+        if let Some(buffer) = oldest.filter(|_| !state.flushing.contains(&keyspace.id)) {
+            state.flushing.push(keyspace.id);
+            let keyspace = Arc::clone(keyspace);
+            return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
+        }
+    }
+    // One thread stays free for flushes, so that a long compaction holds no writer up.
+    let threads = store.options.background_threads;
+    if threads > 1 && state.compactions + 1 >= threads {
+        return None;
+    }
+    let job = keyspaces.iter().find_map(compact::pick_most_urgent)?;
+    state.compactions += 1;
+    Some(Job::Compact(Arc::new(job)))
+}
+
+fn run(store: &Arc<Store>, job: Job) -> Result<()> {
+    let keyspace = match &job {
+        Job::Flush(job) => Arc::clone(&job.keyspace),
+        Job::Compact(job) => Arc::clone(&job.keyspace),
+    };
+    let result = match job {
+        Job::Flush(job) => {
+            let result = flush::flush(store, std::slice::from_ref(&job));
+            store.work_lock().flushing.retain(|id| *id != keyspace.id);
+            result
+        }
+        Job::Compact(job) => {
+            let result = compact::run(store, &job);
+            drop(job);
+            store.work_lock().compactions -= 1;
+            result
+        }
+    };
+    update_pressure(&keyspace);
+    store.signal();
+    result
+}
+
+fn update_pressure(keyspace: &KeyspaceCore) {
+    let options = keyspace.options();
+    let view = keyspace.view.hold();
+    let cursors = keyspace.pick_cursors();
+    let facts = compact::facts(&view.version, &options, &cursors);
+    let load = Load {
+        level0_tables: view.version.levels[0].len(),
+        debt_bytes: pick::debt_bytes(&facts),
+        immutable_memtables: view.frozen.len(),
+    };
+    let limits = Limits::new(options.level0_tables, options.level_bytes_base);
+    keyspace.set_delay_per_byte_ns(pressure::delay_per_byte_ns(&load, &limits));
+    keyspace.stopped.store(pressure::must_wait(&load, &limits), Ordering::Release);
+}
+
+/// Holds a writer back in proportion to what it writes, before it takes any lock.
+fn hold_back(store: &Store, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
+    if store.options.background_threads == 0 {
+        return Ok(());
+    }
+    let full = || {
+        keyspace.view.load().frozen.len() >= FROZEN_MAX || keyspace.stopped.load(Ordering::Acquire)
+    };
+    let delay = keyspace.delay_per_byte_ns();
+    if delay == 0.0 && !full() {
+        return Ok(());
+    }
+    let clock = &store.options.env.clock;
+    let begun = clock.now();
+    let owed = (delay * bytes as f64) as u64;
+    let owed = keyspace.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
+    if owed >= DELAY_GRAIN_NS {
+        keyspace.owed_ns.fetch_sub(owed, Ordering::Relaxed);
+        // A spurious or early wake-up only shortens the delay.
+        store.wait_for_change(Duration::from_nanos(owed), || false);
+    }
+    while full() && !store.poison.is_set() {
+        store.check_open()?;
+        store.wait_for_change(Duration::from_millis(100), || !full() || store.poison.is_set());
+    }
+    add(&store.counters.stalls, 1);
+    add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
+    Ok(())
+}
+
+/// Flushes these keyspaces together, with one marker for all where one is given.
+pub fn flush_together(
+    store: &Arc<Store>,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+) -> Result<()> {
+    flush_then(store, keyspaces, marker, || Ok(()))
+}
+
+/// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may flush
+/// one of them.
+pub fn flush_then<R>(
+    store: &Arc<Store>,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+    then: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    store.check_writable()?;
+    let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+    begin_flush(store, &ids)?;
+    let jobs = freeze_all(store, keyspaces, marker);
+    let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
+    let result = flushed.map_err(|error| store.poison.set(error)).and_then(|()| then());
+    store.work_lock().flushing.retain(|id| !ids.contains(id));
+    keyspaces.iter().for_each(|keyspace| update_pressure(keyspace));
+    store.signal();
+    let result = result?;
+    if store.options.background_threads == 0 {
+        run_inline(store)?;
+    }
+    Ok(result)
+}
+
+fn freeze_all(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+) -> Vec<FlushJob> {
+    // One moment for all of them: nobody commits meanwhile.
+    let _commit = store.commit_lock();
+    let job = |keyspace: &Arc<KeyspaceCore>| {
+        if !keyspace.view.load().active.is_empty() {
+            keyspace.view.freeze(&keyspace.options());
+        }
+        FlushJob {
+            keyspace: Arc::clone(keyspace),
+            buffers: keyspace.view.load().frozen.clone(),
+            marker: marker.map(<[u8]>::to_vec),
+        }
+    };
+    let wanted = |job: &FlushJob| !job.buffers.is_empty() || job.marker.is_some();
+    keyspaces.iter().map(job).filter(wanted).collect()
+}
+
+/// Flushes what recovery left over where keeping its logs would cost the next open too much.
+pub fn after_open(store: &Arc<Store>) -> Result<()> {
+    let (logs, bytes, _) = store.commit_lock().wal.old_summary();
+    if logs > CLOSE_LOGS_MAX || bytes > store.options.write_buffer_total_bytes {
+        let keyspaces = store.keyspaces();
+        freeze_all(store, &keyspaces, None);
+    }
+    if store.options.background_threads == 0 {
+        return run_inline(store);
+    }
+    store.signal();
+    Ok(())
+}
+
+/// Waits until nobody flushes these keyspaces and then claims them.
+fn begin_flush(store: &Store, ids: &[u32]) -> Result<()> {
+    let mut state = store.work_lock();
+    while state.flushing.iter().any(|id| ids.contains(id)) {
+        store.poison.check()?;
+        state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    state.flushing.extend(ids);
+    Ok(())
+}
+
+/// Waits until there is nothing to flush or compact.
+pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
+    store.check_writable()?;
+    if store.options.background_threads == 0 {
+        return run_inline(store);
+    }
+    loop {
+        store.poison.check()?;
+        store.check_open()?;
+        let mut state = store.work_lock();
+        let quiet = state.flushing.is_empty() && state.compactions == 0;
+        if quiet {
+            match find_job(store, &mut state) {
+                None => return Ok(()),
+                // Leave it to the threads: undo the claim and wake one.
+                Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),
+                Some(Job::Compact(job)) => {
+                    drop(job);
+                    state.compactions -= 1;
+                }
+            }
+            state.ticks += 1;
+            store.moved.notify_all();
+        }
+        drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Compacts everything that overlaps the range down to the deepest level that holds some of it.
+pub fn compact_range(
+    store: &Arc<Store>,
+    keyspace: &Arc<KeyspaceCore>,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Result<()> {
+    flush_together(store, std::slice::from_ref(keyspace), None)?;
+    wait_until_idle(store)?;
+    let mut level = 0;
+    while level < keyspace.view.load().version.levels.len() {
+        store.check_writable()?;
+        let mut state = store.work_lock();
+        let job = match compact::pick_range(keyspace, level, start, end) {
+            Step::Run(job) => job,
+            Step::Blocked => {
+                drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            Step::Done => {
+                level += 1;
+                continue;
+            }
+        };
+        state.compactions += 1;
+        drop(state);
+        run(store, Job::Compact(Arc::new(job))).map_err(|error| store.poison.set(error))?;
+    }
+    Ok(())
+}
+
+/// Ends background work, writes down where the logs end and lets go of the folder. Only the first
+/// call does anything.
+pub fn close(store: &Arc<Store>) -> Result<()> {
+    if store.closed.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    store.work_lock().stop = true;
+    store.signal();
+    let threads =
+        std::mem::take(&mut *store.threads.lock().unwrap_or_else(PoisonError::into_inner));
+    let whole = threads.into_iter().all(|thread| thread.join());
+    let result = if store.read_only { Ok(()) } else { finish(store) };
+    // Only now may somebody else open it.
+    store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    result?;
+    if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
+}
+
+fn finish(store: &Arc<Store>) -> Result<()> {
+    store.poison.check()?;
+    let mut keyspaces = store.keyspaces();
+    let unflushed = keyspaces.iter().filter(|keyspace| keyspace.has_unflushed());
+    let unflushed: u64 = unflushed.map(|keyspace| keyspace.memtable_bytes()).sum();
+    let (logs, _, _) = store.commit_lock().wal.old_summary();
+    if unflushed <= CLOSE_FLUSH_BYTES && logs <= CLOSE_LOGS_MAX {
+        // The next open replays these few from the log. Without a log that would lose them.
+        keyspaces.retain(|keyspace| !keyspace.logs());
+    }
+    let jobs = freeze_all(store, &keyspaces, None);
+    if !jobs.is_empty() {
+        flush::flush(store, &jobs)?;
+    }
+    let through = store.commit_lock().wal.last_sequence();
+    store.sync_through(through)?;
+    let edits = {
+        let mut state = store.commit_lock();
+        let mut edits = state.wal.take_ends();
+        edits.extend(state.wal.close()?);
+        edits.push(Edit::LastSequence(state.last_sequence));
+        edits
+    };
+    let mut manifest = store.manifest_lock()?;
+    manifest.commit(&edits)?;
+    manifest.seal()
+}

@@ -1,0 +1,126 @@
+//! [`Batch`]: writes that happen together or not at all.
+
+use std::sync::Arc;
+
+use umbel_base::Result;
+
+use crate::background;
+use crate::handle::Handle;
+use crate::keyspace::Keyspace;
+use crate::options::Durability;
+use crate::snapshot::Snapshot;
+use crate::writes::{Action, Condition, Writes};
+
+/// Writes to one or several keyspaces of a store that are committed together, in the order in
+/// which they were added.
+///
+/// A key or value over the limits is refused by [`Batch::commit`], which then writes nothing.
+#[derive(Debug)]
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch {
+    handle: Arc<Handle>,
+    writes: Writes,
+    foreign: bool,
+}
+
+impl Batch {
+    pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
+        Batch { handle: Arc::clone(handle), writes: Writes::default(), foreign: false }
+    }
+
+    fn add(&mut self, action: Action, keyspace: &Keyspace, key: &[u8], value: &[u8]) {
+        self.foreign |= !keyspace.belongs_to(&self.handle);
+        self.writes.push(action, &keyspace.core, key, value);
+    }
+
+    /// Gives `key` a value.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.add(Action::Put, keyspace, key.as_ref(), value.as_ref());
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.add(Action::Delete, keyspace, key.as_ref(), &[]);
+    }
+
+    /// Deletes the keys from `start` up to, and without, `end`.
+    pub fn delete_range(
+        &mut self,
+        keyspace: &Keyspace,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) {
+        if start.as_ref() < end.as_ref() {
+            self.add(Action::DeleteRange, keyspace, start.as_ref(), end.as_ref());
+        }
+    }
+
+    /// Sets the marker that the next flush of a keyspace without a log stores with its tables.
+    pub fn set_marker(&mut self, keyspace: &Keyspace, marker: impl AsRef<[u8]>) {
+        self.foreign |= !keyspace.belongs_to(&self.handle);
+        self.writes.mark(&keyspace.core, marker.as_ref());
+    }
+
+    /// Commits only if `key` was not written since `snapshot` was taken.
+    pub fn expect_unchanged(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        snapshot: &Snapshot,
+    ) {
+        self.foreign |= !snapshot.belongs_to(&self.handle);
+        let condition = Condition::UnchangedSince(snapshot.sequence());
+        self.require(keyspace, key.as_ref(), condition);
+    }
+
+    /// Commits only if `key` has no value.
+    pub fn expect_absent(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.require(keyspace, key.as_ref(), Condition::Absent);
+    }
+
+    /// Commits only if `key` has this value.
+    pub fn expect_value(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) {
+        self.require(keyspace, key.as_ref(), Condition::Value(value.as_ref().to_vec()));
+    }
+
+    fn require(&mut self, keyspace: &Keyspace, key: &[u8], condition: Condition) {
+        self.foreign |= !keyspace.belongs_to(&self.handle);
+        self.writes.require(&keyspace.core, key, condition);
+    }
+
+    /// How many writes it holds.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it holds no writes.
+    pub fn is_empty(&self) -> bool {
+        self.writes.len() == 0
+    }
+
+    /// Bytes of keys and values it holds.
+    pub fn bytes(&self) -> usize {
+        self.writes.bytes()
+    }
+
+    /// Commits everything or nothing. On success every reader sees all of it, and it survives what
+    /// `durability` says.
+    ///
+    /// # Errors
+    /// `Conflict` where a condition does not hold, `Invalid` where a key, value or the batch is over
+    /// a limit, a keyspace is of another store, or a write to a keyspace without a log is asked to
+    /// be `Synced`. After `ReadOnly` or `Io` the outcome is known at the next open.
+    pub fn commit(self, durability: Durability) -> Result<()> {
+        if self.foreign {
+            return Err(umbel_base::Error::invalid(
+                "the batch names a keyspace or snapshot of another store",
+            ));
+        }
+        background::commit(&self.handle.store, self.writes, durability)
+    }
+}

@@ -1,0 +1,80 @@
+//! The block cache: blocks live in their table's slots; this module only decides who leaves.
+//!
+//! Reading a cached block asks nothing of the cache. A block that was loaded is put on a clock; when
+//! the clock holds more bytes than it may, its hand passes over the slots, spares once each block
+//! that was touched since the last pass, and empties the first that was not.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use umbel_table::{BlockCache, BlockSlots};
+
+#[derive(Debug)]
+struct Seat {
+    slots: Weak<BlockSlots>,
+    block: u32,
+    bytes: usize,
+}
+
+/// A clock over the cached blocks of all tables of a store.
+#[derive(Debug)]
+pub struct ClockCache {
+    capacity: u64,
+    held: AtomicU64,
+    admitted: AtomicU64,
+    evicted: AtomicU64,
+    seats: Mutex<VecDeque<Seat>>,
+}
+
+impl ClockCache {
+    /// A cache that holds about `capacity` bytes of blocks.
+    pub fn new(capacity: u64) -> ClockCache {
+        ClockCache {
+            capacity,
+            held: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            seats: Mutex::default(),
+        }
+    }
+
+    /// Bytes it may hold.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes it holds, blocks of dropped tables included until the hand passes them.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that were loaded into it, and blocks that had to leave.
+    pub fn turnover(&self) -> (u64, u64) {
+        (self.admitted.load(Ordering::Relaxed), self.evicted.load(Ordering::Relaxed))
+    }
+}
+
+impl BlockCache for ClockCache {
+    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
+        self.admitted.fetch_add(1, Ordering::Relaxed);
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.push_back(Seat { slots: Arc::downgrade(slots), block, bytes });
+        let mut held = self.held.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        // Two rounds clear every mark and then find somebody to go.
+        let mut steps = seats.len() * 2;
+        while held > self.capacity && steps > 0 {
+            steps -= 1;
+            let Some(seat) = seats.pop_front() else { break };
+            if let Some(slots) = seat.slots.upgrade() {
+                if slots.take_touched(seat.block) {
+                    seats.push_back(seat);
+                    continue;
+                }
+                slots.evict(seat.block);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            held = self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed) - seat.bytes as u64;
+        }
+    }
+}

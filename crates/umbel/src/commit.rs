@@ -1,0 +1,266 @@
+//! Committing: sequence number, log, memtable, publication; then, outside every lock, the sync.
+//!
+//! Whoever gets the commit lock takes along every batch that waits for it, in the order in which
+//! they came: it copies them into the log one after the other, puts them into the memtables and
+//! publishes them together. The others find their outcome when they get the lock.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use umbel_base::{Error, Result, SequenceNumber, limits, varint};
+
+use crate::counters::add;
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::Durability;
+use crate::read;
+use crate::store::{CommitState, Store};
+use crate::writes::{
+    Action, Committed, Condition, Request, Write, Writes, check_key, check_value, encode_head,
+};
+
+/// What a commit left behind for its caller to see to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aftermath {
+    /// Whether a memtable was frozen and waits to be flushed.
+    pub frozen: bool,
+}
+
+/// Commits a batch. On success it is visible, and durable as `durability` says.
+pub fn commit(store: &Store, mut writes: Writes, durability: Durability) -> Result<Aftermath> {
+    store.check_writable()?;
+    writes.check(durability)?;
+    let request = Arc::new(Request { writes, outcome: Mutex::default() });
+    queue(store).push(Arc::clone(&request));
+    let mut state = store.commit_lock();
+    let mut aftermath = Aftermath { frozen: false };
+    let mut outcome = take_outcome(&request);
+    if outcome.is_none() {
+        let group = std::mem::take(&mut *queue(store));
+        aftermath = commit_group(store, &mut state, &group);
+        outcome = take_outcome(&request);
+    }
+    drop(state);
+    let committed = outcome.unwrap_or(Err(Error::Closed))?;
+    finish(store, committed, durability)?;
+    Ok(aftermath)
+}
+
+/// Commits one put or delete, without a detour where nobody else is writing.
+pub fn commit_one(
+    store: &Store,
+    keyspace: &Arc<KeyspaceCore>,
+    action: Action,
+    key: &[u8],
+    value: &[u8],
+    durability: Durability,
+) -> Result<Aftermath> {
+    check_key(key)?;
+    check_value(value)?;
+    // The store's default is not a promise a keyspace without a log could keep.
+    let durability = if keyspace.logs() { durability } else { Durability::Buffered };
+    let mut state = match store.commit.try_lock() {
+        Ok(state) => state,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let mut writes = Writes::default();
+            writes.push(action, keyspace, key, value);
+            return commit(store, writes, durability);
+        }
+    };
+    store.check_writable()?;
+    keyspace.check_not_dropped()?;
+    let write = Write { action, keyspace, key, value };
+    let committed = log_one(store, &mut state, &write)?;
+    let sequence = state.last_sequence + 1;
+    apply(store, &write, sequence);
+    state.last_sequence = sequence;
+    store.snapshots.publish(sequence);
+    add(&store.counters.commits, 1);
+    add(&store.counters.commit_groups, 1);
+    let bytes = key.len() + value.len();
+    let frozen = settle(store, &mut state, std::slice::from_ref(keyspace), bytes);
+    drop(state);
+    finish(store, committed, durability)?;
+    Ok(Aftermath { frozen })
+}
+
+fn queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<Request>>> {
+    store.queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take_outcome(request: &Request) -> Option<Result<Committed>> {
+    request.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+fn finish(store: &Store, committed: Committed, durability: Durability) -> Result<()> {
+    match durability {
+        Durability::Synced => store.sync_through(committed.logged_through),
+        Durability::Buffered => Ok(()),
+    }
+}
+
+fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) -> Aftermath {
+    let mut frozen = false;
+    for request in group {
+        let writes = &request.writes;
+        let outcome = commit_in_order(store, state, writes);
+        if outcome.is_ok() {
+            frozen |= settle(store, state, writes.keyspaces(), writes.bytes());
+        }
+        *request.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    }
+    store.snapshots.publish(state.last_sequence);
+    add(&store.counters.commits, group.len() as u64);
+    add(&store.counters.commit_groups, 1);
+    Aftermath { frozen }
+}
+
+fn commit_in_order(store: &Store, state: &mut CommitState, writes: &Writes) -> Result<Committed> {
+    store.check_writable()?;
+    for keyspace in writes.keyspaces() {
+        keyspace.check_not_dropped()?;
+    }
+    check_conditions(store, state.last_sequence, writes)?;
+    let mut scratch = std::mem::take(&mut state.scratch);
+    scratch.clear();
+    let logged = writes.encode(&mut scratch);
+    let result = log(store, state, logged, &[&scratch]);
+    state.scratch = scratch;
+    let committed = result?;
+    let mut sequence = state.last_sequence;
+    for write in writes.iter() {
+        sequence += 1;
+        apply(store, &write, sequence);
+    }
+    state.last_sequence = sequence;
+    for (keyspace, marker) in writes.markers() {
+        keyspace.view.load().active.set_marker(marker.to_vec());
+    }
+    Ok(committed)
+}
+
+fn check_conditions(store: &Store, present: SequenceNumber, writes: &Writes) -> Result<()> {
+    for (keyspace, key, condition) in writes.conditions() {
+        let holds = match condition {
+            Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
+            Condition::Absent => {
+                read::get_with(store, keyspace, key, Some(present), |_| ())?.is_none()
+            }
+            Condition::Value(value) => {
+                let same = |found: &[u8]| found == &value[..];
+                read::get_with(store, keyspace, key, Some(present), same)? == Some(true)
+            }
+        };
+        if !holds {
+            return Err(Error::Conflict(format!(
+                "key {} of keyspace '{}' is not as it was seen",
+                key.escape_ascii(),
+                keyspace.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn log_one(store: &Store, state: &mut CommitState, write: &Write<'_>) -> Result<Committed> {
+    if !write.keyspace.logs() {
+        return log(store, state, 0, &[]);
+    }
+    let mut scratch = std::mem::take(&mut state.scratch);
+    scratch.clear();
+    varint::put_u64(&mut scratch, 1);
+    encode_head(write.action, write.keyspace.id, write.key, write.value.len(), &mut scratch);
+    let result = log(store, state, 1, &[&scratch, write.value]);
+    state.scratch = scratch;
+    result
+}
+
+/// Puts one record with `count` operations into the log. An error leaves everything as it was,
+/// unless it poisoned the store.
+fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) -> Result<Committed> {
+    if state.last_sequence + limits::BATCH_OPERATIONS_MAX as u64 > limits::SEQUENCE_MAX {
+        return Err(Error::invalid("the store has used up its sequence numbers"));
+    }
+    if count == 0 {
+        return Ok(Committed { logged_through: 0 });
+    }
+    let payload_bytes = payload.iter().map(|part| part.len()).sum();
+    if state.wal.needs_segment(payload_bytes) {
+        state.wal.start_segment(store.manifest()?, payload_bytes)?;
+    }
+    let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
+    let written = state.wal.append(first, last, payload);
+    let bytes = written.map_err(|error| store.poison.set(error))?;
+    add(&store.counters.log_bytes, bytes);
+    Ok(Committed { logged_through: last })
+}
+
+fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) {
+    let view = write.keyspace.view.load();
+    let memtable = &view.active.memtable;
+    match write.action.kind() {
+        Some(kind) => {
+            memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
+        }
+        None => memtable.delete_range(write.key, write.value, sequence),
+    }
+    view.active.note(sequence);
+    add(&write.keyspace.counters.user_bytes, (write.key.len() + write.value.len()) as u64);
+}
+
+/// Freezes what has become too large. Answers whether anything was frozen.
+fn settle(
+    store: &Store,
+    state: &mut CommitState,
+    keyspaces: &[Arc<KeyspaceCore>],
+    bytes: usize,
+) -> bool {
+    let mut frozen = false;
+    for keyspace in keyspaces {
+        let bytes = keyspace.view.load().active.memtable.bytes() as u64;
+        if bytes >= keyspace.memtable_bytes_max() {
+            keyspace.view.freeze(&keyspace.options());
+            frozen = true;
+        }
+    }
+    let total = store.options.write_buffer_total_bytes;
+    state.bytes_unweighed += bytes as u64;
+    if state.bytes_unweighed > total / 64 {
+        state.bytes_unweighed = 0;
+        frozen |= freeze_fullest(store, total);
+        frozen |= freeze_idle(store, state, total);
+    }
+    frozen
+}
+
+fn freeze_fullest(store: &Store, total: u64) -> bool {
+    let keyspaces = store.keyspaces();
+    if keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum::<u64>() <= total {
+        return false;
+    }
+    let active = |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.memtable.bytes();
+    let fullest = keyspaces.iter().max_by_key(active);
+    let Some(fullest) = fullest.filter(|keyspace| !keyspace.view.load().active.is_empty()) else {
+        return false;
+    };
+    fullest.view.freeze(&fullest.options());
+    true
+}
+
+/// Freezes keyspaces whose old entries alone keep old log segments from being dropped.
+fn freeze_idle(store: &Store, state: &CommitState, total: u64) -> bool {
+    let (_, bytes, Some(oldest)) = state.wal.old_summary() else { return false };
+    if bytes <= total {
+        return false;
+    }
+    let mut frozen = false;
+    for keyspace in store.keyspaces() {
+        let view = keyspace.view.load();
+        let holds = keyspace.logs() && view.active.first_sequence() <= oldest;
+        if holds && !keyspace.dropped.load(Ordering::Relaxed) {
+            keyspace.view.freeze(&keyspace.options());
+            frozen = true;
+        }
+    }
+    frozen
+}

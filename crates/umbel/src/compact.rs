@@ -1,0 +1,355 @@
+//! Running a compaction: merge the inputs, write the outputs, install both in one edit.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
+
+use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
+use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
+use crate::counters::add;
+use crate::iter::merge::{ConcatCursor, MergeCursor};
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::KeyspaceOptions;
+use crate::output::{self, Output, Plan};
+use crate::sources::LevelRun;
+use crate::store::Store;
+use crate::version::{Edit, TableFile, Version};
+
+/// A compaction that was picked; its inputs are marked busy until it is dropped.
+#[derive(Debug)]
+pub struct CompactionJob {
+    /// The keyspace.
+    pub keyspace: Arc<KeyspaceCore>,
+    version: Arc<Version>,
+    target: usize,
+    trivial: bool,
+    inputs: Vec<(usize, Arc<TableFile>)>,
+}
+
+impl Drop for CompactionJob {
+    fn drop(&mut self) {
+        for (_, table) in &self.inputs {
+            table.set_busy(false);
+        }
+    }
+}
+
+/// The facts of a version that the picker decides by.
+pub fn facts<'a>(
+    version: &'a Version,
+    options: &KeyspaceOptions,
+    cursors: &'a [Vec<u8>],
+) -> LevelsView<'a> {
+    let fact = |table: &'a Arc<TableFile>| TableFact {
+        id: table.meta.id,
+        bytes: table.meta.file_bytes,
+        entries: table.meta.entries,
+        deletes: table.meta.deletes + table.meta.range_tombstones,
+        smallest: &table.meta.smallest,
+        largest: &table.meta.largest,
+        largest_is_exclusive: table.meta.largest_is_exclusive,
+        busy: table.is_busy(),
+    };
+    let level = |tables: &'a Vec<Arc<TableFile>>| tables.iter().map(fact).collect();
+    LevelsView {
+        levels: version.levels.iter().map(level).collect(),
+        options: pick_options(options),
+        cursors: cursors.iter().map(Vec::as_slice).collect(),
+    }
+}
+
+fn pick_options(options: &KeyspaceOptions) -> PickOptions {
+    PickOptions {
+        level0_tables: options.level0_tables,
+        level_bytes_base: options.level_bytes_base,
+        level_ratio: options.level_ratio,
+        table_bytes: options.table_bytes,
+    }
+}
+
+/// Picks the most urgent compaction of a keyspace and marks its inputs busy.
+/// REQUIRES: the work lock, so that no two picks see the same tables idle.
+pub fn pick_most_urgent(keyspace: &Arc<KeyspaceCore>) -> Option<CompactionJob> {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.view.load().version);
+    let cursors = keyspace.pick_cursors();
+    let picked = pick::pick(&facts(&version, &options, &cursors))?;
+    Some(take(keyspace, Arc::clone(&version), &picked))
+}
+
+/// The next step of a compaction asked for by hand.
+#[derive(Debug)]
+pub enum Step {
+    /// The level holds nothing of the range any more.
+    Done,
+    /// Running compactions hold what is left.
+    Blocked,
+    /// To be run; its inputs are marked busy.
+    Run(CompactionJob),
+}
+
+/// Picks what of `level` overlaps the range. REQUIRES: the work lock.
+pub fn pick_range(
+    keyspace: &Arc<KeyspaceCore>,
+    level: usize,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Step {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.view.load().version);
+    let cursors = keyspace.pick_cursors();
+    match pick::pick_range(&facts(&version, &options, &cursors), level, start, end) {
+        RangePick::Done => Step::Done,
+        RangePick::Blocked => Step::Blocked,
+        RangePick::Run(picked) => Step::Run(take(keyspace, Arc::clone(&version), &picked)),
+    }
+}
+
+fn take(keyspace: &Arc<KeyspaceCore>, version: Arc<Version>, picked: &Pick) -> CompactionJob {
+    let mut inputs = Vec::new();
+    for (level, ids) in &picked.inputs {
+        let tables = &version.levels[*level];
+        inputs.extend(
+            tables.iter().filter(|t| ids.contains(&t.meta.id)).map(|t| (*level, Arc::clone(t))),
+        );
+    }
+    if picked.level > 0
+        && let Some((_, last)) = inputs.iter().rfind(|(level, _)| *level == picked.level)
+    {
+        keyspace.set_pick_cursor(picked.level, last.meta.largest.clone());
+    }
+    for (_, table) in &inputs {
+        table.set_busy(true);
+    }
+    let keyspace = Arc::clone(keyspace);
+    let (target, trivial) = (picked.target_level, picked.trivial_move);
+    CompactionJob { keyspace, version, target, trivial, inputs }
+}
+
+/// Runs a compaction and installs its result.
+pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
+    let clock = &store.options.env.clock;
+    let begun = clock.now();
+    let counts = if job.trivial { job.move_down(store)? } else { job.merge(store)? };
+    let work = &job.keyspace.counters.work[job.target];
+    add(&work.jobs, 1);
+    add(&work.micros, (clock.now() - begun).as_micros() as u64);
+    add(&work.entries_in, counts.entries_in);
+    add(&work.entries_dropped, counts.dropped());
+    Ok(())
+}
+
+impl CompactionJob {
+    fn move_down(&self, store: &Store) -> Result<StreamCounts> {
+        let keyspace = self.keyspace.id;
+        let mut edits = self.removals();
+        let mut added = Vec::new();
+        for (_, table) in &self.inputs {
+            let meta = table.meta.clone();
+            edits.push(Edit::AddTable { keyspace, level: self.target, meta });
+            added.push((self.target, Arc::clone(table)));
+        }
+        if self.install(store, &edits, &added, || ())? {
+            let bytes = self.input_bytes();
+            add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
+        }
+        Ok(StreamCounts::default())
+    }
+
+    fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<StreamCounts> {
+        // One list of boundaries serves all parts, entries and tombstones.
+        let boundaries = store.snapshots.boundaries();
+        let tombstones = Arc::new(self.tombstones()?);
+        let parts = self.parts(store)?;
+        let mut outputs = self.merge_parts(store, parts, &boundaries, &tombstones)?;
+        let mut counts = StreamCounts::default();
+        outputs.iter().for_each(|output| counts.add(&output.counts));
+        let expected = self.inputs.iter().map(|(_, table)| table.meta.entries).sum();
+        counts.check(expected).map_err(|reason| {
+            Error::invalid(format!("internal: compaction lost count: {reason}"))
+        })?;
+        let mut edits = self.removals();
+        let mut added = Vec::new();
+        for output in &outputs {
+            for table in output.open()? {
+                let (keyspace, meta) = (self.keyspace.id, table.meta.clone());
+                edits.push(Edit::AddTable { keyspace, level: self.target, meta });
+                added.push((self.target, table));
+            }
+        }
+        let adopt = || outputs.iter_mut().for_each(Output::adopt);
+        if self.install(store, &edits, &added, adopt)? {
+            self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+        }
+        let work = &self.keyspace.counters.work[self.target];
+        add(&work.bytes_read, self.input_bytes());
+        add(&work.bytes_written, added.iter().map(|(_, table)| table.meta.file_bytes).sum());
+        Ok(counts)
+    }
+
+    fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|(_, table)| table.meta.file_bytes).sum()
+    }
+
+    fn removals(&self) -> Vec<Edit> {
+        let keyspace = self.keyspace.id;
+        let remove = |(level, table): &(usize, Arc<TableFile>)| Edit::RemoveTable {
+            keyspace,
+            level: *level,
+            id: table.meta.id,
+        };
+        self.inputs.iter().map(remove).collect()
+    }
+
+    /// Makes the result durable and visible. `false` where the keyspace was dropped meanwhile.
+    fn install(
+        &self,
+        store: &Store,
+        edits: &[Edit],
+        added: &[(usize, Arc<TableFile>)],
+        adopt: impl FnOnce(),
+    ) -> Result<bool> {
+        let removed: Vec<_> =
+            self.inputs.iter().map(|(level, table)| (*level, table.meta.id)).collect();
+        let mut manifest = store.manifest_lock()?;
+        if self.keyspace.check_not_dropped().is_err() {
+            return Ok(false);
+        }
+        let version = self.keyspace.view.load().version.apply(&removed, added)?;
+        // From here on the tables may be named by a durable manifest, whatever the commit answers.
+        adopt();
+        manifest.commit(edits)?;
+        self.keyspace.view.install(version, &[]);
+        Ok(true)
+    }
+
+    fn tombstones(&self) -> Result<FragmentedTombstones> {
+        let mut all: Vec<RangeTombstone> = Vec::new();
+        for (_, table) in &self.inputs {
+            if table.meta.range_tombstones > 0 {
+                all.extend(table.reader()?.tombstones().to_tombstones());
+            }
+        }
+        Ok(FragmentedTombstones::new(&all))
+    }
+
+    /// The inputs merged, newest source first.
+    fn cursor(&self) -> Result<MergeCursor> {
+        let mut children: Vec<Box<dyn Cursor>> = Vec::new();
+        let mut deeper: Vec<(usize, Vec<Arc<TableFile>>)> = Vec::new();
+        for (level, table) in &self.inputs {
+            match deeper.last_mut() {
+                _ if *level == 0 => children.push(Box::new(table.reader()?.cursor(false))),
+                Some((last, tables)) if last == level => tables.push(Arc::clone(table)),
+                _ => deeper.push((*level, vec![Arc::clone(table)])),
+            }
+        }
+        for (_, tables) in deeper {
+            children.push(Box::new(ConcatCursor::new(LevelRun::new(tables, false))));
+        }
+        Ok(MergeCursor::new(children))
+    }
+
+    /// Whether nothing older than the inputs can hold a key in `start..=end`.
+    fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
+        let is_input = |id: u64| self.inputs.iter().any(|(_, table)| table.meta.id == id);
+        let source = self.inputs.first().map_or(0, |(level, _)| *level);
+        self.version.levels.iter().enumerate().skip(source).all(|(level, tables)| {
+            let first = match level {
+                0 => 0,
+                _ => tables.partition_point(|table| !table.reaches(start)),
+            };
+            let near = tables[first..]
+                .iter()
+                .take_while(|table| level == 0 || table.meta.smallest.as_slice() <= end);
+            let overlaps =
+                |table: &TableFile| table.reaches(start) && table.meta.smallest.as_slice() <= end;
+            let mut others = near.filter(|table| !is_input(table.meta.id));
+            !others.any(|table| overlaps(table))
+        })
+    }
+
+    /// The keys at which the work is cut into parts of about the same size.
+    fn parts(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
+        let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
+        let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
+        let parts = threads.min(tables / 2);
+        if parts < 2 {
+            return Ok(Vec::new());
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for (_, table) in &self.inputs {
+            let reader = table.reader()?;
+            // Every so many blocks is enough to cut by.
+            keys.extend(reader.block_separators().step_by(16).map(|(key, _)| key.to_vec()));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let cut = |part: usize| keys.get(keys.len() * part / parts).cloned();
+        let mut cuts: Vec<_> = (1..parts).filter_map(cut).collect();
+        cuts.dedup();
+        Ok(cuts)
+    }
+
+    /// Merges each part, all but the last on a thread of its own.
+    fn merge_parts(
+        self: &Arc<Self>,
+        store: &Arc<Store>,
+        cuts: Vec<Vec<u8>>,
+        boundaries: &[u64],
+        tombstones: &Arc<FragmentedTombstones>,
+    ) -> Result<Vec<Output>> {
+        let mut bounds: Vec<Option<Vec<u8>>> = vec![None];
+        bounds.extend(cuts.into_iter().map(Some));
+        bounds.push(None);
+        let (sender, receiver) = mpsc::channel();
+        let mut threads = Vec::new();
+        let last = bounds.len() - 2;
+        for (index, pair) in bounds.windows(2).enumerate() {
+            let (job, store, sender) = (Arc::clone(self), Arc::clone(store), sender.clone());
+            let (lower, upper) = (pair[0].clone(), pair[1].clone());
+            let stripes = Stripes::new(boundaries.to_vec());
+            let tombstones = Arc::clone(tombstones);
+            let spawner = Arc::clone(&store.options.env.threads);
+            let work = move || {
+                let merged = job.merge_part(&store, lower, upper, stripes, &tombstones);
+                // Nobody listens any more where another part could not be started.
+                let _ = sender.send((index, merged));
+            };
+            if index == last {
+                work();
+            } else {
+                threads.push(spawner.spawn("umbel-merge", Box::new(work))?);
+            }
+        }
+        drop(sender);
+        let mut parts: Vec<(usize, Result<Output>)> = receiver.iter().collect();
+        let whole = threads.into_iter().all(|thread| thread.join()) && parts.len() == last + 1;
+        if !whole {
+            return Err(Error::invalid("internal: a part of a compaction panicked"));
+        }
+        parts.sort_by_key(|(index, _)| *index);
+        parts.into_iter().map(|(_, merged)| merged).collect()
+    }
+
+    fn merge_part(
+        &self,
+        store: &Arc<Store>,
+        lower: Option<Vec<u8>>,
+        upper: Option<Vec<u8>>,
+        stripes: Stripes,
+        tombstones: &FragmentedTombstones,
+    ) -> Result<Output> {
+        let kept =
+            surviving_tombstones(tombstones, &stripes, |start, end| self.is_bottom(start, end));
+        let stream =
+            CompactionStream::new(self.cursor()?, tombstones.clone(), stripes, true, |key| {
+                self.is_bottom(key, key)
+            });
+        let stream = stream.within(lower.as_deref(), upper.as_deref());
+        let options = self.keyspace.options();
+        let plan = Plan { level: self.target, options, split: true, lower, upper };
+        output::write_tables(store, &plan, stream, &kept)
+    }
+}

@@ -1,0 +1,224 @@
+//! [`Db`]: an open store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::{Error, Result, limits};
+
+use crate::background;
+use crate::batch::Batch;
+use crate::checkpoint;
+use crate::handle::Handle;
+use crate::keyspace::Keyspace;
+use crate::keyspace_core::KeyspaceCore;
+use crate::memory::CurrentView;
+use crate::open;
+use crate::options::{KeyspaceOptions, Options};
+use crate::snapshot::Snapshot;
+use crate::stats::{self, Stats};
+use crate::verify::{self, VerifyReport};
+use crate::version::{Edit, Version};
+
+/// An open store. Cloning shares it; the last handle of any kind closes it.
+#[derive(Debug, Clone)]
+pub struct Db {
+    handle: Arc<Handle>,
+}
+
+impl Db {
+    /// Opens the store in `path`, or creates it where the options allow it.
+    ///
+    /// # Errors
+    /// `Locked` where another process or handle has it open, `Invalid` where the folder is no store,
+    /// was written by a newer Umbel or an option is out of range, `Corruption` where files do not
+    /// agree with what was written.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        Db::open_as(path.as_ref(), options, false)
+    }
+
+    /// Opens the store in `path` without changing a byte of it. Writes through the handle are
+    /// refused.
+    pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        Db::open_as(path.as_ref(), options, true)
+    }
+
+    fn open_as(path: &Path, options: Options, read_only: bool) -> Result<Db> {
+        let store = open::open(path, options, read_only)?;
+        let handle = Arc::new(Handle { store });
+        background::start(&handle.store)?;
+        if !read_only {
+            background::after_open(&handle.store)?;
+        }
+        Ok(Db { handle })
+    }
+
+    /// The keyspace called `name`, which is created where it does not exist. For one that exists
+    /// `options` replace those it had, for what is written from now on.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let store = &self.handle.store;
+        store.check_open()?;
+        options.check()?;
+        check_name(name)?;
+        if let Some(core) = store.keyspace(name)
+            && (*core.options() == options || store.read_only)
+        {
+            return Ok(Keyspace::new(&self.handle, core));
+        }
+        store.check_writable()?;
+        // Nobody writes while a keyspace appears or changes between logged and not.
+        let commit = store.commit_lock();
+        let mut manifest = store.manifest_lock()?;
+        let existing = store.keyspace(name);
+        let id = existing.as_ref().map_or(manifest.state().next_keyspace_id, |core| core.id);
+        if existing.is_none() && manifest.state().keyspaces.len() >= limits::KEYSPACES_MAX {
+            return Err(Error::invalid(format!(
+                "the store has {} keyspaces, which is the most it may have",
+                limits::KEYSPACES_MAX
+            )));
+        }
+        if existing.as_ref().is_some_and(|core| core.logs() != options.log && core.has_unflushed())
+        {
+            return Err(Error::invalid(format!(
+                "keyspace '{name}' holds unflushed writes; flush it before changing whether it has \
+                 a log"
+            )));
+        }
+        let edit = Edit::Keyspace { id, name: name.to_string(), options: options.clone() };
+        manifest.commit(&[edit])?;
+        let core = match existing {
+            Some(core) => {
+                core.set_options(options);
+                core
+            }
+            None => {
+                let view = CurrentView::new(&options, Version::default());
+                let core = Arc::new(KeyspaceCore::new(id, name.to_string(), options, view));
+                store.add_keyspace(Arc::clone(&core));
+                core
+            }
+        };
+        drop((manifest, commit));
+        Ok(Keyspace::new(&self.handle, core))
+    }
+
+    /// The keyspace called `name` with the options it has; `None` where there is none.
+    pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        self.handle.store.check_open()?;
+        let core = self.handle.store.keyspace(name);
+        Ok(core.map(|core| Keyspace::new(&self.handle, core)))
+    }
+
+    /// The names of the keyspaces, in the order in which they were created.
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.handle.store.keyspaces().iter().map(|core| core.name.clone()).collect()
+    }
+
+    /// Drops a keyspace with everything in it. Handles of it answer with an error from then on.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let store = &self.handle.store;
+        store.check_writable()?;
+        let commit = store.commit_lock();
+        let mut manifest = store.manifest_lock()?;
+        let Some(core) = store.keyspace(name) else {
+            return Err(Error::invalid(format!("there is no keyspace '{name}'")));
+        };
+        manifest.commit(&[Edit::DropKeyspace(core.id)])?;
+        core.dropped.store(true, Ordering::Release);
+        store.remove_keyspace(core.id);
+        // The files go when the last reader of them does.
+        for (_, table) in core.view.hold().version.tables() {
+            table.mark_obsolete();
+        }
+        drop((manifest, commit));
+        store.signal();
+        Ok(())
+    }
+
+    /// A batch of writes that happen together, to one or several keyspaces.
+    pub fn batch(&self) -> Batch {
+        Batch::new(&self.handle)
+    }
+
+    /// A consistent view of every keyspace as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.handle)
+    }
+
+    /// What the store consists of and what it did so far.
+    pub fn stats(&self) -> Stats {
+        stats::of_store(&self.handle.store)
+    }
+
+    /// Makes every write so far durable: it survives power loss from then on.
+    pub fn sync(&self) -> Result<()> {
+        let store = &self.handle.store;
+        store.check_writable()?;
+        let through = store.commit_lock().wal.last_sequence();
+        store.sync_through(through)
+    }
+
+    /// Writes every memtable into tables and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        let keyspaces = self.handle.store.keyspaces();
+        background::flush_together(&self.handle.store, &keyspaces, None)
+    }
+
+    /// Flushes several keyspaces without a log together with `marker`: after a crash either all of
+    /// them hold what was written before the call and answer with the marker, or none does.
+    pub fn flush_all(&self, keyspaces: &[&Keyspace], marker: &[u8]) -> Result<()> {
+        let mut cores: Vec<Arc<KeyspaceCore>> = Vec::with_capacity(keyspaces.len());
+        for keyspace in keyspaces {
+            if !keyspace.belongs_to(&self.handle) {
+                return Err(Error::invalid(format!(
+                    "keyspace '{}' is of another store",
+                    keyspace.name()
+                )));
+            }
+            keyspace.core.check_not_dropped()?;
+            crate::writes::check_marker(&keyspace.core, marker)?;
+            if !cores.iter().any(|core| Arc::ptr_eq(core, &keyspace.core)) {
+                cores.push(Arc::clone(&keyspace.core));
+            }
+        }
+        background::flush_together(&self.handle.store, &cores, Some(marker))
+    }
+
+    /// Reads every byte of every table and checks it. Damage is in the report, not in the error.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        verify::verify(&self.handle.store)
+    }
+
+    /// Writes a consistent copy of the present state to `target`, a folder on the same file system
+    /// that does not exist or is empty. Tables are shared by hard links, so it costs no space.
+    pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<()> {
+        checkpoint::checkpoint(&self.handle.store, target.as_ref())
+    }
+
+    /// Waits until there is nothing to flush or compact.
+    pub fn wait_for_compaction(&self) -> Result<()> {
+        background::wait_until_idle(&self.handle.store)
+    }
+
+    /// Closes the store for every handle: waits for background work, makes everything durable and
+    /// writes down where each file ends, so that the next open notices any change to them.
+    pub fn close(self) -> Result<()> {
+        background::close(&self.handle.store)
+    }
+
+    /// The store's folder.
+    pub fn path(&self) -> &Path {
+        &self.handle.store.folder
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > limits::KEYSPACE_NAME_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "a keyspace's name has {} bytes, but must have 1 to {}",
+            name.len(),
+            limits::KEYSPACE_NAME_BYTES_MAX
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Flushing: frozen memtables become tables of level 0.
+//!
+//! INVARIANT: before a table with logged writes becomes part of a version, the log is durable up to
+//! its newest write, in every keyspace; otherwise a crash could keep the later of two writes and
+//! lose the earlier.
+
+use std::sync::Arc;
+
+use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
+
+use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
+use crate::counters::add;
+use crate::iter::merge::MergeCursor;
+use crate::keyspace_core::KeyspaceCore;
+use crate::memory::Buffer;
+use crate::names;
+use crate::output::{self, Output, Plan};
+use crate::store::Store;
+use crate::version::{Edit, TableFile};
+
+/// Frozen memtables of one keyspace, newest first, that are flushed into one table.
+#[derive(Debug)]
+pub struct FlushJob {
+    /// The keyspace.
+    pub keyspace: Arc<KeyspaceCore>,
+    /// Its memtables.
+    pub buffers: Vec<Arc<Buffer>>,
+    /// What to store instead of the memtables' own marker.
+    pub marker: Option<Vec<u8>>,
+}
+
+/// Flushes the jobs and installs them together: after a crash all of them are there or none.
+///
+/// REQUIRES: the caller alone flushes these keyspaces, and passes their oldest frozen memtables.
+pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
+    let clock = &store.options.env.clock;
+    let begun = clock.now();
+    let mut written = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        written.push(write(store, job)?);
+    }
+    if jobs.iter().any(|job| job.keyspace.logs()) {
+        let through = store.commit_lock().wal.last_sequence();
+        store.sync_through(through)?;
+    }
+    let tables = written.iter().map(Output::open).collect::<Result<Vec<_>>>()?;
+    install(store, jobs, &mut written, &tables)?;
+    let micros = (clock.now() - begun).as_micros() as u64;
+    for (job, output) in jobs.iter().zip(&written) {
+        let work = &job.keyspace.counters.work[0];
+        add(&work.jobs, 1);
+        add(&work.micros, micros);
+        add(&work.entries_in, output.counts.entries_in);
+        add(&work.entries_dropped, output.counts.dropped());
+        add(&work.bytes_written, output.metas.iter().map(|meta| meta.file_bytes).sum());
+    }
+    drop_old_logs(store)
+}
+
+fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
+    let mut tombstones: Vec<RangeTombstone> = Vec::new();
+    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
+    for buffer in &job.buffers {
+        tombstones.extend(buffer.memtable.tombstones().to_tombstones());
+        cursors.push(Box::new(buffer.memtable.cursor()));
+    }
+    let expected = job.buffers.iter().map(|buffer| buffer.memtable.entries()).sum();
+    let tombstones = FragmentedTombstones::new(&tombstones);
+    // One list of boundaries serves entries and tombstones.
+    let stripes = Stripes::new(store.snapshots.boundaries());
+    let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
+    let merged: MergeCursor = MergeCursor::new(cursors);
+    let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
+    let options = job.keyspace.options();
+    let plan = Plan { level: 0, options, split: false, lower: None, upper: None };
+    let output = output::write_tables(store, &plan, stream, &kept)?;
+    let counted = output.counts.check(expected);
+    counted.map_err(|reason| Error::invalid(format!("internal: flush lost count: {reason}")))?;
+    Ok(output)
+}
+
+fn install(
+    store: &Store,
+    jobs: &[FlushJob],
+    written: &mut [Output],
+    tables: &[Vec<Arc<TableFile>>],
+) -> Result<()> {
+    let mut edits = store.commit_lock().wal.take_ends();
+    let mut manifest = store.manifest_lock()?;
+    if jobs.iter().any(|job| job.keyspace.check_not_dropped().is_err()) {
+        return if edits.is_empty() { Ok(()) } else { manifest.commit(&edits) };
+    }
+    let mut versions = Vec::with_capacity(jobs.len());
+    for (job, tables) in jobs.iter().zip(tables) {
+        let added: Vec<_> = tables.iter().map(|table| (0, Arc::clone(table))).collect();
+        versions.push(job.keyspace.view.load().version.apply(&[], &added)?);
+        describe(job, tables, &mut edits);
+    }
+    // From here on the tables may be named by a durable manifest, whatever the commit answers.
+    written.iter_mut().for_each(Output::adopt);
+    manifest.commit(&edits)?;
+    for (job, version) in jobs.iter().zip(versions) {
+        if let Some(marker) = job.marker() {
+            job.keyspace.set_durable_marker(marker);
+        }
+        job.keyspace.view.install(version, &job.buffers);
+    }
+    Ok(())
+}
+
+fn describe(job: &FlushJob, tables: &[Arc<TableFile>], edits: &mut Vec<Edit>) {
+    let keyspace = job.keyspace.id;
+    for table in tables {
+        edits.push(Edit::AddTable { keyspace, level: 0, meta: table.meta.clone() });
+    }
+    let last = job.buffers.iter().map(|buffer| buffer.last_sequence()).max().unwrap_or(0);
+    edits.push(Edit::FlushedThrough { keyspace, sequence: last });
+    edits.push(Edit::LastSequence(last));
+    if let Some(marker) = job.marker() {
+        edits.push(Edit::Marker { keyspace, marker });
+    }
+}
+
+impl FlushJob {
+    fn marker(&self) -> Option<Vec<u8>> {
+        // Buffers stand newest first, and the newest marker counts.
+        self.marker.clone().or_else(|| self.buffers.iter().find_map(|buffer| buffer.marker()))
+    }
+}
+
+/// Drops log segments whose every write is in tables.
+pub fn drop_old_logs(store: &Store) -> Result<()> {
+    let keyspaces = store.keyspaces();
+    let obsolete = {
+        let mut state = store.commit_lock();
+        let logged = keyspaces.iter().filter(|keyspace| keyspace.logs());
+        let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
+        let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));
+        state.wal.take_obsolete(through)
+    };
+    if obsolete.is_empty() {
+        return Ok(());
+    }
+    let edits: Vec<_> = obsolete.iter().map(|segment| Edit::DropLog(segment.id)).collect();
+    store.manifest_lock()?.commit(&edits)?;
+    for segment in obsolete {
+        // What cannot be removed now is removed at the next open.
+        let _ = store.options.env.files.remove_file(&names::log(&store.folder, segment.id));
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! [`Keyspace`]: an ordered map of keys to values with options of its own.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+
+use crate::background;
+use crate::handle::Handle;
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::KeyspaceOptions;
+use crate::read;
+use crate::scan::{DbCursor, Iter, owned_bounds, prefix_bounds};
+use crate::snapshot::Snapshot;
+use crate::stats::{self, KeyspaceStats};
+use crate::writes::Action;
+
+/// A keyspace of an open store. Cloning shares it; it keeps the store open.
+///
+/// Reads see every write acknowledged before they began. Those with `_at` in their name see the
+/// state of a snapshot.
+#[derive(Debug, Clone)]
+pub struct Keyspace {
+    handle: Arc<Handle>,
+    pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(handle: &Arc<Handle>, core: Arc<KeyspaceCore>) -> Keyspace {
+        Keyspace { handle: Arc::clone(handle), core }
+    }
+
+    pub(crate) fn belongs_to(&self, handle: &Arc<Handle>) -> bool {
+        Arc::ptr_eq(&self.handle, handle)
+    }
+
+    fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.belongs_to(&self.handle) {
+            return Ok(());
+        }
+        Err(Error::invalid("the snapshot was taken from another store"))
+    }
+
+    fn check_readable(&self) -> Result<()> {
+        self.handle.store.check_open()?;
+        self.core.check_not_dropped()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its options as they stand.
+    pub fn options(&self) -> KeyspaceOptions {
+        (*self.core.options()).clone()
+    }
+
+    /// Gives `key` a value.
+    ///
+    /// # Errors
+    /// `Invalid` for a key or value over the limits or a store opened read-only; `ReadOnly` after an
+    /// earlier failure.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (store, core) = (&self.handle.store, &self.core);
+        background::commit_one(store, core, Action::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Deletes `key`; deleting what is not there is fine.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        background::commit_one(&self.handle.store, &self.core, Action::Delete, key.as_ref(), &[])
+    }
+
+    /// Deletes the keys from `start` up to, and without, `end`, at the cost of one write.
+    pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let (start, end) = (start.as_ref(), end.as_ref());
+        if start >= end {
+            return Ok(());
+        }
+        background::commit_one(&self.handle.store, &self.core, Action::DeleteRange, start, end)
+    }
+
+    /// A copy of the value of `key`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Hands the value of `key` to `read` where it lies, without copying it.
+    pub fn get_with<R>(
+        &self,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.check_readable()?;
+        read::get_with(&self.handle.store, &self.core, key.as_ref(), None, read)
+    }
+
+    /// Puts a copy of the value of `key` in `value`, whose room is used again. `false`, and an empty
+    /// `value`, where there is none.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = self.get_with(key, |bytes| value.extend_from_slice(bytes))?;
+        Ok(found.is_some())
+    }
+
+    /// Whether `key` has a value.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get_with(key, |_| ())?.is_some())
+    }
+
+    /// What memory alone says: `false` means that `key` has certainly no value, `true` that it may
+    /// have one. A table that cannot be asked counts as "may".
+    pub fn may_contain(&self, key: impl AsRef<[u8]>) -> bool {
+        read::may_contain(&self.handle.store, &self.core, key.as_ref()).unwrap_or(true)
+    }
+
+    /// The values of several keys in one consistent state, in the order of the keys.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.check_readable()?;
+        read::multi_get(&self.handle.store, &self.core, keys, None)
+    }
+
+    /// As [`Keyspace::get`], in the state of `snapshot`.
+    pub fn get_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        let at = Some(snapshot.sequence());
+        read::get_with(&self.handle.store, &self.core, key.as_ref(), at, <[u8]>::to_vec)
+    }
+
+    /// As [`Keyspace::multi_get`], in the state of `snapshot`.
+    pub fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        read::multi_get(&self.handle.store, &self.core, keys, Some(snapshot.sequence()))
+    }
+
+    /// Every key and value, in key order; `.rev()` for the reverse.
+    pub fn iter(&self) -> Iter {
+        self.range::<&[u8]>(..)
+    }
+
+    /// The keys and values within a range of keys.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+        Iter::new(&self.handle, &self.core, owned_bounds(&range), None)
+    }
+
+    /// The keys that begin with `prefix`, and their values.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        Iter::new(&self.handle, &self.core, prefix_bounds(prefix.as_ref()), None)
+    }
+
+    /// As [`Keyspace::iter`], in the state of `snapshot`.
+    pub fn iter_at(&self, snapshot: &Snapshot) -> Result<Iter> {
+        self.range_at::<&[u8]>(snapshot, ..)
+    }
+
+    /// As [`Keyspace::range`], in the state of `snapshot`.
+    pub fn range_at<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        range: impl RangeBounds<K>,
+    ) -> Result<Iter> {
+        self.check_snapshot(snapshot)?;
+        Ok(Iter::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot)))
+    }
+
+    /// A cursor that lends the keys and values within a range of keys.
+    pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
+        self.check_readable()?;
+        DbCursor::new(&self.handle, &self.core, owned_bounds(&range), None)
+    }
+
+    /// As [`Keyspace::cursor`], in the state of `snapshot`.
+    pub fn cursor_at<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        range: impl RangeBounds<K>,
+    ) -> Result<DbCursor> {
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        DbCursor::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot))
+    }
+
+    /// Flushes, then compacts what overlaps the range down to the deepest level that holds some of
+    /// it. `None` is an open end.
+    pub fn compact(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+        self.core.check_not_dropped()?;
+        background::compact_range(&self.handle.store, &self.core, start, end)
+    }
+
+    /// Writes its memtables into tables and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        self.core.check_not_dropped()?;
+        let keyspaces = std::slice::from_ref(&self.core);
+        background::flush_together(&self.handle.store, keyspaces, None)
+    }
+
+    /// The marker stored with the last durable flush; see `Batch::set_marker`.
+    pub fn marker(&self) -> Option<Vec<u8>> {
+        self.core.durable_marker()
+    }
+
+    /// What it consists of and what it did so far.
+    pub fn stats(&self) -> KeyspaceStats {
+        stats::of_keyspace(&self.core)
+    }
+}

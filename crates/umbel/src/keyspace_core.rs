@@ -1,0 +1,143 @@
+//! [`KeyspaceCore`]: what every handle of a keyspace shares.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use umbel_base::limits::LEVELS;
+use umbel_base::{Error, Result, SequenceNumber};
+
+use crate::counters::KeyspaceCounters;
+use crate::memory::CurrentView;
+use crate::options::KeyspaceOptions;
+
+/// A keyspace of an open store.
+#[derive(Debug)]
+pub struct KeyspaceCore {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its memtables and tables.
+    pub view: CurrentView,
+    /// What was counted of it.
+    pub counters: KeyspaceCounters,
+    marker: Mutex<Option<Vec<u8>>>,
+    /// Set once it was dropped.
+    pub dropped: AtomicBool,
+    /// Where the compaction picker went on last, per level.
+    pick_cursors: Mutex<Vec<Vec<u8>>>,
+    /// Nanoseconds a writer is held back per byte, as the bits of an `f64`.
+    delay_per_byte: AtomicU64,
+    /// Delay that writers owe, in nanoseconds, until it is worth waiting for.
+    pub owed_ns: AtomicU64,
+    /// Whether writers must wait for background work.
+    pub stopped: AtomicBool,
+    logs: AtomicBool,
+    memtable_bytes_max: AtomicU64,
+    options: RwLock<Arc<KeyspaceOptions>>,
+}
+
+impl KeyspaceCore {
+    /// A keyspace with these tables.
+    pub fn new(id: u32, name: String, options: KeyspaceOptions, view: CurrentView) -> KeyspaceCore {
+        KeyspaceCore {
+            id,
+            name,
+            view,
+            counters: KeyspaceCounters::default(),
+            marker: Mutex::default(),
+            dropped: AtomicBool::new(false),
+            pick_cursors: Mutex::new(vec![Vec::new(); LEVELS]),
+            delay_per_byte: AtomicU64::new(0),
+            owed_ns: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            logs: AtomicBool::new(options.log),
+            memtable_bytes_max: AtomicU64::new(options.memtable_bytes),
+            options: RwLock::new(Arc::new(options)),
+        }
+    }
+
+    /// Whether its writes go to the write-ahead log.
+    #[inline]
+    pub fn logs(&self) -> bool {
+        self.logs.load(Ordering::Relaxed)
+    }
+
+    /// Bytes its memtable may take before it is frozen.
+    #[inline]
+    pub fn memtable_bytes_max(&self) -> u64 {
+        self.memtable_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Its options as they stand.
+    pub fn options(&self) -> Arc<KeyspaceOptions> {
+        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces its options.
+    pub fn set_options(&self, options: KeyspaceOptions) {
+        self.logs.store(options.log, Ordering::Relaxed);
+        self.memtable_bytes_max.store(options.memtable_bytes, Ordering::Relaxed);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    /// How long a writer is held back per byte, in nanoseconds.
+    #[inline]
+    pub fn delay_per_byte_ns(&self) -> f64 {
+        f64::from_bits(self.delay_per_byte.load(Ordering::Relaxed))
+    }
+
+    /// Sets how long a writer is held back per byte, in nanoseconds.
+    pub fn set_delay_per_byte_ns(&self, delay: f64) {
+        self.delay_per_byte.store(delay.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Notes a marker the manifest holds.
+    pub fn set_durable_marker(&self, marker: Vec<u8>) {
+        *self.marker.lock().unwrap_or_else(PoisonError::into_inner) = Some(marker);
+    }
+
+    /// The marker the manifest holds.
+    pub fn durable_marker(&self) -> Option<Vec<u8>> {
+        self.marker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where the compaction picker went on last, per level.
+    pub fn pick_cursors(&self) -> Vec<Vec<u8>> {
+        self.pick_cursors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes where the compaction picker goes on at a level.
+    pub fn set_pick_cursor(&self, level: usize, key: Vec<u8>) {
+        self.pick_cursors.lock().unwrap_or_else(PoisonError::into_inner)[level] = key;
+    }
+
+    /// An error where the keyspace was dropped.
+    pub fn check_not_dropped(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::invalid(format!("keyspace '{}' was dropped", self.name)));
+        }
+        Ok(())
+    }
+
+    /// Whether it holds writes that are in no table.
+    pub fn has_unflushed(&self) -> bool {
+        let view = self.view.load();
+        !view.frozen.is_empty() || !view.active.is_empty()
+    }
+
+    /// The number of its first write that is in no table.
+    pub fn first_unflushed(&self) -> Option<SequenceNumber> {
+        let view = self.view.load();
+        let oldest = view.frozen.last().unwrap_or(&view.active);
+        let first = oldest.first_sequence().min(view.active.first_sequence());
+        (first != u64::MAX).then_some(first)
+    }
+
+    /// Bytes of its memtables.
+    pub fn memtable_bytes(&self) -> u64 {
+        let view = self.view.load();
+        let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.bytes()).sum();
+        (frozen + view.active.memtable.bytes()) as u64
+    }
+}

@@ -1,0 +1,87 @@
+//! How the files of a store are named: by kind and id, never by content.
+
+use std::path::{Path, PathBuf};
+
+/// The pointer to the manifest.
+pub const CURRENT: &str = "CURRENT";
+/// What [`CURRENT`] is written as before it is renamed into place.
+pub const CURRENT_NEW: &str = "CURRENT.new";
+/// The file whose lock says that the store is open.
+pub const LOCK: &str = "LOCK";
+
+/// What a file name of a store stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// [`CURRENT`].
+    Current,
+    /// [`CURRENT_NEW`].
+    CurrentNew,
+    /// [`LOCK`].
+    Lock,
+    /// A manifest with this id.
+    Manifest(u64),
+    /// A write-ahead log segment with this id.
+    Log(u64),
+    /// A sorted table with this id.
+    Table(u64),
+}
+
+/// The path of the manifest with this id.
+pub fn manifest(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("{id:06}.manifest"))
+}
+
+/// The path of the log segment with this id.
+pub fn log(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("{id:06}.log"))
+}
+
+/// The path of the table with this id.
+pub fn table(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("{id:06}.table"))
+}
+
+/// What `name` stands for; `None` where it is not one of ours.
+pub fn parse(name: &str) -> Option<FileKind> {
+    match name {
+        CURRENT => return Some(FileKind::Current),
+        CURRENT_NEW => return Some(FileKind::CurrentNew),
+        LOCK => return Some(FileKind::Lock),
+        _ => {}
+    }
+    let (digits, extension) = name.split_once('.')?;
+    if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let id = digits.parse().ok()?;
+    match extension {
+        "manifest" => Some(FileKind::Manifest(id)),
+        "log" => Some(FileKind::Log(id)),
+        "table" => Some(FileKind::Table(id)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_as_written() {
+        let folder = Path::new("store");
+        for id in [1, 999_999, 12_345_678] {
+            let kinds = [
+                (manifest(folder, id), FileKind::Manifest(id)),
+                (log(folder, id), FileKind::Log(id)),
+                (table(folder, id), FileKind::Table(id)),
+            ];
+            for (path, kind) in kinds {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                assert_eq!(parse(name), Some(kind), "{name}");
+            }
+        }
+        for foreign in ["notes.txt", "1.log", "000001.log.bak", "00000x.table", ""] {
+            assert_eq!(parse(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Opening a store: find what it consists of, replay the logs, start a new manifest.
+//!
+//! Nothing is removed before the new manifest is durable, and nothing is ever removed because it
+//! did not parse. A crash at any point leaves a folder that opens again.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use umbel_base::{Error, Result};
+use umbel_env::{Env, Lock};
+use umbel_filter::{HashSecret, KEYED_HASH_KIND};
+use umbel_log::{Expectation, LogKind, LogReader};
+use umbel_table::KeyHasher;
+
+use crate::cache::ClockCache;
+use crate::counters::StoreCounters;
+use crate::keyspace_core::KeyspaceCore;
+use crate::memory::CurrentView;
+use crate::names::{self, FileKind};
+use crate::options::Options;
+use crate::poison::Poison;
+use crate::recovery;
+use crate::snapshots::Snapshots;
+use crate::store::{CommitState, Store, WorkState};
+use crate::version::edit::{Identity, KeyspaceRecord, State};
+use crate::version::{Manifest, TableContext, TableFile, Version};
+use crate::wal::{Syncer, Wal};
+
+/// Opens or creates the store in `folder`.
+pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
+    options.check()?;
+    let env = options.env.clone();
+    let lock = prepare_folder(&env, folder, &options, read_only)?;
+    let recovered = Manifest::read(&env, folder)?;
+    let listing = listing(&env, folder)?;
+    let found = recovered.is_some();
+    if found && options.error_if_exists {
+        return Err(Error::invalid(format!("there is a store in {} already", folder.display())));
+    }
+    let mut state = match recovered {
+        Some(state) => state,
+        None => {
+            check_is_new(&env, folder, &listing, &options, read_only)?;
+            new_state(&env)?
+        }
+    };
+    let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
+    state.next_file_id = state.next_file_id.max(highest + 1);
+    let ids = Arc::new(AtomicU64::new(state.next_file_id));
+    let poison = Arc::new(Poison::default());
+    let cache = Arc::new(ClockCache::new(options.cache_bytes));
+    let context = Arc::new(TableContext {
+        folder: folder.to_path_buf(),
+        files: Arc::clone(&env.files),
+        hasher: hasher(&state)?,
+        cache: Arc::clone(&cache),
+        poison: Arc::clone(&poison),
+    });
+    let keyspaces = build_keyspaces(&state, &context)?;
+    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &context, read_only)?;
+    let manifest = if read_only {
+        None
+    } else {
+        let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
+        let manifest = Manifest::create(&env, folder, state, ids, poison)?;
+        remove_orphans(&env, folder, &listing, &manifest)?;
+        Some(Mutex::new(manifest))
+    };
+    let segment_bytes = options.log_segment_bytes;
+    let wal = Wal::new(env, folder.to_path_buf(), segment_bytes, Arc::clone(&ids), replayed.old);
+    Ok(Arc::new(Store {
+        folder: folder.to_path_buf(),
+        options: Arc::new(options),
+        read_only,
+        context,
+        snapshots: Snapshots::new(replayed.last_sequence),
+        poison,
+        cache,
+        ids,
+        queue: Mutex::default(),
+        commit: Mutex::new(CommitState {
+            wal,
+            last_sequence: replayed.last_sequence,
+            scratch: Vec::new(),
+            bytes_unweighed: 0,
+        }),
+        syncer: Syncer::default(),
+        manifest,
+        keyspaces: RwLock::new(keyspaces),
+        work: Mutex::new(WorkState::default()),
+        moved: Condvar::new(),
+        counters: StoreCounters::default(),
+        closed: AtomicBool::new(false),
+        threads: Mutex::default(),
+        lock: Mutex::new(lock),
+    }))
+}
+
+fn prepare_folder(
+    env: &Env,
+    folder: &Path,
+    options: &Options,
+    read_only: bool,
+) -> Result<Option<Box<dyn Lock>>> {
+    if !env.files.exists(folder)? {
+        if read_only || !options.create_if_missing {
+            return Err(Error::invalid(format!(
+                "there is no store in {}: the folder does not exist; check the path, or create \
+                 the store first",
+                folder.display()
+            )));
+        }
+        create_folder(env, folder)?;
+    }
+    match env.files.lock(&folder.join(names::LOCK)) {
+        Ok(lock) => Ok(Some(lock)),
+        // On a medium that cannot be written nobody else can write either.
+        Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn cannot_write(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+}
+
+/// Creates the folder and makes every name on the way to it durable.
+fn create_folder(env: &Env, folder: &Path) -> Result<()> {
+    let mut missing = vec![folder.to_path_buf()];
+    let mut above = folder.parent();
+    while let Some(parent) = above.filter(|parent| !parent.as_os_str().is_empty()) {
+        if env.files.exists(parent)? {
+            break;
+        }
+        missing.push(parent.to_path_buf());
+        above = parent.parent();
+    }
+    env.files.create_dir_all(folder)?;
+    for path in missing {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        env.files.sync_dir(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}
+
+type Listing = Vec<(String, Option<FileKind>)>;
+
+fn listing(env: &Env, folder: &Path) -> Result<Listing> {
+    let entries = env.files.read_dir(folder)?;
+    let kind = |name: &str, is_directory| if is_directory { None } else { names::parse(name) };
+    Ok(entries.into_iter().map(|e| (e.name.clone(), kind(&e.name, e.is_directory))).collect())
+}
+
+fn id_of(kind: Option<FileKind>) -> Option<u64> {
+    match kind? {
+        FileKind::Manifest(id) | FileKind::Log(id) | FileKind::Table(id) => Some(id),
+        FileKind::Current | FileKind::CurrentNew | FileKind::Lock => None,
+    }
+}
+
+/// An error unless the folder, which has no `CURRENT`, is empty or was left by a creation that did
+/// not come to its end. In such a folder no write was ever acknowledged.
+fn check_is_new(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    options: &Options,
+    read_only: bool,
+) -> Result<()> {
+    for (name, kind) in listing {
+        let path = folder.join(name);
+        match kind {
+            None if name == "lost+found" => {}
+            None => {
+                return Err(Error::invalid(format!(
+                    "{} is not a store: it has no CURRENT, but holds other files ('{name}'); \
+                     name an empty folder or one that does not exist",
+                    folder.display()
+                )));
+            }
+            Some(FileKind::Manifest(id)) if !holds_data(env, &path, *id)? => {}
+            Some(FileKind::Manifest(_) | FileKind::Log(_) | FileKind::Table(_)) => {
+                let reason =
+                    format!("CURRENT is missing, but '{name}' shows that there is a store");
+                return Err(Error::corruption(&folder.join(names::CURRENT), 0, reason));
+            }
+            Some(FileKind::Current | FileKind::CurrentNew | FileKind::Lock) => {}
+        }
+    }
+    if read_only || !options.create_if_missing {
+        return Err(Error::invalid(format!(
+            "there is no store in {}: the folder has no CURRENT; check the path, or create the \
+             store first",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a manifest without a `CURRENT` says more than the first record of a new store.
+fn holds_data(env: &Env, path: &Path, id: u64) -> Result<bool> {
+    let mut reader = LogReader::open(env, path, LogKind::Manifest, id, Expectation::Open)?;
+    let mut records = 0;
+    while let Some(record) = reader.next()? {
+        records += 1;
+        let Ok(edits) = crate::version::edit::decode_record(record.payload) else {
+            return Ok(true);
+        };
+        let mut state = State::default();
+        let fits = edits.iter().try_for_each(|edit| state.apply(edit)).is_ok();
+        if records > 1 || !fits || state.next_keyspace_id > 0 || !state.logs.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn new_state(env: &Env) -> Result<State> {
+    let (mut store_id, mut hash_seed) = ([0; 16], [0; 16]);
+    env.entropy.fill(&mut store_id)?;
+    env.entropy.fill(&mut hash_seed)?;
+    let identity = Identity { store_id, hash_seed, seed_id: 1, features: 0 };
+    Ok(State { identity: Some(identity), next_file_id: 1, ..State::default() })
+}
+
+fn hasher(state: &State) -> Result<KeyHasher> {
+    let missing = || Error::invalid("internal: a state without an identity");
+    let identity = state.identity.as_ref().ok_or_else(missing)?;
+    let secret = HashSecret::from_seed(identity.hash_seed);
+    Ok(KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: identity.seed_id })
+}
+
+fn build_keyspaces(state: &State, context: &Arc<TableContext>) -> Result<Vec<Arc<KeyspaceCore>>> {
+    let build = |(&id, record): (&u32, &KeyspaceRecord)| {
+        let version = build_version(record, context)?;
+        let view = CurrentView::new(&record.options, version);
+        let core = KeyspaceCore::new(id, record.name.clone(), record.options.clone(), view);
+        if let Some(marker) = &record.marker {
+            core.set_durable_marker(marker.clone());
+        }
+        Ok(Arc::new(core))
+    };
+    state.keyspaces.iter().map(build).collect()
+}
+
+fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result<Version> {
+    let mut added = Vec::new();
+    for (level, metas) in record.levels.iter().enumerate() {
+        for meta in metas {
+            added.push((level, Arc::new(TableFile::new(meta.clone(), Arc::clone(context)))));
+        }
+    }
+    Version::default().apply(&[], &added)
+}
+
+fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest) -> Result<()> {
+    let state = manifest.state();
+    let live_tables: std::collections::HashSet<u64> = state
+        .keyspaces
+        .values()
+        .flat_map(|record| record.levels.iter().flatten().map(|meta| meta.id))
+        .collect();
+    for (name, kind) in listing {
+        let orphan = match kind {
+            Some(FileKind::Manifest(id)) => *id != manifest.id(),
+            Some(FileKind::Log(id)) => !state.logs.contains_key(id),
+            Some(FileKind::Table(id)) => !live_tables.contains(id),
+            _ => false,
+        };
+        if orphan {
+            let path: PathBuf = folder.join(name);
+            env.files.remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Options of a store and of a keyspace: plain structs, checked when they are used.
+
+use std::sync::Arc;
+
+use umbel_base::{Decoder, Error, Result, limits, varint};
+use umbel_env::Env;
+pub use umbel_table::Compression;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The death of the process. Power loss may take the newest such writes, never one out of the
+    /// middle.
+    #[default]
+    Buffered,
+    /// Power loss too: the log is synced before the write is acknowledged.
+    Synced,
+}
+
+/// Options of a store, given at each open.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Create the store where the folder does not exist or is empty.
+    pub create_if_missing: bool,
+    /// Refuse a store that exists.
+    pub error_if_exists: bool,
+    /// What single puts and deletes survive; a batch says it at its commit.
+    pub durability: Durability,
+    /// Bytes of blocks kept in memory, uncompressed. Indexes and filters come on top.
+    pub cache_bytes: u64,
+    /// Threads that flush and compact. 0: the writing thread does it inline, which makes every run
+    /// the same.
+    pub background_threads: usize,
+    /// Bytes of one write-ahead log segment.
+    pub log_segment_bytes: u64,
+    /// Bytes of all memtables together; above it the fullest is flushed.
+    pub write_buffer_total_bytes: u64,
+    /// The world the store lives in.
+    pub env: Env,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            durability: Durability::Buffered,
+            cache_bytes: 256 << 20,
+            background_threads: 2,
+            log_segment_bytes: 64 << 20,
+            write_buffer_total_bytes: 256 << 20,
+            env: Env::system(),
+        }
+    }
+}
+
+impl Options {
+    /// An error that says which option is out of range and what it may be.
+    pub fn check(&self) -> Result<()> {
+        check_range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
+        check_range("background_threads", self.background_threads as u64, 0, 64)?;
+        check_range("write_buffer_total_bytes", self.write_buffer_total_bytes, 16 << 10, 1 << 40)
+    }
+}
+
+/// How the tables of each level are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompressionPlan {
+    /// The compression of each level, level 0 first.
+    pub levels: [Compression; limits::LEVELS],
+}
+
+impl CompressionPlan {
+    /// The same compression at every level.
+    pub const fn all(compression: Compression) -> CompressionPlan {
+        CompressionPlan { levels: [compression; limits::LEVELS] }
+    }
+}
+
+impl Default for CompressionPlan {
+    fn default() -> CompressionPlan {
+        CompressionPlan::all(Compression::None)
+    }
+}
+
+/// Options of a keyspace. They shape what is written from now on; tables that exist stay readable
+/// whatever they were written with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceOptions {
+    /// Filter bits per key: -1 and 0 no filter, 1 to 1000. 10 lets about 1 in 100 missing keys
+    /// through per table asked.
+    pub bloom_bits: i32,
+    /// Bytes a memtable may take before it is flushed.
+    pub memtable_bytes: u64,
+    /// Bytes of a table that compaction writes.
+    pub table_bytes: u64,
+    /// Bytes of a disk block before compression.
+    pub block_bytes: usize,
+    /// Bytes of the first level below level 0.
+    pub level_bytes_base: u64,
+    /// How many times larger each level is than the one above it.
+    pub level_ratio: u32,
+    /// Tables in level 0 that start a compaction.
+    pub level0_tables: usize,
+    /// How the tables of each level are compressed.
+    pub compression: CompressionPlan,
+    /// Whether writes go to the write-ahead log. Without it a crash loses what was not flushed;
+    /// see `Db::flush_all` and `Batch::set_marker`.
+    pub log: bool,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions {
+            bloom_bits: 10,
+            memtable_bytes: 64 << 20,
+            table_bytes: 64 << 20,
+            block_bytes: 4096,
+            level_bytes_base: 256 << 20,
+            level_ratio: 10,
+            level0_tables: 4,
+            compression: CompressionPlan::default(),
+            log: true,
+        }
+    }
+}
+
+impl KeyspaceOptions {
+    /// An error that says which option is out of range and what it may be.
+    pub fn check(&self) -> Result<()> {
+        if !limits::BLOOM_BITS_RANGE.contains(&self.bloom_bits) {
+            return Err(Error::invalid(format!(
+                "bloom_bits is {}, but must be -1 (no filter) or 0 to 1000 bits per key",
+                self.bloom_bits
+            )));
+        }
+        check_range("memtable_bytes", self.memtable_bytes, 4 << 10, 16 << 30)?;
+        check_range("table_bytes", self.table_bytes, 4 << 10, 16 << 30)?;
+        check_range("block_bytes", self.block_bytes as u64, 64, 1 << 20)?;
+        check_range("level_bytes_base", self.level_bytes_base, 4 << 10, 1 << 50)?;
+        check_range("level_ratio", u64::from(self.level_ratio), 2, 1000)?;
+        check_range("level0_tables", self.level0_tables as u64, 1, 1000)
+    }
+
+    /// FORMAT: the options as the manifest keeps them.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        varint::put_u64(out, (self.bloom_bits + 1) as u64);
+        for value in [
+            self.memtable_bytes,
+            self.table_bytes,
+            self.block_bytes as u64,
+            self.level_bytes_base,
+            u64::from(self.level_ratio),
+            self.level0_tables as u64,
+        ] {
+            varint::put_u64(out, value);
+        }
+        out.extend(self.compression.levels.map(|compression| compression as u8));
+        out.push(u8::from(self.log));
+    }
+
+    /// Reads what [`KeyspaceOptions::encode`] wrote; `None` where it is malformed.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Option<KeyspaceOptions> {
+        let bloom_bits = i32::try_from(decoder.varint()?).ok()? - 1;
+        let memtable_bytes = decoder.varint()?;
+        let table_bytes = decoder.varint()?;
+        let block_bytes = decoder.varint_usize()?;
+        let level_bytes_base = decoder.varint()?;
+        let level_ratio = u32::try_from(decoder.varint()?).ok()?;
+        let level0_tables = decoder.varint_usize()?;
+        let mut levels = [Compression::None; limits::LEVELS];
+        for level in &mut levels {
+            *level = Compression::from_u8(decoder.u8()?)?;
+        }
+        let log = match decoder.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let options = KeyspaceOptions {
+            bloom_bits,
+            memtable_bytes,
+            table_bytes,
+            block_bytes,
+            level_bytes_base,
+            level_ratio,
+            level0_tables,
+            compression: CompressionPlan { levels },
+            log,
+        };
+        options.check().is_ok().then_some(options)
+    }
+}
+
+fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} is {value}, but must be {least} to {most}")))
+}
+
+/// Options shared by everything that holds a store.
+pub(crate) type SharedOptions = Arc<Options>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_back_as_written() {
+        let options = KeyspaceOptions { bloom_bits: -1, log: false, ..Default::default() };
+        let mut bytes = Vec::new();
+        options.encode(&mut bytes);
+        assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes)), Some(options));
+        for cut in 0..bytes.len() {
+            assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes[..cut])), None);
+        }
+    }
+
+    #[test]
+    fn out_of_range_is_said_by_name() {
+        let options = KeyspaceOptions { bloom_bits: 1001, ..Default::default() };
+        assert!(options.check().unwrap_err().to_string().contains("bloom_bits is 1001"));
+        let options = KeyspaceOptions { level_ratio: 1, ..Default::default() };
+        assert!(options.check().unwrap_err().to_string().contains("level_ratio"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Writing what a flush or a compaction keeps into new tables.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::{Cursor, RangeTombstone, Result};
+use umbel_table::{TableBuilder, TableMeta, TableOptions};
+
+use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
+use crate::names;
+use crate::options::KeyspaceOptions;
+use crate::store::Store;
+use crate::version::TableFile;
+
+/// Where and how tables are written.
+#[derive(Debug)]
+pub struct Plan {
+    /// The level they are for.
+    pub level: usize,
+    /// The options of their keyspace.
+    pub options: Arc<KeyspaceOptions>,
+    /// Whether a table ends once it is as large as the options say. Level 0 takes one table.
+    pub split: bool,
+    /// The first key the output may hold.
+    pub lower: Option<Vec<u8>>,
+    /// The first key behind the output.
+    pub upper: Option<Vec<u8>>,
+}
+
+/// Tables written but not yet part of a version. Dropping it removes their files.
+#[derive(Debug)]
+pub struct Output {
+    store: Arc<Store>,
+    /// Metadata of the tables, in key order.
+    pub metas: Vec<TableMeta>,
+    /// What became of the entries.
+    pub counts: StreamCounts,
+    unfinished: Option<u64>,
+    adopted: bool,
+}
+
+impl Output {
+    fn new(store: &Arc<Store>) -> Output {
+        let counts = StreamCounts::default();
+        let store = Arc::clone(store);
+        Output { store, metas: Vec::new(), counts, unfinished: None, adopted: false }
+    }
+
+    /// Makes the names durable, opens every table, which checks that it can be read back, and hands
+    /// them over. The caller removes them where they do not become part of a version.
+    pub fn open(&self) -> Result<Vec<Arc<TableFile>>> {
+        let folder = &self.store.folder;
+        self.store.options.env.files.sync_dir(folder)?;
+        let open = |meta: &TableMeta| {
+            let table = Arc::new(TableFile::new(meta.clone(), Arc::clone(&self.store.context)));
+            table.reader()?;
+            Ok(table)
+        };
+        self.metas.iter().map(open).collect()
+    }
+
+    /// Says that the tables are named by a durable manifest, or may be: they stay.
+    pub fn adopt(&mut self) {
+        self.adopted = true;
+    }
+
+    fn begin(&mut self, plan: &Plan) -> Result<TableBuilder> {
+        let id = self.store.ids.fetch_add(1, Ordering::Relaxed);
+        let path = names::table(&self.store.folder, id);
+        let file = self.store.options.env.files.create(&path)?;
+        self.unfinished = Some(id);
+        let options = TableOptions {
+            block_bytes: plan.options.block_bytes,
+            compression: plan.options.compression.levels[plan.level],
+            bloom_bits: plan.options.bloom_bits,
+        };
+        Ok(TableBuilder::new(file, id, self.store.context.hasher.clone(), options))
+    }
+
+    fn end(
+        &mut self,
+        mut builder: TableBuilder,
+        tombstones: &[RangeTombstone],
+        lower: Option<&[u8]>,
+        upper: Option<&[u8]>,
+    ) -> Result<()> {
+        for tombstone in clip(tombstones, lower, upper) {
+            builder.add_tombstone(&tombstone);
+        }
+        self.metas.push(builder.finish()?);
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.adopted {
+            return;
+        }
+        for id in self.metas.iter().map(|meta| meta.id).chain(self.unfinished) {
+            // What cannot be removed now is removed at the next open.
+            let path = names::table(&self.store.folder, id);
+            let _ = self.store.options.env.files.remove_file(&path);
+        }
+    }
+}
+
+/// Writes what `stream` yields, and `tombstones`, into tables.
+///
+/// INVARIANT: all versions of a key lie in one table, and each tombstone is cut to the keys of the
+/// table it lies in.
+pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
+    store: &Arc<Store>,
+    plan: &Plan,
+    mut stream: CompactionStream<C, B>,
+    tombstones: &[RangeTombstone],
+) -> Result<Output> {
+    let mut output = Output::new(store);
+    let mut builder: Option<TableBuilder> = None;
+    let mut lower = plan.lower.clone();
+    let mut last_key = Vec::new();
+    while let Some(entry) = stream.next_entry()? {
+        let full = builder.as_ref().is_some_and(|builder| {
+            plan.split
+                && builder.estimated_bytes() >= plan.options.table_bytes
+                && entry.key != last_key.as_slice()
+        });
+        if full && let Some(done) = builder.take() {
+            output.end(done, tombstones, lower.as_deref(), Some(entry.key))?;
+            lower = Some(entry.key.to_vec());
+        }
+        let builder = match &mut builder {
+            Some(builder) => builder,
+            none => none.insert(output.begin(plan)?),
+        };
+        builder.add(entry.key, entry.sequence, entry.kind, entry.value)?;
+        if plan.split {
+            last_key.clear();
+            last_key.extend_from_slice(entry.key);
+        }
+    }
+    let upper = plan.upper.as_deref();
+    if builder.is_none() && !clip(tombstones, lower.as_deref(), upper).is_empty() {
+        builder = Some(output.begin(plan)?);
+    }
+    if let Some(builder) = builder {
+        output.end(builder, tombstones, lower.as_deref(), upper)?;
+    }
+    output.counts = stream.counts();
+    Ok(output)
+}

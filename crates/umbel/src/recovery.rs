@@ -1,0 +1,203 @@
+//! Replaying the write-ahead log into the memtables.
+//!
+//! The state after recovery is the effect of a prefix of all writes. A segment whose end is known
+//! must be whole. Of the others the last may have a torn tail; a torn segment with a successor
+//! means that the successor's records come after a hole and do not count, unless one of them shows
+//! that the segment before it had been durable: then it was damaged, which is an error.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::{Access, Env};
+use umbel_filter::hash_key;
+use umbel_log::{Expectation, LogKind, LogReader, Outcome, Sealed};
+
+use crate::keyspace_core::KeyspaceCore;
+use crate::memory::View;
+use crate::names;
+use crate::version::edit::State;
+use crate::version::{LogState, TableContext};
+use crate::wal::OldSegment;
+use crate::writes::{self, Logged};
+
+/// What the logs came to.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Segments that still hold unflushed writes.
+    pub old: Vec<OldSegment>,
+    /// The last sequence number taken.
+    pub last_sequence: SequenceNumber,
+}
+
+/// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
+/// ended, which ones do not count and which ones are no longer needed.
+pub fn replay(
+    env: &Env,
+    folder: &Path,
+    state: &mut State,
+    keyspaces: &[Arc<KeyspaceCore>],
+    context: &Arc<TableContext>,
+    read_only: bool,
+) -> Result<Replayed> {
+    let in_tables = keyspaces.iter().flat_map(|k| {
+        let view = k.view.hold();
+        view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
+    });
+    let mut last_sequence = in_tables.max().unwrap_or(0).max(state.last_sequence);
+    let mut old = Vec::new();
+    let mut torn: Option<(PathBuf, u64)> = None;
+    for (id, log) in state.logs.clone() {
+        let path = names::log(folder, id);
+        if let Some((earlier, end)) = &torn {
+            check_never_synced(env, &path, id, log, earlier, *end)?;
+            state.logs.remove(&id);
+            continue;
+        }
+        let target = Target { keyspaces, state, context };
+        let segment = replay_one(env, &path, id, log, &target)?;
+        last_sequence = last_sequence.max(segment.last_sequence);
+        if log == LogState::Open {
+            if !segment.outcome.sealed {
+                torn = Some((path.clone(), segment.outcome.end));
+            }
+            if !read_only {
+                // What was read may be in the page cache only; nothing newer may become durable
+                // before it.
+                env.files.open(&path, Access::ReadWrite)?.sync()?;
+            }
+            let Outcome { end, sealed, checksum, .. } = segment.outcome;
+            let known = match sealed {
+                true => LogState::Sealed(Sealed { len: end, checksum }),
+                false => LogState::Recovered(end),
+            };
+            state.logs.insert(id, known);
+        }
+        if segment.needed {
+            let bytes = segment.outcome.end;
+            old.push(OldSegment::recovered(id, segment.last_sequence, bytes));
+        } else {
+            state.logs.remove(&id);
+        }
+    }
+    state.last_sequence = last_sequence;
+    Ok(Replayed { old, last_sequence })
+}
+
+struct Target<'a> {
+    keyspaces: &'a [Arc<KeyspaceCore>],
+    state: &'a State,
+    context: &'a TableContext,
+}
+
+struct Segment {
+    outcome: Outcome,
+    last_sequence: SequenceNumber,
+    needed: bool,
+}
+
+fn open_log(env: &Env, path: &Path, id: u64, log: LogState) -> Result<LogReader> {
+    if !env.files.exists(path)? {
+        let reason = "the manifest names this log, but the file is missing";
+        return Err(Error::corruption(path, 0, reason));
+    }
+    let expectation = match log {
+        LogState::Sealed(sealed) => Expectation::Sealed(sealed),
+        LogState::Open | LogState::Recovered(_) => Expectation::Open,
+    };
+    LogReader::open(env, path, LogKind::WriteAhead, id, expectation)
+}
+
+fn replay_one(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    log: LogState,
+    target: &Target<'_>,
+) -> Result<Segment> {
+    let mut reader = open_log(env, path, id, log)?;
+    let until = match log {
+        LogState::Recovered(end) => end,
+        LogState::Open | LogState::Sealed(_) => u64::MAX,
+    };
+    let (mut last_sequence, mut needed) = (0, false);
+    while let Some(record) = reader.next()? {
+        if record.offset >= until {
+            break;
+        }
+        let (offset, first) = (record.offset, record.sequence);
+        let writes = writes::decode(record.payload).map_err(|at| {
+            let reason = format!("byte {at} of this record's payload begins no known operation");
+            Error::corruption(path, offset, reason)
+        })?;
+        for (sequence, write) in (first..).zip(&writes) {
+            needed |= target.apply(sequence, write);
+            last_sequence = sequence;
+        }
+    }
+    let mut outcome = reader.outcome();
+    if let LogState::Recovered(end) = log {
+        if outcome.end < end {
+            let reason = format!("the log ends here, but was read up to {end} by an earlier open");
+            return Err(Error::corruption(path, outcome.end, reason));
+        }
+        outcome.end = end;
+    }
+    Ok(Segment { outcome, last_sequence, needed })
+}
+
+impl Target<'_> {
+    /// Puts a write into its memtable; `false` where it is in a table already or its keyspace was
+    /// dropped.
+    fn apply(&self, sequence: SequenceNumber, write: &Logged<'_>) -> bool {
+        let Some(record) = self.state.keyspaces.get(&write.keyspace) else { return false };
+        if sequence <= record.flushed_through {
+            return false;
+        }
+        let Some(keyspace) = self.keyspaces.iter().find(|k| k.id == write.keyspace) else {
+            return false;
+        };
+        let view = keyspace.view.load();
+        self.insert(&view, sequence, write);
+        if view.active.memtable.bytes() as u64 >= keyspace.memtable_bytes_max() {
+            keyspace.view.freeze(&keyspace.options());
+        }
+        true
+    }
+
+    fn insert(&self, view: &View, sequence: SequenceNumber, write: &Logged<'_>) {
+        let memtable = &view.active.memtable;
+        match write.action.kind() {
+            Some(kind) => {
+                let hash = hash_key(&self.context.hasher.secret, write.key);
+                memtable.insert(write.key, sequence, kind, write.value, hash);
+            }
+            None => memtable.delete_range(write.key, write.value, sequence),
+        }
+        view.active.note(sequence);
+    }
+}
+
+/// An error where the log, which follows a torn one, shows that it had been synced: a sync covers
+/// older segments first, so the torn one must have been whole.
+fn check_never_synced(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    log: LogState,
+    earlier: &Path,
+    end: u64,
+) -> Result<()> {
+    let mut reader = open_log(env, path, id, log)?;
+    while reader.next()?.is_some() {}
+    let outcome = reader.outcome();
+    if log == LogState::Open && outcome.durable_max == 0 {
+        return Ok(());
+    }
+    let reason = format!(
+        "the log breaks off here, but the later log {} had been synced, which never happens before \
+         this one is",
+        path.display()
+    );
+    Err(Error::corruption(earlier, end, reason))
+}

@@ -1,0 +1,250 @@
+//! Scans: the cursor that lends, and the iterator that copies.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use umbel_base::{Result, SequenceNumber};
+
+use crate::handle::Handle;
+use crate::iter::merge::MergeCursor;
+use crate::iter::mvcc::VisibleCursor;
+use crate::keyspace_core::KeyspaceCore;
+use crate::memory::View;
+use crate::snapshot::Snapshot;
+use crate::sources::{self, Bounds};
+
+/// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
+/// lends what it stands on; see [`Iter`] for the copying convenience.
+///
+/// A fresh cursor stands nowhere: call [`DbCursor::seek_to_first`] or another seek first. After an
+/// error it stays where it failed and answers with the error again until the next seek.
+pub struct DbCursor {
+    inner: VisibleCursor<MergeCursor>,
+    // Keeps memtables and tables alive; dropped after the cursor over them.
+    _view: Arc<View>,
+    _handle: Arc<Handle>,
+    _snapshot: Option<Snapshot>,
+}
+
+impl DbCursor {
+    pub(crate) fn new(
+        handle: &Arc<Handle>,
+        keyspace: &KeyspaceCore,
+        bounds: Bounds,
+        at: Option<&Snapshot>,
+    ) -> Result<DbCursor> {
+        handle.store.check_open()?;
+        // The view first, the number second: see the invariant of `View`.
+        let view = keyspace.view.hold();
+        let present = || handle.store.snapshots.visible();
+        let sequence: SequenceNumber = at.map_or_else(present, Snapshot::sequence);
+        let (merged, tombstones) = sources::merge_view(&view, &bounds, true)?;
+        let (lower, upper) = bounds;
+        Ok(DbCursor {
+            inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
+            _view: view,
+            _handle: Arc::clone(handle),
+            _snapshot: at.cloned(),
+        })
+    }
+
+    /// Moves to the first key within the bounds.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.inner.seek_to_first()
+    }
+
+    /// Moves to the last key within the bounds.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.inner.seek_to_last()
+    }
+
+    /// Moves to the first key not less than `key`.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.seek(key.as_ref())
+    }
+
+    /// Moves to the last key not greater than `key`.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.seek_for_prev(key.as_ref())
+    }
+
+    /// Moves to the next key. On a cursor that stands nowhere it does nothing; one that
+    /// failed answers with its error again.
+    #[expect(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
+    pub fn next(&mut self) -> Result<()> {
+        self.inner.next()
+    }
+
+    /// Moves to the previous key. On a cursor that stands nowhere it does nothing; one that
+    /// failed answers with its error again.
+    pub fn prev(&mut self) -> Result<()> {
+        self.inner.prev()
+    }
+
+    /// Whether it stands on a key. `false` after the last key, before the first, and after an error.
+    pub fn valid(&self) -> bool {
+        self.inner.valid()
+    }
+
+    /// The key it stands on; empty where it stands nowhere.
+    pub fn key(&self) -> &[u8] {
+        if self.inner.valid() { self.inner.key() } else { &[] }
+    }
+
+    /// The value it stands on; empty where it stands nowhere.
+    pub fn value(&self) -> &[u8] {
+        if self.inner.valid() { self.inner.value() } else { &[] }
+    }
+}
+
+impl fmt::Debug for DbCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DbCursor").field("valid", &self.valid()).finish_non_exhaustive()
+    }
+}
+
+/// An iterator over copies of keys and values, from both ends. It ends after the first error.
+#[derive(Debug)]
+pub struct Iter {
+    source: Source,
+    front: End,
+    back: End,
+    done: bool,
+}
+
+/// How an end is opened when it is first used.
+#[derive(Debug)]
+struct Source {
+    handle: Arc<Handle>,
+    keyspace: Arc<KeyspaceCore>,
+    bounds: Bounds,
+    // Held so that both ends see the same state, whenever they are opened.
+    snapshot: Snapshot,
+}
+
+#[derive(Debug, Default)]
+struct End {
+    cursor: Option<DbCursor>,
+    last: Option<Vec<u8>>,
+}
+
+type Entry = (Vec<u8>, Vec<u8>);
+
+impl Iter {
+    pub(crate) fn new(
+        handle: &Arc<Handle>,
+        keyspace: &Arc<KeyspaceCore>,
+        bounds: Bounds,
+        at: Option<&Snapshot>,
+    ) -> Iter {
+        let snapshot = at.cloned().unwrap_or_else(|| Snapshot::new(handle));
+        let (handle, keyspace) = (Arc::clone(handle), Arc::clone(keyspace));
+        Iter {
+            source: Source { handle, keyspace, bounds, snapshot },
+            front: End::default(),
+            back: End::default(),
+            done: false,
+        }
+    }
+
+    fn step(&mut self, forward: bool) -> Result<Option<Entry>> {
+        let (end, other) = match forward {
+            true => (&mut self.front, &self.back),
+            false => (&mut self.back, &self.front),
+        };
+        let cursor = match &mut end.cursor {
+            Some(cursor) => {
+                if forward {
+                    cursor.next()?
+                } else {
+                    cursor.prev()?
+                }
+                cursor
+            }
+            None => {
+                let cursor = end.cursor.insert(self.source.open()?);
+                if forward {
+                    cursor.seek_to_first()?
+                } else {
+                    cursor.seek_to_last()?
+                }
+                cursor
+            }
+        };
+        if !cursor.valid() {
+            return Ok(None);
+        }
+        let met = other.last.as_deref().is_some_and(|last| match forward {
+            true => cursor.key() >= last,
+            false => cursor.key() <= last,
+        });
+        if met {
+            return Ok(None);
+        }
+        end.last = Some(cursor.key().to_vec());
+        Ok(Some((cursor.key().to_vec(), cursor.value().to_vec())))
+    }
+
+    fn advance(&mut self, forward: bool) -> Option<Result<Entry>> {
+        if self.done {
+            return None;
+        }
+        let stepped = self.step(forward);
+        self.done = !matches!(stepped, Ok(Some(_)));
+        stepped.transpose()
+    }
+}
+
+impl Source {
+    fn open(&self) -> Result<DbCursor> {
+        let bounds = self.bounds.clone();
+        DbCursor::new(&self.handle, &self.keyspace, bounds, Some(&self.snapshot))
+    }
+}
+
+impl Iterator for Iter {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance(true)
+    }
+}
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.advance(false)
+    }
+}
+
+/// Owned bounds out of whatever range the caller wrote.
+pub fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Bounds {
+    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    (own(range.start_bound()), own(range.end_bound()))
+}
+
+/// The bounds of the keys that begin with `prefix`.
+pub fn prefix_bounds(prefix: &[u8]) -> Bounds {
+    let mut behind = prefix.to_vec();
+    // The last byte that can grow decides; without one nothing lies behind the prefix.
+    while let Some(last) = behind.pop() {
+        if last < u8::MAX {
+            behind.push(last + 1);
+            return (Bound::Included(prefix.to_vec()), Bound::Excluded(behind));
+        }
+    }
+    (Bound::Included(prefix.to_vec()), Bound::Unbounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_bounds_end_behind_the_prefix() {
+        assert_eq!(prefix_bounds(b"ab").1, Bound::Excluded(b"ac".to_vec()));
+        assert_eq!(prefix_bounds(b"a\xff").1, Bound::Excluded(b"b".to_vec()));
+        assert_eq!(prefix_bounds(b"\xff\xff").1, Bound::Unbounded);
+        assert_eq!(prefix_bounds(b"").1, Bound::Unbounded);
+    }
+}

@@ -1,0 +1,103 @@
+//! [`Snapshots`]: which sequence numbers readers still look back to.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use umbel_base::SequenceNumber;
+
+/// The published sequence number and the snapshots below it.
+///
+/// INVARIANT: whoever takes a snapshot reads the published number under the same lock under which
+/// compaction collects its boundaries, so that no snapshot appears below a boundary list it is
+/// missing from.
+#[derive(Debug, Default)]
+pub struct Snapshots {
+    visible: AtomicU64,
+    held: Mutex<BTreeMap<SequenceNumber, usize>>,
+}
+
+impl Snapshots {
+    /// Snapshots of a store whose newest write has this number.
+    pub fn new(visible: SequenceNumber) -> Snapshots {
+        Snapshots { visible: AtomicU64::new(visible), held: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<SequenceNumber, usize>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number up to which writes are visible.
+    #[inline]
+    pub fn visible(&self) -> SequenceNumber {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Makes writes up to `sequence` visible. REQUIRES: the commit lock.
+    #[inline]
+    pub fn publish(&self, sequence: SequenceNumber) {
+        self.visible.store(sequence, Ordering::Release);
+    }
+
+    /// Holds the present state; REQUIRES a [`Snapshots::release`] later.
+    pub fn hold(&self) -> SequenceNumber {
+        let mut held = self.held();
+        let sequence = self.visible();
+        *held.entry(sequence).or_insert(0) += 1;
+        sequence
+    }
+
+    /// Holds a state once more that is held already.
+    pub fn hold_again(&self, sequence: SequenceNumber) {
+        *self.held().entry(sequence).or_insert(0) += 1;
+    }
+
+    /// Lets go of a state held by [`Snapshots::hold`].
+    pub fn release(&self, sequence: SequenceNumber) {
+        let mut held = self.held();
+        if let Some(count) = held.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&sequence);
+            }
+        }
+    }
+
+    /// How many snapshots are held, and the oldest.
+    pub fn summary(&self) -> (usize, Option<SequenceNumber>) {
+        let held = self.held();
+        (held.values().sum(), held.keys().next().copied())
+    }
+
+    /// The sequence numbers at which somebody may read, ascending, the published one last:
+    /// versions may be dropped only between them.
+    pub fn boundaries(&self) -> Vec<SequenceNumber> {
+        let held = self.held();
+        let visible = self.visible();
+        let mut boundaries: Vec<_> = held.keys().copied().collect();
+        if boundaries.last() != Some(&visible) {
+            boundaries.push(visible);
+        }
+        boundaries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_are_the_held_states_and_the_present() {
+        let snapshots = Snapshots::new(5);
+        let first = snapshots.hold();
+        let again = snapshots.hold();
+        snapshots.publish(9);
+        assert_eq!((first, again), (5, 5));
+        assert_eq!(snapshots.boundaries(), [5, 9]);
+        snapshots.release(first);
+        assert_eq!(snapshots.boundaries(), [5, 9]);
+        snapshots.release(again);
+        assert_eq!(snapshots.boundaries(), [9]);
+        assert_eq!(snapshots.summary(), (0, None));
+    }
+}

@@ -1,0 +1,300 @@
+//! What a store consists of and what it did so far, as numbers and as text.
+
+use std::fmt;
+
+use umbel_base::limits::LEVELS;
+
+use crate::compact;
+use crate::compaction::pick;
+use crate::counters::{ReadEvent, read};
+use crate::keyspace_core::KeyspaceCore;
+use crate::store::Store;
+
+/// Numbers of a store.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Its keyspaces.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Gets and scans that found a block in memory: table reads less blocks loaded.
+    pub cache_hits: u64,
+    /// Blocks that had to be loaded into the cache.
+    pub cache_misses: u64,
+    /// Blocks that had to leave the cache.
+    pub cache_evictions: u64,
+    /// Bytes of blocks in the cache.
+    pub cache_bytes: u64,
+    /// Bytes the cache may hold.
+    pub cache_capacity: u64,
+    /// How often a writer was held back.
+    pub stalls: u64,
+    /// Time writers were held back, in microseconds.
+    pub stall_micros: u64,
+    /// Batches and single writes committed.
+    pub commits: u64,
+    /// Groups they were committed in.
+    pub commit_groups: u64,
+    /// Bytes of records in the write-ahead log.
+    pub log_bytes_written: u64,
+    /// Syncs of the write-ahead log.
+    pub log_syncs: u64,
+    /// Bytes of the log segments that are still needed.
+    pub log_bytes_live: u64,
+    /// Snapshots held, iterators included.
+    pub snapshots: usize,
+    /// The number of the newest write.
+    pub last_sequence: u64,
+    /// Bytes written to tables and the log for each byte of keys and values written by the user.
+    pub write_amplification: f64,
+    /// Why the store went read-only, where it did.
+    pub read_only_reason: Option<String>,
+}
+
+/// Numbers of a keyspace.
+#[derive(Debug, Clone, Default)]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Bytes of keys and values the user wrote since the store was opened.
+    pub user_bytes_written: u64,
+    /// Bytes its memtables take.
+    pub memtable_bytes: u64,
+    /// Entries in its memtables.
+    pub memtable_entries: u64,
+    /// Memtables that wait to be flushed.
+    pub frozen_memtables: usize,
+    /// How often a memtable's filter answered for the memtable.
+    pub memtable_negatives: u64,
+    /// Gets since the store was opened.
+    pub gets: u64,
+    /// Its levels, level 0 first.
+    pub levels: Vec<LevelStats>,
+    /// Bytes written to tables for each byte of keys and values written by the user.
+    pub write_amplification: f64,
+}
+
+/// Numbers of a level.
+#[derive(Debug, Clone, Default)]
+pub struct LevelStats {
+    /// Its number.
+    pub level: usize,
+    /// Its tables.
+    pub tables: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Bytes it may hold before compaction relieves it; 0 for level 0, which counts tables, and for
+    /// levels that stay empty.
+    pub target_bytes: u64,
+    /// Their entries, deletes and older versions included.
+    pub entries: u64,
+    /// Their deletes.
+    pub deletes: u64,
+    /// Their range tombstones.
+    pub range_tombstones: u64,
+    /// Bytes of their filters.
+    pub filter_bytes: u64,
+    /// How often their filters were asked.
+    pub filter_probes: u64,
+    /// How often a filter said no, which saved searching the table.
+    pub filter_true_negatives: u64,
+    /// How often a filter said maybe and the key was not there.
+    pub filter_false_positives: u64,
+    /// How often a table was searched for a key.
+    pub table_reads: u64,
+    /// The share of missing keys that the filters let through by design, of the tables opened so
+    /// far; 1 without filters.
+    pub designed_rate: f64,
+    /// The share of missing keys that they did let through; `None` before the first miss.
+    pub measured_rate: Option<f64>,
+    /// Bytes of tables that compactions into the level read.
+    pub bytes_read_compaction: u64,
+    /// Bytes written into the level by flushes and compactions.
+    pub bytes_written: u64,
+    /// Bytes moved into the level without being rewritten.
+    pub bytes_moved: u64,
+    /// Compactions into the level; at level 0 flushes.
+    pub compactions: u64,
+    /// Time they took, in microseconds.
+    pub compaction_micros: u64,
+    /// Entries they read.
+    pub compaction_entries_in: u64,
+    /// Entries they dropped.
+    pub compaction_entries_dropped: u64,
+}
+
+/// The numbers of a store.
+pub fn of_store(store: &Store) -> Stats {
+    let keyspaces: Vec<_> = store.keyspaces().iter().map(|k| of_keyspace(k)).collect();
+    let (cache_misses, cache_evictions) = store.cache.turnover();
+    let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
+    let counters = &store.counters;
+    let (last_sequence, log_bytes_live) = {
+        let state = store.commit_lock();
+        (state.last_sequence, state.wal.old_summary().1)
+    };
+    let log_bytes_written = read(&counters.log_bytes);
+    let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();
+    let user: u64 = keyspaces.iter().map(|k| k.user_bytes_written).sum();
+    Stats {
+        keyspaces,
+        cache_hits: reads.saturating_sub(cache_misses),
+        cache_misses,
+        cache_evictions,
+        cache_bytes: store.cache.held(),
+        cache_capacity: store.cache.capacity(),
+        stalls: read(&counters.stalls),
+        stall_micros: read(&counters.stall_micros),
+        commits: read(&counters.commits),
+        commit_groups: read(&counters.commit_groups),
+        log_bytes_written,
+        log_syncs: read(&counters.log_syncs),
+        log_bytes_live,
+        snapshots: store.snapshots.summary().0,
+        last_sequence,
+        write_amplification: ratio(tables + log_bytes_written, user),
+        read_only_reason: store.poison.check().err().map(|error| error.to_string()),
+    }
+}
+
+/// The numbers of a keyspace.
+pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
+    let view = keyspace.view.load();
+    let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
+    let targets = pick::level_targets(&compact::facts(&view.version, &options, &cursors));
+    let level = |level| LevelStats { target_bytes: targets[level], ..of_level(keyspace, level) };
+    let levels: Vec<_> = (0..LEVELS).map(level).collect();
+    let user_bytes_written = read(&keyspace.counters.user_bytes);
+    let buffers = std::iter::once(&view.active).chain(&view.frozen);
+    KeyspaceStats {
+        name: keyspace.name.clone(),
+        user_bytes_written,
+        memtable_bytes: keyspace.memtable_bytes(),
+        memtable_entries: buffers.map(|buffer| buffer.memtable.entries()).sum(),
+        frozen_memtables: view.frozen.len(),
+        memtable_negatives: keyspace.counters.reads.memtable_negatives(),
+        gets: keyspace.counters.reads.gets(),
+        write_amplification: ratio(
+            levels.iter().map(|l| l.bytes_written).sum(),
+            user_bytes_written,
+        ),
+        levels,
+    }
+}
+
+fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
+    let view = keyspace.view.load();
+    let tables = &view.version.levels[level];
+    let reads = &keyspace.counters.reads;
+    let work = &keyspace.counters.work[level];
+    let filter_true_negatives = reads.sum(level, ReadEvent::FilterNegative);
+    let filter_false_positives = reads.sum(level, ReadEvent::FilterFalsePositive);
+    let misses = filter_true_negatives + filter_false_positives;
+    // Keys spread over tables by their entries, so that is how the rates weigh.
+    let (mut weighed, mut weight) = (0.0, 0.0);
+    for table in tables {
+        if let Some(reader) = table.opened() {
+            let entries = table.meta.entries as f64;
+            weighed += entries * reader.designed_rate();
+            weight += entries;
+        }
+    }
+    LevelStats {
+        level,
+        tables: tables.len() as u64,
+        target_bytes: 0,
+        bytes: tables.iter().map(|t| t.meta.file_bytes).sum(),
+        entries: tables.iter().map(|t| t.meta.entries).sum(),
+        deletes: tables.iter().map(|t| t.meta.deletes).sum(),
+        range_tombstones: tables.iter().map(|t| t.meta.range_tombstones).sum(),
+        filter_bytes: tables.iter().map(|t| t.meta.filter_bytes).sum(),
+        filter_probes: reads.sum(level, ReadEvent::FilterProbe),
+        filter_true_negatives,
+        filter_false_positives,
+        table_reads: reads.sum(level, ReadEvent::TableRead),
+        designed_rate: if weight > 0.0 { weighed / weight } else { 1.0 },
+        measured_rate: (misses > 0).then(|| filter_false_positives as f64 / misses as f64),
+        bytes_read_compaction: read(&work.bytes_read),
+        bytes_written: read(&work.bytes_written),
+        bytes_moved: read(&work.bytes_moved),
+        compactions: read(&work.jobs),
+        compaction_micros: read(&work.micros),
+        compaction_entries_in: read(&work.entries_in),
+        compaction_entries_dropped: read(&work.entries_dropped),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+const MEBIBYTE: f64 = 1_048_576.0;
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for keyspace in &self.keyspaces {
+            write!(f, "{keyspace}")?;
+        }
+        writeln!(
+            f,
+            "cache: {:.1} of {:.1} MiB, {} hits, {} misses, {} evictions",
+            self.cache_bytes as f64 / MEBIBYTE,
+            self.cache_capacity as f64 / MEBIBYTE,
+            self.cache_hits,
+            self.cache_misses,
+            self.cache_evictions
+        )?;
+        writeln!(
+            f,
+            "writes: {} commits in {} groups, {:.1} MiB of log, {} syncs, {} stalls of {:.3} s \
+             together, write amplification {:.2}",
+            self.commits,
+            self.commit_groups,
+            self.log_bytes_written as f64 / MEBIBYTE,
+            self.log_syncs,
+            self.stalls,
+            self.stall_micros as f64 / 1e6,
+            self.write_amplification
+        )?;
+        if let Some(reason) = &self.read_only_reason {
+            writeln!(f, "read-only: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KeyspaceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "keyspace '{}': {} entries in {:.1} MiB of memtables, {} gets, write amplification {:.2}",
+            self.name,
+            self.memtable_entries,
+            self.memtable_bytes as f64 / MEBIBYTE,
+            self.gets,
+            self.write_amplification
+        )?;
+        writeln!(
+            f,
+            "level tables       MiB      entries   filter MiB       probes    negatives \
+             false pos.  measured  designed  compactions"
+        )?;
+        for level in self.levels.iter().filter(|level| level.tables > 0 || level.compactions > 0) {
+            let measured = level.measured_rate.map_or("-".into(), |r| format!("{:.4}%", r * 100.0));
+            writeln!(
+                f,
+                "{:>5} {:>6} {:>9.1} {:>12} {:>12.2} {:>12} {:>12} {:>10} {:>9} {:>8.4}% {:>12}",
+                level.level,
+                level.tables,
+                level.bytes as f64 / MEBIBYTE,
+                level.entries,
+                level.filter_bytes as f64 / MEBIBYTE,
+                level.filter_probes,
+                level.filter_true_negatives,
+                level.filter_false_positives,
+                measured,
+                level.designed_rate * 100.0,
+                level.compactions
+            )?;
+        }
+        Ok(())
+    }
+}

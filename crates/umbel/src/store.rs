@@ -1,0 +1,177 @@
+//! [`Store`]: what every handle of an open store shares.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::{JoinHandle, Lock};
+use umbel_filter::hash_key;
+
+use crate::cache::ClockCache;
+use crate::counters::StoreCounters;
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::SharedOptions;
+use crate::poison::Poison;
+use crate::snapshots::Snapshots;
+use crate::version::{Manifest, TableContext};
+use crate::wal::{Syncer, Wal};
+use crate::writes::Request;
+
+/// What the commit lock guards.
+#[derive(Debug)]
+pub struct CommitState {
+    /// The write-ahead log.
+    pub wal: Wal,
+    /// The last sequence number taken.
+    pub last_sequence: SequenceNumber,
+    /// Reused for records.
+    pub scratch: Vec<u8>,
+    /// Bytes written since the memtables were last added up.
+    pub bytes_unweighed: u64,
+}
+
+/// What the work lock guards: who does what in the background.
+#[derive(Debug, Default)]
+pub struct WorkState {
+    /// Keyspaces (by id) being flushed now.
+    pub flushing: Vec<u32>,
+    /// Compactions running now.
+    pub compactions: usize,
+    /// Whether the threads shall end.
+    pub stop: bool,
+    /// Counts changes that could make work possible, so that nobody sleeps through one.
+    pub ticks: u64,
+}
+
+/// What every handle of an open store shares.
+///
+/// Locks are taken in this order: `commit`, `manifest`, `keyspaces`, `work`. `Snapshots` and the
+/// cache have locks of their own under which nothing else is taken.
+#[derive(Debug)]
+pub struct Store {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its options.
+    pub options: SharedOptions,
+    /// Whether it was opened for reading only.
+    pub read_only: bool,
+    /// What its tables share.
+    pub context: Arc<TableContext>,
+    /// The published sequence number and the snapshots.
+    pub snapshots: Snapshots,
+    /// Set after a failed write.
+    pub poison: Arc<Poison>,
+    /// The block cache.
+    pub cache: Arc<ClockCache>,
+    /// The allocator of file ids.
+    pub ids: Arc<AtomicU64>,
+    /// Writes that wait for whoever holds the commit lock to take them along.
+    pub queue: Mutex<Vec<Arc<Request>>>,
+    /// The commit lock.
+    pub commit: Mutex<CommitState>,
+    /// The one sync for all who wait.
+    pub syncer: Syncer,
+    /// The manifest lock; `None` where the store is open for reading only.
+    pub manifest: Option<Mutex<Manifest>>,
+    /// The keyspaces.
+    pub keyspaces: RwLock<Vec<Arc<KeyspaceCore>>>,
+    /// The work lock.
+    pub work: Mutex<WorkState>,
+    /// Signalled when background work was done or became possible.
+    pub moved: Condvar,
+    /// Counters.
+    pub counters: StoreCounters,
+    /// Whether the store was closed.
+    pub closed: AtomicBool,
+    /// The background threads.
+    pub threads: Mutex<Vec<Box<dyn JoinHandle>>>,
+    /// Holds the folder.
+    pub lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+impl Store {
+    /// The commit lock.
+    pub fn commit_lock(&self) -> MutexGuard<'_, CommitState> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The manifest lock, or an error where the store is open for reading only.
+    pub fn manifest_lock(&self) -> Result<MutexGuard<'_, Manifest>> {
+        Ok(self.manifest()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The manifest, or an error where the store is open for reading only.
+    pub fn manifest(&self) -> Result<&Mutex<Manifest>> {
+        self.manifest.as_ref().ok_or_else(|| {
+            Error::invalid("the store was opened read-only; open it with Db::open to write")
+        })
+    }
+
+    /// The work lock.
+    pub fn work_lock(&self) -> MutexGuard<'_, WorkState> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every keyspace.
+    pub fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        self.keyspaces.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The keyspace with this name.
+    pub fn keyspace(&self, name: &str) -> Option<Arc<KeyspaceCore>> {
+        self.keyspaces().into_iter().find(|keyspace| keyspace.name == name)
+    }
+
+    /// Adds a keyspace. REQUIRES: the manifest lock.
+    pub fn add_keyspace(&self, keyspace: Arc<KeyspaceCore>) {
+        self.keyspaces.write().unwrap_or_else(PoisonError::into_inner).push(keyspace);
+    }
+
+    /// Removes a keyspace. REQUIRES: the manifest lock.
+    pub fn remove_keyspace(&self, id: u32) {
+        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.retain(|keyspace| keyspace.id != id);
+    }
+
+    /// The store's keyed hash of `key`.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        hash_key(&self.context.hasher.secret, key)
+    }
+
+    /// An error where the store was closed.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// An error where nothing may be written.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.manifest()?;
+        self.poison.check()
+    }
+
+    /// Wakes whoever waits for background work.
+    pub fn signal(&self) {
+        self.work_lock().ticks += 1;
+        self.moved.notify_all();
+    }
+
+    /// Waits until `done` or a change after which it may be; for `limit` at most.
+    pub fn wait_for_change(&self, limit: Duration, done: impl Fn() -> bool) {
+        let work = self.work_lock();
+        if !done() {
+            drop(self.moved.wait_timeout(work, limit).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Makes everything up to `sequence` durable.
+    pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
+        let begin = || self.commit_lock().wal.sync_work();
+        let end = |work: &_| self.commit_lock().wal.synced(work);
+        self.syncer.sync_through(sequence, &self.poison, &self.counters, begin, end)
+    }
+}

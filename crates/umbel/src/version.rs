@@ -1,0 +1,12 @@
+//! What the store consists of: tables in levels, and the manifest that says so durably.
+
+pub mod current;
+pub mod edit;
+pub mod levels;
+pub mod manifest;
+pub mod table_file;
+
+pub use edit::{Edit, LogState};
+pub use levels::Version;
+pub use manifest::Manifest;
+pub use table_file::{TableContext, TableFile};

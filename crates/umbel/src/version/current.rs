@@ -1,0 +1,132 @@
+//! The file `CURRENT`: which manifest counts, and how much of it must be there.
+//!
+//! FORMAT: `docs/formats/current.md`. 64 bytes, replaced whole by a rename.
+
+use std::path::Path;
+
+use umbel_base::{Decoder, Error, Result, checksum};
+use umbel_env::{Access, Env};
+use umbel_log::Sealed;
+
+use crate::names;
+
+const MAGIC: [u8; 8] = *b"UMBELCUR";
+const VERSION: u32 = 1;
+const BYTES: usize = 64;
+/// FORMAT: the place the checksum is bound to; no file of a store has this id.
+const CHECKSUM_ID: u64 = u64::MAX;
+
+/// What `CURRENT` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Current {
+    /// The manifest's id.
+    pub manifest_id: u64,
+    /// After a clean close: where the manifest ends and the checksum over its records.
+    pub sealed: Option<Sealed>,
+    /// Bytes of the manifest that were durable when this was written.
+    pub durable: u64,
+}
+
+impl Current {
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(u32::from(self.sealed.is_some()).to_le_bytes());
+        bytes.extend(self.manifest_id.to_le_bytes());
+        bytes.extend(self.durable.to_le_bytes());
+        let sealed = self.sealed.unwrap_or(Sealed { len: 0, checksum: 0 });
+        bytes.extend(sealed.len.to_le_bytes());
+        bytes.extend(sealed.checksum.to_le_bytes());
+        bytes.extend([0; 8]);
+        let sum = checksum::checksum(CHECKSUM_ID, 0, &bytes);
+        bytes.extend(sum.to_le_bytes());
+        let mut out = [0; BYTES];
+        out.copy_from_slice(&bytes);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> std::result::Result<Current, Refusal> {
+        let mut decoder = Decoder::new(bytes);
+        if bytes.len() != BYTES || decoder.array() != Some(MAGIC) {
+            return Err(Refusal::Damaged("it is not 64 bytes that begin with UMBELCUR"));
+        }
+        let (body, sum) = bytes.split_at(BYTES - 8);
+        if checksum::checksum(CHECKSUM_ID, 0, body).to_le_bytes() != sum {
+            return Err(Refusal::Damaged("its checksum does not fit its bytes"));
+        }
+        let fields = (|| {
+            let version = decoder.u32()?;
+            let sealed = decoder.u32()?;
+            let (manifest_id, durable) = (decoder.u64()?, decoder.u64()?);
+            let seal = Sealed { len: decoder.u64()?, checksum: decoder.u64()? };
+            let sealed = (sealed == 1).then_some(seal);
+            Some((version, Current { manifest_id, sealed, durable }))
+        })();
+        match fields {
+            Some((VERSION, current)) => Ok(current),
+            Some((version, _)) => Err(Refusal::Newer(version)),
+            None => Err(Refusal::Damaged("it is too short")),
+        }
+    }
+
+    /// Writes `CURRENT` so that a crash leaves the old one or the new one, and makes it durable.
+    pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
+        let source = folder.join(names::CURRENT_NEW);
+        let target = folder.join(names::CURRENT);
+        if env.files.exists(&source)? {
+            env.files.remove_file(&source)?;
+        }
+        let file = env.files.create(&source)?;
+        file.write_all_at(&self.encode(), 0)?;
+        file.sync()?;
+        env.files.rename(&source, &target)?;
+        env.files.sync_dir(folder)
+    }
+
+    /// Reads `CURRENT`; `None` where there is none.
+    pub fn read(env: &Env, folder: &Path) -> Result<Option<Current>> {
+        let path = folder.join(names::CURRENT);
+        if !env.files.exists(&path)? {
+            return Ok(None);
+        }
+        let file = env.files.open(&path, Access::Read)?;
+        let mut bytes = [0; BYTES + 1];
+        let len = file.read_at(&mut bytes, 0)?;
+        match Current::decode(bytes.get(..len).unwrap_or_default()) {
+            Ok(current) => Ok(Some(current)),
+            Err(Refusal::Damaged(reason)) => Err(Error::corruption(&path, 0, reason)),
+            Err(Refusal::Newer(version)) => Err(Error::invalid(format!(
+                "{} has format version {version}, but this Umbel reads up to {VERSION}; open the \
+                 store with a newer Umbel",
+                path.display()
+            ))),
+        }
+    }
+}
+
+enum Refusal {
+    Damaged(&'static str),
+    Newer(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let sealed = Some(Sealed { len: 512, checksum: 99 });
+        let current = Current { manifest_id: 7, sealed, durable: 128 };
+        let bytes = current.encode();
+        assert_eq!(Current::decode(&bytes).ok(), Some(current));
+        for at in 0..bytes.len() {
+            for mask in [1, 0x80, 0xff] {
+                let mut damaged = bytes;
+                damaged[at] ^= mask;
+                assert!(Current::decode(&damaged).is_err(), "byte {at}");
+            }
+            assert!(Current::decode(&bytes[..at]).is_err());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The manifest: the log of edits that says what the store consists of.
+//!
+//! INVARIANTS:
+//! 1. `CURRENT` names one manifest, and that manifest alone says which files count.
+//! 2. A file is durable, name included, before an edit names it; a file is removed only after an edit
+//!    that no longer names it is durable.
+//! 3. A manifest is never appended to after it was reopened: each open that may write starts a new
+//!    one with the whole state as its first record.
+//! 4. After a failed write or sync of the manifest nothing is written and no file removed any more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use umbel_base::{Error, Result};
+use umbel_env::Env;
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter};
+
+use super::current::Current;
+use super::edit::{self, Edit, State};
+use crate::names;
+use crate::poison::Poison;
+
+/// Bytes a manifest may grow to before it is written anew, unless its state alone is larger.
+const REWRITE_BYTES: u64 = 1 << 20;
+
+/// The manifest of an open store.
+#[derive(Debug)]
+pub struct Manifest {
+    env: Env,
+    folder: PathBuf,
+    writer: LogWriter,
+    state: State,
+    ids: Arc<AtomicU64>,
+    poison: Arc<Poison>,
+    records: u64,
+    rewrite_at: u64,
+}
+
+impl Manifest {
+    /// Starts a new manifest with `state` as its first record and makes `CURRENT` point to it.
+    pub fn create(
+        env: &Env,
+        folder: &Path,
+        mut state: State,
+        ids: Arc<AtomicU64>,
+        poison: Arc<Poison>,
+    ) -> Result<Manifest> {
+        let id = ids.fetch_add(1, Ordering::Relaxed);
+        state.next_file_id = ids.load(Ordering::Relaxed);
+        let path = names::manifest(folder, id);
+        let options = LogOptions { kind: LogKind::Manifest, log_id: id, segment_bytes: 0 };
+        let mut writer = LogWriter::create(env, &path, options)?;
+        let mut record = Vec::new();
+        edit::encode_record(&state.to_edits(), &mut record);
+        writer.append(1, &[&record])?;
+        writer.file().sync()?;
+        writer.set_durable(writer.end());
+        env.files.sync_dir(folder)?;
+        let durable = writer.end();
+        Current { manifest_id: id, sealed: None, durable }.write(env, folder)?;
+        let (env, folder) = (env.clone(), folder.to_path_buf());
+        let rewrite_at = REWRITE_BYTES.max(durable * 4);
+        Ok(Manifest { env, folder, writer, state, ids, poison, records: 1, rewrite_at })
+    }
+
+    /// Reads the manifest that `CURRENT` names; `None` where there is no `CURRENT`.
+    pub fn read(env: &Env, folder: &Path) -> Result<Option<State>> {
+        let Some(current) = Current::read(env, folder)? else { return Ok(None) };
+        let path = names::manifest(folder, current.manifest_id);
+        if !env.files.exists(&path)? {
+            let reason = "CURRENT names this manifest, but the file is missing";
+            return Err(Error::corruption(&path, 0, reason));
+        }
+        read_state(env, &path, &current).map(Some)
+    }
+
+    /// What the store consists of.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The id of the manifest file.
+    pub fn id(&self) -> u64 {
+        self.writer.log_id()
+    }
+
+    /// Makes `edits` durable, all or none. A failure poisons the store.
+    pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {
+        self.poison.check()?;
+        let mut next = self.state.clone();
+        for edit in edits {
+            next.apply(edit).map_err(|reason| Error::invalid(format!("internal: {reason}")))?;
+        }
+        let ids = [Edit::NextFileId(self.ids.load(Ordering::Relaxed))];
+        let mut record = Vec::new();
+        edit::encode_record(edits, &mut record);
+        edit::encode_record(&ids, &mut record);
+        let written = self.write(&record);
+        written.map_err(|error| self.poison.set(error))?;
+        self.state = next;
+        if self.writer.end() > self.rewrite_at {
+            self.rewrite().map_err(|error| self.poison.set(error))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, record: &[u8]) -> Result<()> {
+        self.records += 1;
+        self.writer.append(self.records, &[record])?;
+        let end = self.writer.end();
+        self.writer.file().sync()?;
+        self.writer.set_durable(end);
+        Ok(())
+    }
+
+    fn rewrite(&mut self) -> Result<()> {
+        let old = names::manifest(&self.folder, self.id());
+        let (ids, poison) = (Arc::clone(&self.ids), Arc::clone(&self.poison));
+        *self = Manifest::create(&self.env, &self.folder, self.state.clone(), ids, poison)?;
+        self.env.files.remove_file(&old)
+    }
+
+    /// Ends the manifest and writes down in `CURRENT` where, so that the next open notices if any
+    /// byte of it changed. Nothing can be committed afterwards.
+    pub fn seal(&mut self) -> Result<()> {
+        self.poison.check()?;
+        let sealed = self.writer.seal()?;
+        self.writer.file().sync().map_err(|error| self.poison.set(error))?;
+        let current = Current { manifest_id: self.id(), sealed: Some(sealed), durable: sealed.len };
+        current.write(&self.env, &self.folder)
+    }
+}
+
+fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
+    let expectation = current.sealed.map_or(Expectation::Open, Expectation::Sealed);
+    let id = current.manifest_id;
+    let mut reader = LogReader::open(env, path, LogKind::Manifest, id, expectation)?;
+    let mut state = State::default();
+    while let Some(record) = reader.next()? {
+        let offset = record.offset;
+        let edits = edit::decode_record(record.payload).map_err(|at| {
+            let reason = format!("byte {at} of this record begins no edit this Umbel knows");
+            Error::corruption(path, offset, reason)
+        })?;
+        for edit in &edits {
+            state.apply(edit).map_err(|reason| Error::corruption(path, offset, reason))?;
+        }
+    }
+    let end = reader.outcome().end;
+    if end < current.durable {
+        let reason = format!(
+            "the manifest ends here, but CURRENT says that {} bytes were durable",
+            current.durable
+        );
+        return Err(Error::corruption(path, end, reason));
+    }
+    match &state.identity {
+        None => Err(Error::corruption(path, HEADER_BYTES, "the first record is missing")),
+        Some(identity) if identity.features != 0 => Err(Error::invalid(format!(
+            "the store uses features ({:#x}) this Umbel does not know; open it with a newer one",
+            identity.features
+        ))),
+        Some(_) => Ok(state),
+    }
+}

@@ -1,0 +1,130 @@
+//! A live table: its metadata from the manifest, its reader when first needed, its file's end.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use umbel_base::Result;
+use umbel_env::{Access, FileSystem};
+use umbel_table::{KeyHasher, Table, TableMeta};
+
+use crate::cache::ClockCache;
+use crate::names;
+use crate::poison::Poison;
+
+/// What every table of a store shares.
+#[derive(Debug)]
+pub struct TableContext {
+    /// The store's folder.
+    pub folder: PathBuf,
+    /// The file system it lies on.
+    pub files: Arc<dyn FileSystem>,
+    /// The store's keyed hash.
+    pub hasher: KeyHasher,
+    /// The store's block cache.
+    pub cache: Arc<ClockCache>,
+    /// Set after a failed write: files are no longer removed.
+    pub poison: Arc<Poison>,
+}
+
+/// A table of a version. Dropping the last reference of one that was replaced removes its file.
+#[derive(Debug)]
+pub struct TableFile {
+    /// What the manifest says of it.
+    pub meta: TableMeta,
+    context: Arc<TableContext>,
+    reader: OnceLock<Arc<Table>>,
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+    busy: AtomicBool,
+}
+
+impl TableFile {
+    /// A table the manifest names. Its file is opened when first read.
+    pub fn new(meta: TableMeta, context: Arc<TableContext>) -> TableFile {
+        TableFile {
+            meta,
+            context,
+            reader: OnceLock::new(),
+            opening: Mutex::default(),
+            obsolete: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Where its file lies.
+    pub fn path(&self) -> PathBuf {
+        names::table(&self.context.folder, self.meta.id)
+    }
+
+    /// The reader, opened on first use.
+    #[inline]
+    pub fn reader(&self) -> Result<&Arc<Table>> {
+        match self.reader.get() {
+            Some(reader) => Ok(reader),
+            None => self.open(),
+        }
+    }
+
+    /// The reader, if it was needed before.
+    pub fn opened(&self) -> Option<&Arc<Table>> {
+        self.reader.get()
+    }
+
+    #[cold]
+    fn open(&self) -> Result<&Arc<Table>> {
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let context = &self.context;
+        let path = self.path();
+        let file = context.files.open(&path, Access::Read).map_err(|error| {
+            if error.is_missing_file() {
+                let reason = "the manifest names this table, but the file is missing";
+                return umbel_base::Error::corruption(&path, 0, reason);
+            }
+            error
+        })?;
+        let table =
+            Table::open(file, &self.meta, Some(&context.hasher), Arc::clone(&context.cache) as _)?;
+        Ok(self.reader.get_or_init(|| Arc::new(table)))
+    }
+
+    /// Whether `key` lies in its bounds.
+    #[inline]
+    pub fn holds(&self, key: &[u8]) -> bool {
+        key >= self.meta.smallest.as_slice() && self.reaches(key)
+    }
+
+    /// Whether its upper bound is at or behind `key`.
+    #[inline]
+    pub fn reaches(&self, key: &[u8]) -> bool {
+        let largest = self.meta.largest.as_slice();
+        if self.meta.largest_is_exclusive { key < largest } else { key <= largest }
+    }
+
+    /// Says that no later version needs it. REQUIRES: the manifest edit that removed it is durable.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// Whether a compaction works on it.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Says whether a compaction works on it.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) && !self.context.poison.is_set() {
+            // A file that stays is found and removed at the next open.
+            let _ = self.context.files.remove_file(&self.path());
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The operations of a batch, and their bytes in the write-ahead log.
+
+use std::sync::{Arc, Mutex};
+
+use umbel_base::{Decoder, Error, Result, SequenceNumber, ValueKind, limits, varint};
+
+use crate::keyspace_core::KeyspaceCore;
+use crate::options::Durability;
+
+/// What an operation does. The numbers are stored in the log and never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Action {
+    /// Deletes a key.
+    Delete = 0,
+    /// Gives a key a value.
+    Put = 1,
+    /// Deletes the keys from a first one up to, and without, a second one.
+    DeleteRange = 2,
+}
+
+impl Action {
+    fn from_u8(byte: u8) -> Option<Action> {
+        match byte {
+            0 => Some(Action::Delete),
+            1 => Some(Action::Put),
+            2 => Some(Action::DeleteRange),
+            _ => None,
+        }
+    }
+
+    /// The kind of the entry it makes; `None` for a range.
+    pub fn kind(self) -> Option<ValueKind> {
+        match self {
+            Action::Delete => Some(ValueKind::Delete),
+            Action::Put => Some(ValueKind::Put),
+            Action::DeleteRange => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    action: Action,
+    keyspace: u32,
+    start: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+/// What has to hold for a batch to be committed.
+#[derive(Debug)]
+pub enum Condition {
+    /// The key was not written after this sequence number.
+    UnchangedSince(SequenceNumber),
+    /// The key has no value.
+    Absent,
+    /// The key has this value.
+    Value(Vec<u8>),
+}
+
+/// The operations of a batch. The first bad one is remembered and refused at the commit.
+#[derive(Debug, Default)]
+pub struct Writes {
+    keyspaces: Vec<Arc<KeyspaceCore>>,
+    operations: Vec<Operation>,
+    bytes: Vec<u8>,
+    conditions: Vec<(u32, Vec<u8>, Condition)>,
+    markers: Vec<(u32, Vec<u8>)>,
+    refused: Option<Error>,
+}
+
+/// One operation as it is applied.
+#[derive(Debug)]
+pub struct Write<'a> {
+    /// What it does.
+    pub action: Action,
+    /// Where.
+    pub keyspace: &'a Arc<KeyspaceCore>,
+    /// The key, or a range's first key.
+    pub key: &'a [u8],
+    /// The value, or the key behind a range's last one.
+    pub value: &'a [u8],
+}
+
+/// An error where a key is over the limit.
+pub fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() <= limits::KEY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the key has {} bytes, but may have {} at most",
+        key.len(),
+        limits::KEY_BYTES_MAX
+    )))
+}
+
+/// An error where a value is over the limit.
+pub fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() <= limits::VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the value has {} bytes, but may have {} at most",
+        value.len(),
+        limits::VALUE_BYTES_MAX
+    )))
+}
+
+impl Writes {
+    fn index_of(&mut self, keyspace: &Arc<KeyspaceCore>) -> u32 {
+        // The last one used is nearly always the one meant.
+        let found = self.keyspaces.iter().rposition(|known| Arc::ptr_eq(known, keyspace));
+        let index = found.unwrap_or_else(|| {
+            self.keyspaces.push(Arc::clone(keyspace));
+            self.keyspaces.len() - 1
+        });
+        index as u32
+    }
+
+    fn refuse(&mut self, checked: Result<()>) -> bool {
+        if let Err(error) = checked {
+            self.refused.get_or_insert(error);
+            return true;
+        }
+        false
+    }
+
+    /// Adds an operation.
+    pub fn push(&mut self, action: Action, keyspace: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) {
+        let checked = check_key(key).and_then(|()| match action {
+            Action::DeleteRange => check_key(value),
+            _ => check_value(value),
+        });
+        if self.refuse(checked) {
+            return;
+        }
+        let start = self.bytes.len();
+        let keyspace = self.index_of(keyspace);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let (key_bytes, value_bytes) = (key.len(), value.len());
+        self.operations.push(Operation { action, keyspace, start, key_bytes, value_bytes });
+    }
+
+    /// Adds a condition.
+    pub fn require(&mut self, keyspace: &Arc<KeyspaceCore>, key: &[u8], condition: Condition) {
+        if !self.refuse(check_key(key)) {
+            let keyspace = self.index_of(keyspace);
+            self.conditions.push((keyspace, key.to_vec(), condition));
+        }
+    }
+
+    /// Sets the marker of a keyspace without a log.
+    pub fn mark(&mut self, keyspace: &Arc<KeyspaceCore>, marker: &[u8]) {
+        if self.refuse(check_marker(keyspace, marker)) {
+            return;
+        }
+        let keyspace = self.index_of(keyspace);
+        self.markers.push((keyspace, marker.to_vec()));
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The keyspaces named.
+    pub fn keyspaces(&self) -> &[Arc<KeyspaceCore>] {
+        &self.keyspaces
+    }
+
+    /// The markers to set.
+    pub fn markers(&self) -> impl Iterator<Item = (&Arc<KeyspaceCore>, &[u8])> {
+        self.markers.iter().map(|(index, marker)| (&self.keyspaces[*index as usize], &marker[..]))
+    }
+
+    /// The conditions to check.
+    pub fn conditions(&self) -> impl Iterator<Item = (&Arc<KeyspaceCore>, &[u8], &Condition)> {
+        self.conditions
+            .iter()
+            .map(|(index, key, condition)| (&self.keyspaces[*index as usize], &key[..], condition))
+    }
+
+    /// The operations, those that go to the log first.
+    pub fn iter(&self) -> impl Iterator<Item = Write<'_>> {
+        let logged = |wanted: bool| {
+            let keep = move |w: &Write<'_>| w.keyspace.logs() == wanted;
+            self.operations.iter().map(|operation| self.write(operation)).filter(keep)
+        };
+        logged(true).chain(logged(false))
+    }
+
+    fn write(&self, operation: &Operation) -> Write<'_> {
+        let middle = operation.start + operation.key_bytes;
+        Write {
+            action: operation.action,
+            keyspace: &self.keyspaces[operation.keyspace as usize],
+            key: &self.bytes[operation.start..middle],
+            value: &self.bytes[middle..middle + operation.value_bytes],
+        }
+    }
+
+    /// An error where an operation was bad or the batch is over a limit.
+    pub fn check(&mut self, durability: Durability) -> Result<()> {
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
+        let unlogged = self.iter().find(|write| !write.keyspace.logs());
+        if let (Durability::Synced, Some(write)) = (durability, unlogged) {
+            return Err(Error::invalid(format!(
+                "keyspace '{}' has no log, so a write to it cannot be synced; commit it Buffered \
+                 and flush the keyspace",
+                write.keyspace.name
+            )));
+        }
+        for keyspace in &self.keyspaces {
+            keyspace.check_not_dropped()?;
+        }
+        if self.bytes.len() > limits::BATCH_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "the batch has {} bytes of keys and values, but may have {} at most; split it",
+                self.bytes.len(),
+                limits::BATCH_BYTES_MAX
+            )));
+        }
+        if self.operations.len() > limits::BATCH_OPERATIONS_MAX {
+            return Err(Error::invalid(format!(
+                "the batch has {} operations, but may have {} at most; split it",
+                self.operations.len(),
+                limits::BATCH_OPERATIONS_MAX
+            )));
+        }
+        Ok(())
+    }
+
+    /// FORMAT: appends the record of the operations that go to the log (`docs/formats/wal.md`) and
+    /// answers with their number; nothing is appended where there are none.
+    pub fn encode(&self, out: &mut Vec<u8>) -> u64 {
+        let logged = self.iter().take_while(|write| write.keyspace.logs());
+        let count = logged.count() as u64;
+        if count > 0 {
+            varint::put_u64(out, count);
+            for write in self.iter().take(count as usize) {
+                encode_head(write.action, write.keyspace.id, write.key, write.value.len(), out);
+                out.extend_from_slice(write.value);
+            }
+        }
+        count
+    }
+}
+
+/// An error where `marker` cannot be stored with a flush of `keyspace`.
+pub fn check_marker(keyspace: &KeyspaceCore, marker: &[u8]) -> Result<()> {
+    if keyspace.logs() {
+        return Err(Error::invalid(format!(
+            "keyspace '{}' writes to the log, which keeps its place by itself; markers are for \
+             keyspaces opened with log: false",
+            keyspace.name
+        )));
+    }
+    if marker.len() > limits::MARKER_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the marker has {} bytes, but may have {} at most",
+            marker.len(),
+            limits::MARKER_BYTES_MAX
+        )));
+    }
+    Ok(())
+}
+
+/// FORMAT: appends everything of an operation but its value.
+pub fn encode_head(
+    action: Action,
+    keyspace: u32,
+    key: &[u8],
+    value_bytes: usize,
+    out: &mut Vec<u8>,
+) {
+    out.push(action as u8);
+    varint::put_u64(out, keyspace.into());
+    varint::put_bytes(out, key);
+    varint::put_u64(out, value_bytes as u64);
+}
+
+/// One operation of a log record.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Logged<'a> {
+    /// What it does.
+    pub action: Action,
+    /// The keyspace's id.
+    pub keyspace: u32,
+    /// The key, or a range's first key.
+    pub key: &'a [u8],
+    /// The value, or the key behind a range's last one.
+    pub value: &'a [u8],
+}
+
+/// Reads what [`Writes::encode`] wrote; the error says at which byte it is malformed.
+pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<Logged<'_>>, usize> {
+    let mut decoder = Decoder::new(bytes);
+    let count = decoder.varint_usize().ok_or(0usize)?;
+    let mut writes = Vec::with_capacity(count.min(bytes.len()));
+    for _ in 0..count {
+        let at = decoder.position();
+        writes.push(decode_one(&mut decoder).ok_or(at)?);
+    }
+    if decoder.is_done() { Ok(writes) } else { Err(decoder.position()) }
+}
+
+fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
+    let action = Action::from_u8(decoder.u8()?)?;
+    let keyspace = u32::try_from(decoder.varint()?).ok()?;
+    let (key, value) = (decoder.bytes()?, decoder.bytes()?);
+    let fits = key.len() <= limits::KEY_BYTES_MAX && value.len() <= limits::VALUE_BYTES_MAX;
+    fits.then_some(Logged { action, keyspace, key, value })
+}
+
+/// A batch that waits for whoever holds the commit lock.
+#[derive(Debug)]
+pub struct Request {
+    /// What to write.
+    pub writes: Writes,
+    /// What came of it.
+    pub outcome: Mutex<Option<Result<Committed>>>,
+}
+
+/// What a commit came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The newest sequence number that must be synced for the batch to be durable; 0 where nothing
+    /// of it went to the log.
+    pub logged_through: SequenceNumber,
+}
