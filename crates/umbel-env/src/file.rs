@@ -83,8 +83,8 @@ pub trait Mapping: Send + Sync + Debug {
 /// A held lock; dropping it releases it, as does the death of the process.
 pub trait Lock: Send + Sync + Debug {}
 
-/// A file system. Creating, renaming, linking and removing become durable by [`FileSystem::sync_dir`]
-/// of the directory that holds the name, and not before.
+/// A file system. Creating, renaming, linking and removing become durable by
+/// [`FileSystem::sync_dir`] of the directory that holds the name, and not before.
 pub trait FileSystem: Send + Sync + Debug {
     /// Creates a directory (mode 0700) and its missing parents. One that exists is fine.
     fn create_dir_all(&self, path: &Path) -> Result<()>;

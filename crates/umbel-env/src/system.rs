@@ -1,4 +1,5 @@
-//! The real world: [`Env::system`] reaches the operating system's files, clock, entropy and threads.
+//! The real world: [`Env::system`] reaches the operating system's files, clock, entropy and
+//! threads.
 //!
 //! INVARIANT: `unsafe` appears in `mapping` alone, for the one call that maps a file.
 

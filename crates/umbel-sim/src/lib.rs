@@ -1,30 +1,30 @@
 //! A simulated machine with a crash disk, behind the traits of `umbel-env`. For tests only.
 //!
 //! [`Sim::env`] gives the engine a world in memory. The test keeps the [`Sim`]: it plans what goes
-//! wrong, takes the power away, and asks what a disk could hold afterwards. Everything is a function
-//! of the seed and the calls; the clock moves only when somebody calls.
+//! wrong, takes the power away, and asks what a disk could hold afterwards. Everything is a
+//! function of the seed and the calls; the clock moves only when somebody calls.
 //!
 //! # The fault model
 //!
-//! Two states exist of everything: what the page cache shows, which every call works on, and what is
-//! durable, which a power loss leaves. Between them lie the **pending units**: one write, one store
-//! into a mapping, one change of a length, one change of names. All units have one order.
+//! Two states exist of everything: what the page cache shows, which every call works on, and what
+//! is durable, which a power loss leaves. Between them lie the **pending units**: one write, one
+//! store into a mapping, one change of a length, one change of names. All units have one order.
 //!
-//! *Files.* `sync` makes the bytes and the length of one file durable, and not its name. A file that
-//! was synced but whose directory was not is gone after a power loss; a name may be there while its
-//! file is empty. A write survives whole, not at all, or **torn**: any subset of its 512-byte
-//! sectors, in any order of position, not only a prefix. The length it gave the file may survive
-//! without any of its bytes, which then read as zeros. Under [`Survival::Garbage`] a surviving
-//! sector may hold anything where the write lay in it. Two things are assumed of the medium, as
-//! `docs/PROMISES.md` says: bytes beside a write are left alone even in a sector it shares, and
-//! what a successful sync covered stays until somebody damages it by hand.
+//! *Files.* `sync` makes the bytes and the length of one file durable, and not its name. A file
+//! that was synced but whose directory was not is gone after a power loss; a name may be there
+//! while its file is empty. A write survives whole, not at all, or **torn**: any subset of its
+//! 512-byte sectors, in any order of position, not only a prefix. The length it gave the file may
+//! survive without any of its bytes, which then read as zeros. Under [`Survival::Garbage`] a
+//! surviving sector may hold anything where the write lay in it. Two things are assumed of the
+//! medium, as `docs/PROMISES.md` says: bytes beside a write are left alone even in a sector it
+//! shares, and what a successful sync covered stays until somebody damages it by hand.
 //!
 //! *Names.* Creating, linking, renaming and removing are units of the directory, and `sync_dir`
 //! makes those of one directory durable. Each survives by itself: the removal of the old log may be
 //! there while the rename of `CURRENT` before it is not. A rename is never half there, between two
-//! directories neither, and then the sync of either one settles it. A new directory is a name in its
-//! parent: until that is synced, everything in it can vanish. Of two changes to the same name the
-//! earlier never undoes the later.
+//! directories neither, and then the sync of either one settles it. A new directory is a name in
+//! its parent: until that is synced, everything in it can vanish. Of two changes to the same name
+//! the earlier never undoes the later.
 //!
 //! *Mapped files.* Each store is a numbered call and a unit of its own, so that a crash lies inside
 //! the copy of a group of records too, and pages reach the disk in any order. A map wants its bytes
@@ -41,9 +41,10 @@
 //!
 //! *Failing calls* ([`Sim::fail_at`], [`Sim::fail_site`]) fail once or for ever, with errors that
 //! call can really give. A failing write may have taken some sectors. A failing `sync` of a file
-//! **gives its dirty bytes up**: reads still show them (or not, [`Sim::revert_on_failed_sync`]), the
-//! next sync succeeds, and after a power loss they are gone. A failing `sync_dir` leaves the names
-//! pending. Interrupted and short system calls are dealt with below the traits and do not appear.
+//! **gives its dirty bytes up**: reads still show them (or not, [`Sim::revert_on_failed_sync`]),
+//! the next sync succeeds, and after a power loss they are gone. A failing `sync_dir` leaves the
+//! names pending. Interrupted and short system calls are dealt with below the traits and do not
+//! appear.
 //!
 //! *A lying disk* ([`Sim::lying_disk`]) says that it synced. No engine survives that; one can only
 //! fail to open with an honest error.
@@ -53,7 +54,8 @@
 //! files. Names cost nothing.
 //!
 //! *Rot* is done by hand: [`Sim::flip`], [`Sim::zero_sector`], [`Sim::truncate`],
-//! [`Sim::swap_blocks`], [`Sim::swap_files`], [`Sim::restore_block`] (a write the disk lost) and so on.
+//! [`Sim::swap_blocks`], [`Sim::swap_files`], [`Sim::restore_block`] (a write the disk lost) and so
+//! on.
 //!
 //! Not modelled: running out of memory, failing reads of single sectors, symbolic links, other
 //! processes, and wear. `Threads` are real ones, so that only an engine without background threads

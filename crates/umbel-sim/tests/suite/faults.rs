@@ -161,7 +161,9 @@ fn rot_is_durable_and_leaves_copies_alone() {
     file.write_all_at(&bytes, 0).unwrap();
     let before = sim.clone_disk();
     sim.flip("/a", 3, 0x80);
-    assert_eq!(sim.crash_image(&Survival::None, 0).read("/a")[3], 0x81);
+    for policy in [Survival::None, Survival::All] {
+        assert_eq!(sim.crash_image(&policy, 0).read("/a")[3], 0x81);
+    }
     sim.zero_sector("/a", 600);
     sim.swap_blocks("/a", 1024, 1536, 512);
     sim.truncate("/a", 2000);

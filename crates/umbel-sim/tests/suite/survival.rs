@@ -151,6 +151,49 @@ fn hard_links_share_bytes_and_names_are_independent() {
     assert_eq!(sim.read("/b"), b"shared");
 }
 
+#[test]
+fn a_lone_rename_leaves_an_older_file_of_that_name_alone() {
+    let (sim, env) = start();
+    create(&env, "/a", b"old").sync().unwrap();
+    sync_dir(&env, "/");
+    env.files.remove_file(Path::new("/a")).unwrap();
+    create(&env, "/a", b"new").sync().unwrap();
+    env.files.rename(Path::new("/a"), Path::new("/b")).unwrap();
+    let images: Vec<_> = sim.crash_images_exhaustive(8).collect();
+    assert_eq!(images.len(), 8);
+    let renamed_only = |image: &Sim| {
+        image.has("/b")
+            && image.has("/a")
+            && image.read("/a") == b"old"
+            && image.read("/b") == b"new"
+    };
+    assert!(images.iter().any(renamed_only));
+}
+
+#[test]
+fn a_removed_file_can_come_back_whatever_other_directories_sync() {
+    let (sim, env) = start();
+    env.files.create_dir_all(Path::new("/other")).unwrap();
+    create(&env, "/a", b"bytes").sync().unwrap();
+    env.files.remove_file(Path::new("/a")).unwrap();
+    sync_dir(&env, "/other");
+    let mut images = sim.crash_images_exhaustive(8);
+    assert!(images.any(|image| image.has("/a") && image.read("/a") == b"bytes"));
+}
+
+#[test]
+fn the_length_of_a_long_write_can_survive_alone() {
+    let (sim, env) = start();
+    let file = create(&env, "/a", b"");
+    sync_dir(&env, "/");
+    file.write_all_at(&[1; 512 * 512], 0).unwrap();
+    let is_bare = |seed| {
+        let bytes = sim.crash_image(&Survival::Random(0.9), seed).read("/a");
+        bytes.len() == 512 * 512 && bytes.iter().all(|byte| *byte == 0)
+    };
+    assert!((0..100).any(is_bare));
+}
+
 /// The sectors of `bytes`, each by the one byte it holds; panics where a sector is mixed.
 fn sectors(bytes: &[u8]) -> Vec<u8> {
     let whole = |sector: &[u8]| {
@@ -253,6 +296,14 @@ fn each_mapped_store_is_a_unit() {
     file.sync().unwrap();
     let image = sim.crash_image(&Survival::None, 0);
     assert_eq!((part(&image, 0, 5), part(&image, 1 << 20, 6)), (b"first".into(), b"second".into()));
+    file.set_len(100).unwrap();
+    let text = mapping.write_at(b"x", 100).unwrap_err().to_string();
+    assert!(text.ends_with("the file was cut; a real process dies of this store"), "{text}");
+    let grown = create(&env, "/grown", b"");
+    grown.set_len(4096).unwrap();
+    assert!(grown.map(4096).is_err(), "a length reserves nothing");
+    grown.preallocate(4096).unwrap();
+    assert!(grown.map(4096).unwrap().is_some());
     sim.allow_mapping(false);
     assert!(file.map(4096).unwrap().is_none());
 }
@@ -260,6 +311,7 @@ fn each_mapped_store_is_a_unit() {
 #[test]
 fn process_death_loses_locks_and_nothing_else() {
     let (sim, env) = start();
+    drop(env.files.lock(Path::new("/LOCK")).unwrap());
     let _held = env.files.lock(Path::new("/LOCK")).unwrap();
     create(&env, "/a", b"bytes");
     let error = env.files.lock(Path::new("LOCK")).unwrap_err();

@@ -35,6 +35,18 @@ fn the_same_seed_and_calls_leave_the_same_trace() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+    let read = |rotten| {
+        let sim = Sim::new(1);
+        let file = sim.env().files.create(Path::new("/a")).unwrap();
+        file.write_all_at(b"byte", 0).unwrap();
+        if rotten {
+            sim.flip("/a", 1, 1);
+        }
+        file.read_exact_at(&mut [0; 4], 0).unwrap();
+        sim.trace_hash()
+    };
+    assert_eq!(read(false), read(false));
+    assert_ne!(read(false), read(true));
     let one = Sim::new(1);
     work(&one.env(), "/db");
     let before = one.trace_hash();
