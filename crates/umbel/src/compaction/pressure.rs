@@ -140,7 +140,8 @@ mod tests {
                 debt_bytes: load.1 + more.1,
                 immutable_memtables: load.2 + more.2,
             };
-            let (low, high) = (delay_per_byte_ns(&less, &limits), delay_per_byte_ns(&more, &limits));
+            let low = delay_per_byte_ns(&less, &limits);
+            let high = delay_per_byte_ns(&more, &limits);
             prop_assert!(low.is_finite() && high.is_finite());
             prop_assert!(0.0 <= low && low <= high && high <= limits.delay_per_byte_ns_max);
             prop_assert!(!must_wait(&less, &limits) || must_wait(&more, &limits));
