@@ -13,7 +13,9 @@ use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{SequenceNumber, ValueKind};
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::format::{GROUP_ENTRIES_MAX, KIND_BITS, head32, read_varint};
+use crate::format::{
+    GROUP_ENTRIES_MAX, INLINE_PREFIX, KIND_BITS, head32, read_varint, same, strip_inline,
+};
 
 /// Up to this many groups a point read looks at the tags of each rather than search for its own.
 const GROUPS_BY_TAG_MAX: usize = 4;
@@ -28,6 +30,8 @@ struct Group {
     tags: [u8; GROUP_ENTRIES_MAX],
     /// Where each entry starts, from `base`.
     offsets: [u16; GROUP_ENTRIES_MAX],
+    /// The start of the prefix, all of it where it is not longer.
+    prefix: [u8; INLINE_PREFIX],
     /// Where the first entry starts in the body; the prefix stands right before.
     base: u32,
     prefix_len: u32,
@@ -36,6 +40,8 @@ struct Group {
     count: u8,
     /// Whether `tags` were made; the same in every group of a block.
     tagged: bool,
+    /// Whether heads were made; the same in every group of a block.
+    headed: bool,
 }
 
 /// A data block, checked and ready to be searched.
@@ -46,9 +52,9 @@ pub struct Block {
     group: Group,
     /// The groups behind the first.
     more: Box<[Group]>,
+    /// The payload, and behind it the heads of all entries, four bytes each, unless the block is
+    /// only to be walked.
     body: Box<[u8]>,
-    /// The heads of all entries, or empty where the block is only to be walked.
-    heads: Box<[u32]>,
 }
 
 /// Which helpers are derived when a block is loaded.
@@ -93,7 +99,7 @@ fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
 
 impl Block {
     /// Checks a payload and derives what searching needs. The error is a reason in words.
-    pub(crate) fn parse(body: Vec<u8>, derive: Derive<'_>) -> Result<Block, &'static str> {
+    pub(crate) fn parse(mut body: Vec<u8>, derive: Derive<'_>) -> Result<Block, &'static str> {
         if u32::try_from(body.len()).is_err() {
             return Err("a data block is longer than any block may be");
         }
@@ -112,18 +118,16 @@ impl Block {
             }
         }
         let Some(group) = group else { return Err("a data block holds no group") };
-        let heads = parser.heads.into_boxed_slice();
-        Ok(Block { group, more: more.into(), heads, body: body.into() })
+        let heads = parser.heads;
+        body.reserve_exact(heads.len());
+        body.extend_from_slice(&heads);
+        Ok(Block { group, more: more.into(), body: body.into() })
     }
 
     /// How many bytes of memory the block takes.
     pub fn memory_bytes(&self) -> usize {
         let counts = 64;
-        size_of::<Block>()
-            + counts
-            + size_of_val(&*self.more)
-            + self.body.len()
-            + size_of_val(&*self.heads)
+        size_of::<Block>() + counts + size_of_val(&*self.more) + self.body.len()
     }
 
     /// How many entries the block holds.
@@ -173,6 +177,16 @@ impl Block {
         self.body.get(start..start + len).unwrap_or_default()
     }
 
+    /// What of `key` follows the group's prefix; `None` where it does not start with it.
+    #[inline]
+    fn strip<'k>(&self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
+        let len = group.prefix_len as usize;
+        if len <= INLINE_PREFIX {
+            return strip_inline(key, &group.prefix, len);
+        }
+        key.strip_prefix(self.prefix_of(group))
+    }
+
     #[inline]
     fn entry_of(&self, group: &Group, entry: usize) -> Option<Entry<'_>> {
         let offset = *group.offsets.get(..usize::from(group.count))?.get(entry)?;
@@ -212,14 +226,14 @@ impl Block {
         if candidates == 0 {
             return None;
         }
-        let suffix = key.strip_prefix(self.prefix_of(group))?;
+        let suffix = self.strip(group, key)?;
         if candidates.count_ones() > VERSIONS_BY_TAG_MAX {
             let entry = self.lower_bound_in(group, suffix, sequence);
             return self.entry_of(group, entry).filter(|entry| entry.suffix == suffix);
         }
         while candidates != 0 {
             let entry = self.entry_of(group, candidates.trailing_zeros() as usize)?;
-            if entry.suffix == suffix && entry.sequence <= sequence {
+            if same(entry.suffix, suffix) && entry.sequence <= sequence {
                 return Some(entry);
             }
             candidates &= candidates - 1;
@@ -237,7 +251,7 @@ impl Block {
         if group.tagged {
             return self.find_in(group, key, hash, sequence);
         }
-        let suffix = key.strip_prefix(self.prefix_of(group))?;
+        let suffix = self.strip(group, key)?;
         let entry = self.lower_bound_in(group, suffix, sequence);
         self.entry_of(group, entry).filter(|entry| entry.suffix == suffix)
     }
@@ -275,8 +289,7 @@ impl Block {
             return None;
         }
         let group = self.group(number);
-        let prefix = self.prefix_of(group);
-        let entry = match key.strip_prefix(prefix) {
+        let entry = match self.strip(group, key) {
             Some(suffix) => self.lower_bound_in(group, suffix, sequence),
             // The group's last key is not before this one, so the whole group is behind it.
             None => 0,
@@ -290,14 +303,21 @@ impl Block {
         Place { group, entry: self.group_entries(group) - 1 }
     }
 
+    /// The heads of a group that has them.
+    fn heads_of(&self, group: &Group) -> &[u8] {
+        let start = self.body.len() - 4 * self.entries() + 4 * group.first as usize;
+        self.body.get(start..start + 4 * usize::from(group.count)).unwrap_or_default()
+    }
+
     /// The number of entries of the group that stand before (`suffix`, `sequence`).
     fn lower_bound_in(&self, group: &Group, suffix: &[u8], sequence: SequenceNumber) -> usize {
         let count = usize::from(group.count);
-        let first = group.first as usize;
         let (mut low, mut high) = (0, count);
-        if let Some(heads) = self.heads.get(first..first + count) {
+        if group.headed {
             let wanted = head32(suffix);
-            let (less, equal) = heads.iter().fold((0u32, 0u32), |(less, equal), &head| {
+            let heads = self.heads_of(group).as_chunks::<4>().0.iter();
+            let (less, equal) = heads.fold((0u32, 0u32), |(less, equal), head| {
+                let head = u32::from_le_bytes(*head);
                 (less + u32::from(head < wanted), equal + u32::from(head == wanted))
             });
             low = less as usize;
@@ -328,27 +348,22 @@ fn tag(hash: u64) -> u8 {
 /// One bit per tag that equals `tag`, the first lowest.
 #[inline]
 fn matches(tags: &[u8; GROUP_ENTRIES_MAX], tag: u8) -> u64 {
-    const BITS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
-    let mut mask = 0;
-    for (index, chunk) in tags.as_chunks::<16>().0.iter().enumerate() {
-        let mut bits = [0u8; 16];
-        for lane in 0..16 {
-            bits[lane] = if chunk[lane] == tag { BITS[lane] } else { 0 };
-        }
-        // Each half holds every bit at most once, so that adding its bytes joins them.
-        let joined = u128::from_le_bytes(bits);
-        let low = (joined as u64).wrapping_mul(0x0101_0101_0101_0101) >> 56;
-        let high = ((joined >> 64) as u64).wrapping_mul(0x0101_0101_0101_0101) >> 56;
-        mask |= (low | high << 8) << (16 * index);
-    }
-    mask
+    // The compiler makes vector instructions of this, and of the loop below eight multiplications:
+    // each byte keeps another bit, so that adding the bytes of a word joins their bits.
+    let equal: [u8; GROUP_ENTRIES_MAX] =
+        std::array::from_fn(|index| if tags[index] == tag { u8::MAX } else { 0 });
+    equal.as_chunks::<8>().0.iter().enumerate().fold(0, |mask, (index, word)| {
+        let bits = u64::from_le_bytes(*word) & 0x8040_2010_0804_0201;
+        mask | (bits.wrapping_mul(0x0101_0101_0101_0101) >> 56) << (8 * index)
+    })
 }
 
 /// Walks a payload once, checking and deriving.
 struct Parser<'a> {
     body: &'a [u8],
     derive: Derive<'a>,
-    heads: Vec<u32>,
+    /// Little-endian, as they will stand behind the payload.
+    heads: Vec<u8>,
     scratch: Vec<u8>,
 }
 
@@ -370,12 +385,15 @@ impl Parser<'_> {
         let mut group = Group {
             tags: [0; GROUP_ENTRIES_MAX],
             offsets: [0; GROUP_ENTRIES_MAX],
+            prefix: [0; INLINE_PREFIX],
             base: base as u32,
             prefix_len: prefix_len as u32,
             first,
             count,
             tagged: matches!(self.derive, Derive::All(Some(_))),
+            headed: matches!(self.derive, Derive::All(_)),
         };
+        group.prefix.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
         let mut at = base;
         for index in 0..usize::from(count) {
             group.offsets[index] = u16::try_from(at - base)
@@ -390,7 +408,7 @@ impl Parser<'_> {
                 return Err("an entry has a key, a value or a sequence number over the limit");
             }
             if let Derive::All(secret) = self.derive {
-                self.heads.push(head32(entry.suffix));
+                self.heads.extend_from_slice(&head32(entry.suffix).to_le_bytes());
                 if let Some(secret) = secret {
                     self.scratch.truncate(prefix_len);
                     self.scratch.extend_from_slice(entry.suffix);

@@ -167,6 +167,40 @@ pub(crate) fn head64(suffix: &[u8]) -> u64 {
     }
 }
 
+/// How many bytes of a prefix the forms in memory hold where no other line is touched for them.
+pub(crate) const INLINE_PREFIX: usize = 16;
+
+/// What of `key` follows a prefix of `len` bytes that stands at the start of `prefix`; `None` where
+/// the key does not start with it. REQUIRES: `len <= 16`.
+#[inline]
+pub(crate) fn strip_inline<'k>(
+    key: &'k [u8],
+    prefix: &[u8; INLINE_PREFIX],
+    len: usize,
+) -> Option<&'k [u8]> {
+    let Some(start) = key.first_chunk::<INLINE_PREFIX>() else {
+        return key.strip_prefix(prefix.get(..len)?);
+    };
+    let differing = u128::from_le_bytes(*start) ^ u128::from_le_bytes(*prefix);
+    if (differing.trailing_zeros() as usize) < 8 * len { None } else { key.get(len..) }
+}
+
+/// Whether two short strings are the same, without a call for the usual lengths of key suffixes.
+#[inline]
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let (Some(a8), Some(b8)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) else {
+        return a == b;
+    };
+    if a.len() > 16 {
+        return a == b;
+    }
+    // The first and the last eight bytes cover all of up to sixteen.
+    a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>()
+}
+
 /// How many bytes `a` and `b` share at their start.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -185,7 +219,7 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 
 /// Reads a varint at `at`: its value and where it ends. As [`varint::get_u64`], but without a loop
 /// for up to eight bytes where as many follow.
-#[inline]
+#[inline(always)]
 pub(crate) fn read_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let tail = bytes.get(at..)?;
     let first = *tail.first()?;
@@ -230,6 +264,27 @@ mod tests {
             prop_assert_eq!(read_varint(&written, 0), plain(&written));
             written.extend(bytes);
             prop_assert_eq!(read_varint(&written, 0), plain(&written));
+        }
+
+        #[test]
+        fn stripping_and_comparing_are_as_for_any_slice(
+            key in proptest::collection::vec(0u8..2, 0..40),
+            other in proptest::collection::vec(0u8..2, 0..40),
+            prefix: [bool; INLINE_PREFIX],
+            len in 0..=INLINE_PREFIX,
+        ) {
+            prop_assert_eq!(same(&key, &other), key == other);
+            let mut copy = key.clone();
+            prop_assert!(same(&key, &copy));
+            if let Some(last) = copy.last_mut() {
+                *last ^= 1;
+                prop_assert!(!same(&key, &copy));
+            }
+            let mut prefix = prefix.map(u8::from);
+            prop_assert_eq!(strip_inline(&key, &prefix, len), key.strip_prefix(&prefix[..len]));
+            let shared = key.len().min(INLINE_PREFIX);
+            prefix[..shared].copy_from_slice(&key[..shared]);
+            prop_assert_eq!(strip_inline(&key, &prefix, len), key.strip_prefix(&prefix[..len]));
         }
 
         #[test]

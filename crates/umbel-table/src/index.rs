@@ -11,21 +11,31 @@ use std::cmp::Ordering;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, SequenceNumber};
 
-use crate::format::{GROUP_ENTRIES_MAX, PAYLOAD_BYTES_MAX, TRAILER_BYTES, common_prefix, head64};
+use crate::format::{
+    GROUP_ENTRIES_MAX, INLINE_PREFIX, PAYLOAD_BYTES_MAX, TRAILER_BYTES, common_prefix, head64,
+    strip_inline,
+};
 
 const NODE: usize = GROUP_ENTRIES_MAX;
+
+/// How many bytes of its prefix a node holds itself.
+const NODE_PREFIX: usize = 56;
 
 /// Up to 64 separators.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Node {
-    /// Every eighth head, from the eighth on; the largest number where there is none.
-    samples: [u64; NODE / 8],
-    heads: [u64; NODE],
-    /// Where the prefix stands in the tier's bytes.
-    prefix_at: u32,
+    /// The eighth head, the sixteenth, and so on: the last of each line but the eighth line. The
+    /// largest number where there is none.
+    samples: [u64; NODE / 8 - 1],
     prefix_len: u32,
     count: u32,
+    /// The largest number where there is none.
+    heads: [u64; NODE],
+    /// The start of the prefix, all of it where it is not longer.
+    prefix: [u8; NODE_PREFIX],
+    /// Where all of the prefix stands in the tier's bytes.
+    prefix_at: u32,
 }
 
 /// All nodes of one height.
@@ -61,12 +71,14 @@ impl Tier {
     /// Appends a node. `None` where the tier would pass 4 GiB.
     fn push_node(&mut self, prefix: &[u8], suffixes: &[(&[u8], SequenceNumber)]) -> Option<()> {
         let mut node = Node {
-            samples: [u64::MAX; NODE / 8],
-            heads: [u64::MAX; NODE],
-            prefix_at: u32::try_from(self.bytes.len()).ok()?,
+            samples: [u64::MAX; NODE / 8 - 1],
             prefix_len: prefix.len() as u32,
             count: suffixes.len() as u32,
+            heads: [u64::MAX; NODE],
+            prefix: [0; NODE_PREFIX],
+            prefix_at: u32::try_from(self.bytes.len()).ok()?,
         };
+        node.prefix.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
         self.bytes.extend_from_slice(prefix);
         for (index, (suffix, sequence)) in suffixes.iter().enumerate() {
             node.heads[index] = head64(suffix);
@@ -92,10 +104,8 @@ impl Tier {
     fn find(&self, node: usize, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         let first = node * NODE;
         let node = self.nodes.get(node)?;
-        let prefix_at = node.prefix_at as usize;
-        let prefix = self.bytes.get(prefix_at..prefix_at + node.prefix_len as usize)?;
-        let Some(rest) = key.strip_prefix(prefix) else {
-            return (key < prefix).then_some(0);
+        let Some(rest) = self.strip(node, key) else {
+            return (key < self.prefix_of(node)).then_some(0);
         };
         let head = head64(rest);
         let line: usize = node.samples.iter().map(|&sample| usize::from(sample < head)).sum();
@@ -106,6 +116,23 @@ impl Tier {
             return (found < node.count as usize).then_some(found);
         }
         self.find_among_equals(node, first, found, rest, sequence)
+    }
+
+    /// What of `key` follows the node's prefix; `None` where it does not start with it.
+    #[inline]
+    fn strip<'k>(&self, node: &Node, key: &'k [u8]) -> Option<&'k [u8]> {
+        let len = node.prefix_len as usize;
+        match node.prefix.first_chunk::<INLINE_PREFIX>() {
+            Some(start) if len <= INLINE_PREFIX => strip_inline(key, start, len),
+            _ => key.strip_prefix(self.prefix_of(node)),
+        }
+    }
+
+    #[inline]
+    fn prefix_of<'a>(&'a self, node: &'a Node) -> &'a [u8] {
+        let (len, at) = (node.prefix_len as usize, node.prefix_at as usize);
+        let whole = || self.bytes.get(at..at + len).unwrap_or_default();
+        node.prefix.get(..len).unwrap_or_else(whole)
     }
 
     #[inline(never)]
@@ -253,9 +280,7 @@ impl TableIndex {
         sequence: SequenceNumber,
     ) -> Option<Ordering> {
         let leaves = self.tiers.first()?;
-        let node = leaves.nodes.get(block / NODE)?;
-        let prefix_at = node.prefix_at as usize;
-        let prefix = leaves.bytes.get(prefix_at..prefix_at + node.prefix_len as usize)?;
+        let prefix = leaves.prefix_of(leaves.nodes.get(block / NODE)?);
         Some(match key.strip_prefix(prefix) {
             Some(rest) => leaves.compare(block, rest, sequence),
             None => prefix.cmp(key),

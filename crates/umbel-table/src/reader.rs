@@ -206,7 +206,9 @@ impl Table {
 
     fn read_block(&self, number: usize, derive: Derive<'_>) -> Result<Block> {
         let (offset, len) = self.extent(number)?;
-        let mut sealed = vec![0; len];
+        // Room for the heads, so that they seldom need another allocation.
+        let mut sealed = Vec::with_capacity(len + (len / 16 + 64).min(4096));
+        sealed.resize(len, 0);
         self.file.read_exact_at(&mut sealed, offset)?;
         self.parse_block(offset, sealed, derive)
     }

@@ -22,6 +22,7 @@ impl MemoryFile {
         self.bytes.lock().unwrap().clone()
     }
 
+    /// The length of each write, in order.
     pub fn writes(&self) -> Vec<usize> {
         self.writes.lock().unwrap().clone()
     }
