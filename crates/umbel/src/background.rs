@@ -211,8 +211,8 @@ pub fn flush_together(
     flush_then(store, keyspaces, marker, || Ok(()))
 }
 
-/// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may flush
-/// one of them.
+/// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may
+/// flush one of them.
 pub fn flush_then<R>(
     store: &Arc<Store>,
     keyspaces: &[Arc<KeyspaceCore>],

@@ -112,9 +112,9 @@ impl Batch {
     /// `durability` says.
     ///
     /// # Errors
-    /// `Conflict` where a condition does not hold, `Invalid` where a key, value or the batch is over
-    /// a limit, a keyspace is of another store, or a write to a keyspace without a log is asked to
-    /// be `Synced`. After `ReadOnly` or `Io` the outcome is known at the next open.
+    /// `Conflict` where a condition does not hold, `Invalid` where a key, value or the batch is
+    /// over a limit, a keyspace is of another store, or a write to a keyspace without a log is
+    /// asked to be `Synced`. After `ReadOnly` or `Io` the outcome is known at the next open.
     pub fn commit(self, durability: Durability) -> Result<()> {
         if self.foreign {
             return Err(umbel_base::Error::invalid(

@@ -1,8 +1,8 @@
 //! The block cache: blocks live in their table's slots; this module only decides who leaves.
 //!
-//! Reading a cached block asks nothing of the cache. A block that was loaded is put on a clock; when
-//! the clock holds more bytes than it may, its hand passes over the slots, spares once each block
-//! that was touched since the last pass, and empties the first that was not.
+//! Reading a cached block asks nothing of the cache. A block that was loaded is put on a clock;
+//! when the clock holds more bytes than it may, its hand passes over the slots, spares once each
+//! block that was touched since the last pass, and empties the first that was not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -30,8 +30,8 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<()> {
     if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         files.sync_dir(parent)?;
     }
-    // While a view is held none of its tables is removed; while the flush has not returned, no later
-    // write gets into the manifest's state.
+    // While a view is held none of its tables is removed; while the flush has not returned, no
+    // later write gets into the manifest's state.
     let capture = || {
         let manifest = store.manifest_lock()?;
         let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();

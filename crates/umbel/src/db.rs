@@ -30,9 +30,9 @@ impl Db {
     /// Opens the store in `path`, or creates it where the options allow it.
     ///
     /// # Errors
-    /// `Locked` where another process or handle has it open, `Invalid` where the folder is no store,
-    /// was written by a newer Umbel or an option is out of range, `Corruption` where files do not
-    /// agree with what was written.
+    /// `Locked` where another process or handle has it open, `Invalid` where the folder is no
+    /// store, was written by a newer Umbel or an option is out of range, `Corruption` where files
+    /// do not agree with what was written.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_as(path.as_ref(), options, false)
     }

@@ -59,8 +59,8 @@ impl Keyspace {
     /// Gives `key` a value.
     ///
     /// # Errors
-    /// `Invalid` for a key or value over the limits or a store opened read-only; `ReadOnly` after an
-    /// earlier failure.
+    /// `Invalid` for a key or value over the limits or a store opened read-only; `ReadOnly` after
+    /// an earlier failure.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (store, core) = (&self.handle.store, &self.core);
         background::commit_one(store, core, Action::Put, key.as_ref(), value.as_ref())
@@ -95,8 +95,8 @@ impl Keyspace {
         read::get_with(&self.handle.store, &self.core, key.as_ref(), None, read)
     }
 
-    /// Puts a copy of the value of `key` in `value`, whose room is used again. `false`, and an empty
-    /// `value`, where there is none.
+    /// Puts a copy of the value of `key` in `value`, whose room is used again. `false`, and an
+    /// empty `value`, where there is none.
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let found = self.get_with(key, |bytes| value.extend_from_slice(bytes))?;

@@ -1,4 +1,5 @@
-//! A failed write or sync is final: the first one is kept here and every later write answers with it.
+//! A failed write or sync is final: the first one is kept here and every later write answers with
+//! it.
 
 use std::sync::OnceLock;
 

@@ -82,7 +82,8 @@ impl DbCursor {
         self.inner.prev()
     }
 
-    /// Whether it stands on a key. `false` after the last key, before the first, and after an error.
+    /// Whether it stands on a key. `false` after the last key, before the first, and after an
+    /// error.
     pub fn valid(&self) -> bool {
         self.inner.valid()
     }

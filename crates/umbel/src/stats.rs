@@ -265,7 +265,8 @@ impl fmt::Display for KeyspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "keyspace '{}': {} entries in {:.1} MiB of memtables, {} gets, write amplification {:.2}",
+            "keyspace '{}': {} entries in {:.1} MiB of memtables, {} gets, write amplification \
+             {:.2}",
             self.name,
             self.memtable_entries,
             self.memtable_bytes as f64 / MEBIBYTE,

@@ -177,8 +177,8 @@ impl Wal {
         (self.old.len(), bytes, self.old.first().map(|segment| segment.last_sequence))
     }
 
-    /// Edits that write down where old segments end that are durable by now: from then on any damage
-    /// to them is noticed.
+    /// Edits that write down where old segments end that are durable by now: from then on any
+    /// damage to them is noticed.
     pub fn take_ends(&mut self) -> Vec<Edit> {
         let durable = self.old.iter_mut().filter(|segment| segment.unsynced.is_none());
         let end = |segment: &mut OldSegment| {

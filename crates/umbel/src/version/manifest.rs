@@ -2,8 +2,8 @@
 //!
 //! INVARIANTS:
 //! 1. `CURRENT` names one manifest, and that manifest alone says which files count.
-//! 2. A file is durable, name included, before an edit names it; a file is removed only after an edit
-//!    that no longer names it is durable.
+//! 2. A file is durable, name included, before an edit names it; a file is removed only after an
+//!    edit that no longer names it is durable.
 //! 3. A manifest is never appended to after it was reopened: each open that may write starts a new
 //!    one with the whole state as its first record.
 //! 4. After a failed write or sync of the manifest nothing is written and no file removed any more.
