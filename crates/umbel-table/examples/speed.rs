@@ -10,7 +10,7 @@ use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
 use umbel_table::{Compression, KeepAll, KeyHasher, Table, TableBuilder, TableOptions};
 
 #[path = "../tests/suite/memory.rs"]
-#[expect(dead_code, reason = "the tests look into the file, this only fills and reads it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
 mod memory;
 
 #[expect(clippy::disallowed_methods, reason = "an example measures real time")]

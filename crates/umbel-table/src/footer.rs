@@ -5,7 +5,8 @@
 //! payload `u32`, feature bits `u32`, hash kind `u8`, comparator `u8` (0: by bytes), zero `u16`,
 //! seed id `u32`, zero `u32`, five regions (data, index, filter, tombstones, properties) of offset
 //! `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`, format version `u32`,
-//! checksum `u64` of all bytes of the footer before it, magic. The tail is the same in every version.
+//! checksum `u64` of all bytes of the footer before it, magic. The tail is the same in every
+//! version.
 
 use std::path::Path;
 

@@ -256,7 +256,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn varints_read_as_the_plain_reader_reads_them(bytes: Vec<u8>, value: u64, shift in 0u32..64) {
+        fn varints_read_as_the_plain_reader_reads_them(
+            bytes: Vec<u8>,
+            value: u64,
+            shift in 0u32..64,
+        ) {
             let plain = |bytes: &[u8]| varint::get_u64(bytes);
             prop_assert_eq!(read_varint(&bytes, 0), plain(&bytes));
             let mut written = Vec::new();

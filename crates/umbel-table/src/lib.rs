@@ -20,6 +20,7 @@ mod options;
 mod properties;
 mod reader;
 mod slots;
+mod tags;
 mod tombstones;
 mod verify;
 mod writer;

@@ -43,8 +43,8 @@ pub struct TableMeta {
 impl TableMeta {
     /// Appends the meta to `out`.
     ///
-    /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or 1,
-    /// the checksum as `u64`, in the order of the fields.
+    /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or
+    /// 1, the checksum as `u64`, in the order of the fields.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let numbers = [
             self.id,

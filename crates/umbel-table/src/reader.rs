@@ -38,9 +38,9 @@ impl Table {
     /// tombstones and the properties, and keeps the first four in memory.
     ///
     /// `hasher` is what the hashes passed to [`Table::get_with`] and [`Table::may_contain`] are
-    /// made with. Where it is `None`, hashes are ignored and blocks are searched by key order; where
-    /// its kind or seed id is not the table's, tags are made with it at block load, but the filter
-    /// answers "maybe".
+    /// made with. Where it is `None`, hashes are ignored and blocks are searched by key order;
+    /// where its kind or seed id is not the table's, tags are made with it at block load, but the
+    /// filter answers "maybe".
     ///
     /// # Errors
     /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
@@ -154,7 +154,7 @@ impl Table {
         self.filter.is_some()
     }
 
-    /// The share of absent keys for which the filter says "maybe" by its design; 1 without a filter.
+    /// The share of absent keys for which the filter says "maybe" by its design; 1 without one.
     pub fn designed_rate(&self) -> f64 {
         self.filter.as_ref().map_or(1.0, Bloom::designed_rate)
     }

@@ -1,8 +1,9 @@
 //! The range tombstone block.
 //!
-//! FORMAT: `payload := count varint, tombstone * count`, `tombstone := start, end, sequence varint`,
-//! keys as a varint length and bytes. Sorted by start, end, sequence; none twice; `start < end`.
-//! They stand as they were given, not cut where they overlap, since cutting can square their number.
+//! FORMAT: `payload := count varint, tombstone * count`, `tombstone := start, end, sequence
+//! varint`, keys as a varint length and bytes. Sorted by start, end, sequence; none twice;
+//! `start < end`. They stand as they were given, not cut where they overlap: cutting can square
+//! their number.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, RangeTombstone, varint};

@@ -29,7 +29,8 @@ pub struct VerifyReport {
     pub deletes: u64,
     /// Range tombstones.
     pub range_tombstones: u64,
-    /// Distinct keys for which the filter was asked; 0 where there is none or its secret is unknown.
+    /// Distinct keys for which the filter was asked; 0 where there is none or the secret is not
+    /// known.
     pub filter_keys: u64,
 }
 

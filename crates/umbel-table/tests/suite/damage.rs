@@ -221,7 +221,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn any_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), sealed: bool) {
+    fn any_bytes_never_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        sealed: bool,
+    ) {
         if sealed && bytes.len() >= 192 {
             seal_footer(&mut bytes);
         }

@@ -242,7 +242,10 @@ proptest! {
     #[test]
     fn any_entries(
         entries in proptest::collection::btree_map(
-            (proptest::collection::vec(prop_oneof![Just(0u8), Just(b'a'), Just(255)], 0..12), 0u64..40),
+            (
+                proptest::collection::vec(prop_oneof![Just(0u8), Just(b'a'), Just(255)], 0..12),
+                0u64..40,
+            ),
             proptest::option::of(proptest::collection::vec(any::<u8>(), 0..90)),
             1..250,
         ),

@@ -1,0 +1,142 @@
+//! What a cache sees of a table: which blocks enter, what eviction gives back, and that readers do
+//! not notice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use umbel_base::Cursor;
+use umbel_table::{BlockCache, BlockSlots, Compression, Table};
+
+use crate::world::{Model, get, hasher, options};
+
+/// Remembers what was admitted.
+#[derive(Debug, Default)]
+struct Recorder {
+    admitted: Mutex<Vec<(u32, usize)>>,
+}
+
+impl BlockCache for Recorder {
+    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
+        assert!(slots.get(block as usize).is_some(), "it is in its slot before it is told of");
+        self.admitted.lock().unwrap().push((block, bytes));
+    }
+}
+
+fn table() -> (Model, Arc<Recorder>, Arc<Table>) {
+    let mut model = Model::default();
+    for number in 0..2000u64 {
+        model.put(format!("key-{number:05}").as_bytes(), number, &[number as u8; 60]);
+    }
+    let (file, meta) = model.build(options(1024, Compression::Lz4));
+    let cache = Arc::new(Recorder::default());
+    let admits: Arc<dyn BlockCache> = Arc::<Recorder>::clone(&cache);
+    let table = Table::open(Arc::new(file), &meta, Some(&hasher()), admits).unwrap();
+    (model, cache, Arc::new(table))
+}
+
+#[test]
+fn blocks_enter_once_and_are_given_back_whole() {
+    let (model, cache, table) = table();
+    let slots = table.slots();
+    let pinned = table.pinned_bytes();
+    assert_eq!((slots.resident_bytes(), slots.misses()), (0, 0));
+    for _ in 0..2 {
+        for (key, (sequence, ..)) in model.list().iter().step_by(3) {
+            assert_eq!(get(&table, key, *sequence).unwrap(), model.get(key, *sequence));
+        }
+    }
+    let admitted = cache.admitted.lock().unwrap().clone();
+    let blocks: Vec<u32> = admitted.iter().map(|(block, _)| *block).collect();
+    let all: Vec<u32> = (0..table.meta().blocks).collect();
+    assert_eq!(blocks, all, "each block once, in the order of the reads");
+    assert_eq!(slots.misses(), all.len() as u64);
+    let bytes: usize = admitted.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(slots.resident_bytes(), bytes as u64);
+    for (block, bytes) in admitted {
+        assert!(bytes > 1000, "a block counts at least what it holds");
+        assert!(slots.take_touched(block) && !slots.take_touched(block));
+        assert_eq!(slots.evict(block), bytes);
+        assert_eq!(slots.evict(block), 0);
+    }
+    assert_eq!(slots.resident_bytes(), 0);
+    assert_eq!(table.pinned_bytes(), pinned);
+    assert_eq!(slots.evict(table.meta().blocks), 0, "a block that does not exist");
+    assert_eq!(get(&table, b"key-00000", 9).unwrap(), model.get(b"key-00000", 9));
+}
+
+#[test]
+fn a_cursor_that_does_not_fill_the_cache_uses_it() {
+    let (model, cache, table) = table();
+    get(&table, b"key-01000", u64::MAX).unwrap().unwrap();
+    let mut cursor = table.cursor(false);
+    cursor.seek_to_first().unwrap();
+    let mut entries = 0;
+    while cursor.valid() {
+        entries += 1;
+        cursor.next().unwrap();
+    }
+    assert_eq!(entries, model.entries.len());
+    assert_eq!(cache.admitted.lock().unwrap().len(), 1);
+    let mut cursor = table.cursor(true);
+    cursor.seek_to_last().unwrap();
+    assert_eq!(cache.admitted.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_cursor_outlives_eviction_of_its_block() {
+    let (_, _, table) = table();
+    let mut cursor = table.cursor(true);
+    cursor.seek(b"key-00500", u64::MAX).unwrap();
+    for block in 0..table.meta().blocks {
+        table.slots().evict(block);
+    }
+    assert_eq!((cursor.key(), cursor.value()), (&b"key-00500"[..], &[244u8; 60][..]));
+    cursor.next().unwrap();
+    assert_eq!(cursor.key(), b"key-00501");
+}
+
+#[test]
+fn readers_do_not_notice_eviction_beside_them() {
+    let (model, _, table) = table();
+    let list = model.list();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for block in 0..table.meta().blocks {
+                    table.slots().evict(block);
+                }
+            }
+        });
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (table, list, model) = (&table, &list, &model);
+                scope.spawn(move || {
+                    for (key, (sequence, ..)) in list.iter().skip(reader).step_by(2) {
+                        let found = get(table, key, *sequence).unwrap();
+                        assert_eq!(found, model.get(key, *sequence));
+                    }
+                })
+            })
+            .collect();
+        let sound = readers.into_iter().all(|reader| reader.join().is_ok());
+        done.store(true, Ordering::Relaxed);
+        assert!(sound, "a reader saw something else");
+    });
+    for block in 0..table.meta().blocks {
+        table.slots().evict(block);
+    }
+    assert_eq!(table.slots().resident_bytes(), 0, "what was put in was taken out");
+}
+
+#[test]
+fn separators_split_a_table() {
+    let (_, _, table) = table();
+    let splits: Vec<(Vec<u8>, u64)> =
+        table.block_separators().map(|(key, before)| (key.to_vec(), before)).collect();
+    assert_eq!(splits.len(), table.meta().blocks.div_ceil(64) as usize);
+    assert!(splits.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1));
+    let end = splits.last().unwrap();
+    assert_eq!(end.0, table.meta().largest);
+    assert!(end.1 < table.meta().file_bytes && end.1 > table.meta().file_bytes / 2);
+}
