@@ -9,13 +9,12 @@
 
 use std::cmp::Ordering;
 
+use umbel_base::SequenceNumber;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
-use umbel_base::{SequenceNumber, ValueKind};
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::format::{
-    GROUP_ENTRIES_MAX, INLINE_PREFIX, KIND_BITS, head32, read_varint, same, strip_inline,
-};
+use crate::entry::{Entry, read_entry};
+use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, read_varint, same, strip_inline};
 use crate::tags::{matches, tag};
 
 /// Up to this many groups a point read looks at the tags of each rather than search for its own.
@@ -67,35 +66,11 @@ pub(crate) enum Derive<'a> {
     All(Option<&'a HashSecret>),
 }
 
-/// An entry as it stands in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    /// The key behind the group's prefix.
-    pub(crate) suffix: &'a [u8],
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) kind: ValueKind,
-    pub(crate) value: &'a [u8],
-    /// Where the value starts in the body.
-    pub(crate) value_at: usize,
-}
-
 /// Where an entry stands: its group, and its number in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) group: usize,
     pub(crate) entry: usize,
-}
-
-fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
-    let (suffix_len, at) = read_varint(body, at)?;
-    let (value_len, at) = read_varint(body, at)?;
-    let (trailer, at) = read_varint(body, at)?;
-    let value_at = at.checked_add(usize::try_from(suffix_len).ok()?)?;
-    let suffix = body.get(at..value_at)?;
-    let end = value_at.checked_add(usize::try_from(value_len).ok()?)?;
-    let value = body.get(value_at..end)?;
-    let kind = ValueKind::from_u8((trailer & ((1 << KIND_BITS) - 1)) as u8)?;
-    Some(Entry { suffix, sequence: trailer >> KIND_BITS, kind, value, value_at })
 }
 
 impl Block {
@@ -406,6 +381,8 @@ impl Parser<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use umbel_base::ValueKind;
+
     use crate::block_builder::BlockBuilder;
 
     fn build(entries: &[(&[u8], u64, &[u8])]) -> Vec<u8> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use crate::block::{Block, Derive, Entry, Place};
+use crate::block::{Block, Derive, Place};
+use crate::entry::Entry;
 use crate::reader::Table;
 
 /// A cursor that does not fill the cache and walks forwards reads pieces of this size.

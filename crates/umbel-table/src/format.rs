@@ -231,18 +231,31 @@ pub(crate) fn read_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
 
 #[inline]
 fn read_long_varint(tail: &[u8]) -> Option<(u64, usize)> {
-    let Some(word) = tail.first_chunk::<8>() else { return varint::get_u64(tail) };
-    let word = u64::from_le_bytes(*word);
-    let ends = !word & 0x8080_8080_8080_8080;
+    match tail.first_chunk::<8>() {
+        Some(word) if u64::from_le_bytes(*word) & VARINT_GOES_ON != VARINT_GOES_ON => {
+            short_varint(u64::from_le_bytes(*word))
+        }
+        _ => varint::get_u64(tail),
+    }
+}
+
+/// The bit of each byte that says that a varint goes on.
+const VARINT_GOES_ON: u64 = 0x8080_8080_8080_8080;
+
+/// A varint of up to eight bytes at the start of a little-endian word: its value and its length.
+/// `None` where it is longer or not the shortest form.
+#[inline]
+pub(crate) fn short_varint(word: u64) -> Option<(u64, usize)> {
+    let ends = !word & VARINT_GOES_ON;
     if ends == 0 {
-        return varint::get_u64(tail);
+        return None;
     }
     let used = ends.trailing_zeros() / 8 + 1;
     let kept = word & (u64::MAX >> (64 - 8 * used));
-    if kept >> (8 * (used - 1)) == 0 {
+    if used > 1 && kept >> (8 * (used - 1)) == 0 {
         return None;
     }
-    let kept = kept & 0x7f7f_7f7f_7f7f_7f7f;
+    let kept = kept & !VARINT_GOES_ON;
     let pairs = (kept & 0x007f_007f_007f_007f) | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
     let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
     let value = (fours & 0x0000_0000_0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;

@@ -11,6 +11,7 @@ mod block;
 mod block_builder;
 mod compress;
 mod cursor;
+mod entry;
 mod footer;
 mod format;
 mod index;

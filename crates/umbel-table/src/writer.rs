@@ -214,12 +214,18 @@ impl TableBuilder {
     }
 
     /// Adds a range tombstone, in any order and at any time before [`TableBuilder::finish`]. One
-    /// that is empty or was added before is dropped.
+    /// that is empty or was added before is dropped; one that is over a limit makes `finish` fail.
     pub fn add_tombstone(&mut self, tombstone: &RangeTombstone) {
-        if tombstone.start < tombstone.end {
-            self.tombstone_bytes += tombstone.start.len() + tombstone.end.len() + 8;
-            self.tombstones.push(tombstone.clone());
+        if tombstone.start >= tombstone.end {
+            return;
         }
+        // The end is exclusive, so that it can be one byte longer than the last key it covers.
+        let fits = tombstone.start.len() <= KEY_BYTES_MAX
+            && tombstone.end.len() <= KEY_BYTES_MAX + 1
+            && tombstone.sequence <= SEQUENCE_MAX;
+        self.failed |= !fits;
+        self.tombstone_bytes += tombstone.start.len() + tombstone.end.len() + 8;
+        self.tombstones.push(tombstone.clone());
     }
 
     /// About how many bytes the file would have if it were finished now.

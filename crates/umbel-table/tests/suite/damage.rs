@@ -199,6 +199,13 @@ fn what_must_not_be_added_is_refused() {
     assert!(invalid(builder().add(&[0; 64 * 1024 + 1], 1, ValueKind::Put, b"")));
     assert!(invalid(builder().add(b"a", 1 << 56, ValueKind::Put, b"")));
     assert!(invalid(builder().finish().map(drop)), "an empty table");
+    let tombstone = |end: usize, sequence| {
+        let mut table = builder();
+        table.add_tombstone(&RangeTombstone { start: vec![], end: vec![1; end], sequence });
+        table.finish().map(drop)
+    };
+    assert!(tombstone(64 * 1024 + 1, (1 << 56) - 1).is_ok());
+    assert!(invalid(tombstone(64 * 1024 + 2, 1)) && invalid(tombstone(1, 1 << 56)));
 }
 
 #[test]
