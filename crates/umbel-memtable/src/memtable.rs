@@ -5,7 +5,7 @@ use crate::tombstones::Tombstones;
 use crate::tree::Tree;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber, ValueKind};
 use umbel_filter::ConcurrentBloom;
 
@@ -43,9 +43,7 @@ pub struct Memtable {
     tree: Tree,
     filter: Option<ConcurrentBloom>,
     tombstones: Tombstones,
-    tree_bytes: AtomicUsize,
     tombstone_bytes: AtomicUsize,
-    entries: AtomicU64,
 }
 
 impl Memtable {
@@ -58,9 +56,7 @@ impl Memtable {
             filter: (options.bloom_bits > 0)
                 .then(|| ConcurrentBloom::new(keys, options.bloom_bits)),
             tombstones: Tombstones::default(),
-            tree_bytes: AtomicUsize::new(0),
             tombstone_bytes: AtomicUsize::new(0),
-            entries: AtomicU64::new(0),
         }
     }
 
@@ -83,9 +79,7 @@ impl Memtable {
         if let Some(filter) = &self.filter {
             filter.insert(hash);
         }
-        let bytes = self.tree.insert(key, sequence, kind, value);
-        self.tree_bytes.fetch_max(bytes, Ordering::Relaxed);
-        self.entries.fetch_add(1, Ordering::Release);
+        self.tree.insert(key, sequence, kind, value);
     }
 
     /// Adds a range tombstone: versions of keys in `start..end` older than `sequence` are deleted.
@@ -135,12 +129,12 @@ impl Memtable {
     /// Memory taken by entries, nodes and range tombstones, in bytes. What an empty memtable costs
     /// already, its filter above all, is not counted, so that an empty one is never full.
     pub fn bytes(&self) -> usize {
-        self.tree_bytes.load(Ordering::Relaxed) + self.tombstone_bytes.load(Ordering::Relaxed)
+        self.tree.bytes() + self.tombstone_bytes.load(Ordering::Relaxed)
     }
 
     /// How many versions were inserted. Range tombstones do not count.
     pub fn entries(&self) -> u64 {
-        self.entries.load(Ordering::Acquire)
+        self.tree.entries() as u64
     }
 
     /// Whether nothing was inserted, no range tombstone either.

@@ -7,7 +7,8 @@
 //! (included) to its high fence (not included); fences are entries themselves. Entries are never
 //! removed, hence the entry behind a leaf's last one **is** its high fence.
 //!
-//! Heads leave out what all keys of a node share, see [`Prefix`].
+//! Heads leave out what all keys of a node share, see [`Prefix`]: what both fences share costs
+//! nothing, some more bytes are compared to a copy in the node.
 //!
 //! Protocol. One writer at a time; every field that can change is an atomic.
 //! - The writer makes `version` odd, then a release fence, then its stores, then makes `version`
@@ -53,6 +54,8 @@ pub(crate) struct Node {
     high: AtomicPtr<Header>,
     /// Never changes. None: a leaf.
     children: Option<NonNull<Children>>,
+    /// The bridged bytes of the prefix, the upper half first.
+    bridge: [AtomicU64; 2],
     heads: [AtomicU64; WIDTH],
     entries: [AtomicPtr<Header>; WIDTH],
 }
@@ -66,22 +69,28 @@ unsafe impl Sync for Node {}
 /// What is known of the keys in a node without looking at each, and hence what its heads are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Prefix {
-    /// Bytes that all keys share, and behind which heads begin.
+    /// Bytes that all keys in the node share, and behind which heads begin.
     len: usize,
+    /// How many of these bytes stand in the node to be compared with a key that is looked for.
+    bridged: usize,
     kind: PrefixKind,
 }
 
 /// Who guarantees the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrefixKind {
-    /// Both fences have it, and so does every key that is looked for in this node.
+    /// Both fences have it up to the bridged bytes, and so does every key that is looked for in
+    /// this node. The entries have the bridged bytes too, a key that is looked for need not.
     Fences = 0,
-    /// The entries have it, a key that is looked for need not: it is compared first.
+    /// The entries have it, a key that is looked for need not: it is compared to the first one.
     Entries = 1,
     /// All entries are versions of one key, `len` bytes long; heads are their sequence numbers,
-    /// inverted. A key that is looked for is compared first.
+    /// inverted. A key that is looked for is compared to the first one.
     OneKey = 2,
 }
+
+/// Most bytes between what the fences share and where heads begin that are kept in the node.
+const BRIDGE_BYTES: usize = 16;
 
 /// Number of entries and prefix of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +100,11 @@ struct Shape {
 }
 
 impl Shape {
-    const EMPTY: Shape = Shape { count: 0, prefix: Prefix { len: 0, kind: PrefixKind::Fences } };
+    const EMPTY: Shape = Shape { count: 0, prefix: Prefix::NONE };
 
     fn pack(self) -> u64 {
-        (self.prefix.len as u64) << 32 | (self.prefix.kind as u64) << 16 | self.count as u64
+        let Prefix { len, bridged, kind } = self.prefix;
+        (len as u64) << 32 | (bridged as u64) << 24 | (kind as u64) << 16 | self.count as u64
     }
 
     #[inline]
@@ -104,31 +114,56 @@ impl Shape {
             1 => PrefixKind::Entries,
             _ => PrefixKind::OneKey,
         };
-        let count = (packed & 0xffff) as usize;
-        Shape { count, prefix: Prefix { len: (packed >> 32) as usize, kind } }
+        let (len, bridged) = ((packed >> 32) as usize, (packed >> 24 & 0xff) as usize);
+        Shape { count: (packed & 0xffff) as usize, prefix: Prefix { len, bridged, kind } }
     }
 }
 
+/// The first `N` bytes of `bytes` as a big-endian number's bytes, filled up with zeros.
+#[inline]
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    if let Some(first) = bytes.first_chunk() {
+        return *first;
+    }
+    let mut padded = [0; N];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    padded
+}
+
 impl Prefix {
+    const NONE: Prefix = Prefix { len: 0, bridged: 0, kind: PrefixKind::Fences };
+
     /// The head of a position whose key has this prefix.
     #[inline]
     fn head(self, target: Target<'_>) -> u64 {
         if self.kind == PrefixKind::OneKey {
             return !target.sequence;
         }
-        let rest = target.key.get(self.len..).unwrap_or_default();
-        if let Some(first) = rest.first_chunk::<8>() {
-            return u64::from_be_bytes(*first);
-        }
-        let mut padded = [0; 8];
-        padded[..rest.len()].copy_from_slice(rest);
-        u64::from_be_bytes(padded)
+        u64::from_be_bytes(padded(target.key.get(self.len..).unwrap_or_default()))
     }
 
-    /// Where `key` stands to all keys with this prefix, of which `sample` is one; `Equal` if it has
-    /// the prefix too. `None` where `sample` is too short, which only a torn read can see.
+    /// The bridged bytes of a key, in the upper bytes of a number.
     #[inline]
-    fn cmp(self, key: &[u8], sample: &[u8]) -> Option<cmp::Ordering> {
+    fn bridge(self, key: &[u8]) -> u128 {
+        let start = self.len.saturating_sub(self.bridged);
+        let all = u128::from_be_bytes(padded(key.get(start..).unwrap_or_default()));
+        let below = BRIDGE_BYTES.saturating_sub(self.bridged) as u32;
+        all & u128::MAX.checked_shl(8 * below).unwrap_or(0)
+    }
+
+    /// Where `key` stands to the entries, whose bridged bytes are `bridge`: `Equal` if it has the
+    /// prefix too.
+    #[inline]
+    fn cmp_bridge(self, key: &[u8], bridge: u128) -> cmp::Ordering {
+        // A key that ends inside the bridge was filled up with zeros, and is less all the same.
+        let at_end = if key.len() < self.len { cmp::Ordering::Less } else { cmp::Ordering::Equal };
+        self.bridge(key).cmp(&bridge).then(at_end)
+    }
+
+    /// Where `key` stands to the entries, of which `sample` is one; `Equal` if it has the prefix
+    /// too. `None` where `sample` is too short, which only a torn read can see.
+    #[inline]
+    fn cmp_sample(self, key: &[u8], sample: &[u8]) -> Option<cmp::Ordering> {
         let prefix = sample.get(..self.len)?;
         let (start, rest) = key.split_at(self.len.min(key.len()));
         let at_end = match self.kind {
@@ -178,12 +213,27 @@ impl Node {
             low: low.map(Entry::as_raw),
             high: AtomicPtr::new(high.map_or(null_mut(), |high| high.as_raw().as_ptr())),
             children,
+            bridge: array::from_fn(|_| AtomicU64::new(0)),
             heads: array::from_fn(|_| AtomicU64::new(0)),
             entries: array::from_fn(|_| AtomicPtr::new(null_mut())),
         };
         // SAFETY: the piece is ours and has the layout of what is written.
         unsafe { piece.write(node) };
         piece
+    }
+
+    /// Asks the processor to fetch what a search of this node will look at, all at once: the header
+    /// and every line of heads.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..=WIDTH / 8 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let start = std::ptr::from_ref(self).cast::<i8>();
+            // SAFETY: a prefetch reads nothing a program could notice, whatever the address; SSE,
+            // which has the instruction, is part of every x86-64.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line)) };
+        }
     }
 
     /// Begins to read, once the writer is not changing this node.
@@ -268,12 +318,10 @@ impl<'a> Reading<'a> {
     #[inline]
     pub(crate) fn rank(&self, target: Target<'_>, bound: Bound) -> Option<usize> {
         let Shape { count, prefix } = self.shape;
-        if prefix.kind != PrefixKind::Fences {
-            match prefix.cmp(target.key, self.entry(0)?.key())? {
-                cmp::Ordering::Less => return Some(0),
-                cmp::Ordering::Greater => return Some(count),
-                cmp::Ordering::Equal => {}
-            }
+        match self.cmp_prefix(target.key)? {
+            cmp::Ordering::Less => return Some(0),
+            cmp::Ordering::Greater => return Some(count),
+            cmp::Ordering::Equal => {}
         }
         let head = prefix.head(target);
         let mut low = self.heads_below(head);
@@ -293,6 +341,23 @@ impl<'a> Reading<'a> {
             }
         }
         Some(low)
+    }
+
+    /// Where `key` stands to all entries by the node's prefix: `Equal` if it has it too. `None`
+    /// only where the read is torn.
+    #[inline]
+    fn cmp_prefix(&self, key: &[u8]) -> Option<cmp::Ordering> {
+        let prefix = self.shape.prefix;
+        if prefix.kind != PrefixKind::Fences {
+            return prefix.cmp_sample(key, self.entry(0)?.key());
+        }
+        if prefix.bridged == 0 {
+            return Some(cmp::Ordering::Equal);
+        }
+        let [upper, lower] = &self.node.bridge;
+        let upper = u128::from(upper.load(Ordering::Relaxed));
+        let bridge = upper << 64 | u128::from(lower.load(Ordering::Relaxed));
+        Some(prefix.cmp_bridge(key, bridge))
     }
 
     #[inline]

@@ -7,9 +7,13 @@
 use crate::arena::Arena;
 use crate::entry::{Entry, Target, write_entry};
 use crate::node::{Bound, Node, Reading};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, Ordering, pause};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 use umbel_base::{SequenceNumber, ValueKind};
+
+/// How many entries ahead of a cursor are fetched: about a memory latency's worth of steps.
+const PREFETCH_DISTANCE: usize = 8;
 
 /// An ordered map of entries. Whatever it lends lives as long as the borrow of the tree.
 pub(crate) struct Tree {
@@ -17,6 +21,10 @@ pub(crate) struct Tree {
     root: AtomicPtr<Node>,
     /// Whoever holds it is the one writer.
     writer: Mutex<Arenas>,
+    /// Bytes of the arenas in use; stored by the writer only.
+    bytes: AtomicUsize,
+    /// How many entries there are; stored by the writer only.
+    entries: AtomicUsize,
 }
 
 /// Where entries and nodes live. Apart, so that the nodes, which are visited more often, share
@@ -48,10 +56,25 @@ impl Tree {
         let mut nodes = Arena::new();
         let root = Node::allocate(&mut nodes, None, None, false);
         let arenas = Arenas { entries: Arena::new(), nodes };
-        Tree { root: AtomicPtr::new(root.as_ptr()), writer: Mutex::new(arenas) }
+        Tree {
+            root: AtomicPtr::new(root.as_ptr()),
+            writer: Mutex::new(arenas),
+            bytes: AtomicUsize::new(0),
+            entries: AtomicUsize::new(0),
+        }
     }
 
-    /// Inserts an entry and returns how many bytes of the arenas are in use now.
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.load(Ordering::Acquire)
+    }
+
+    /// Bytes that entries and nodes take; none while there are no entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Inserts an entry.
     ///
     /// REQUIRES: (`key`, `sequence`) is not in the tree.
     pub(crate) fn insert(
@@ -60,7 +83,7 @@ impl Tree {
         sequence: SequenceNumber,
         kind: ValueKind,
         value: &[u8],
-    ) -> usize {
+    ) {
         // A writer that panicked did so over a limit, before it had touched the tree.
         let mut arenas = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let raw = write_entry(&mut arenas.entries, key, sequence, kind, value);
@@ -70,7 +93,8 @@ impl Tree {
         let leaf = self.leaf_with_room(target, &mut arenas.nodes);
         let at = leaf.read().own_rank(target, Bound::Before);
         leaf.insert(at, entry, None);
-        arenas.entries.used() + arenas.nodes.used()
+        self.bytes.store(arenas.entries.used() + arenas.nodes.used(), Ordering::Relaxed);
+        self.entries.store(self.entries.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// The leaf `target` belongs to. Every full node on the way is split, so that a parent always
@@ -117,6 +141,7 @@ impl Tree {
             if let Some(leaf) = self.try_leaf(&child_of) {
                 return leaf;
             }
+            pause(0);
         }
     }
 
@@ -129,7 +154,9 @@ impl Tree {
             return None;
         }
         while !reading.is_leaf() {
-            let child = reading.child(child_of(&reading)?)?.read();
+            let child = reading.child(child_of(&reading)?)?;
+            child.prefetch();
+            let child = child.read();
             if !reading.is_valid() {
                 return None;
             }
@@ -143,11 +170,13 @@ impl Tree {
     pub(crate) fn find(&self, target: Target<'_>) -> Option<Entry<'_>> {
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::UpTo));
-            let Some(index) = leaf.rank(target, Bound::Before) else { continue };
-            let entry = leaf.entry_or_high(index);
-            if leaf.is_valid() {
-                return entry;
+            if let Some(index) = leaf.rank(target, Bound::Before) {
+                let entry = leaf.entry_or_high(index);
+                if leaf.is_valid() {
+                    return entry;
+                }
             }
+            pause(0);
         }
     }
 
@@ -157,11 +186,12 @@ impl Tree {
         let (mut target, mut bound) = (target, bound);
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::UpTo));
-            let Some(index) = leaf.rank(target, bound) else { continue };
-            let entry = leaf.entry_or_high(index);
-            if !leaf.is_valid() {
+            let index = leaf.rank(target, bound);
+            let entry = index.and_then(|index| leaf.entry_or_high(index));
+            let Some(index) = index.filter(|_| leaf.is_valid()) else {
+                pause(0);
                 continue;
-            }
+            };
             let entry = entry?;
             if index < leaf.count() {
                 return Some(Place { leaf, index, entry });
@@ -175,10 +205,11 @@ impl Tree {
     pub(crate) fn seek_before(&self, target: Target<'_>) -> Option<Place<'_>> {
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::Before));
-            let Some(rank) = leaf.rank(target, Bound::Before) else { continue };
-            if let Some(found) = Tree::place_before(leaf, rank) {
+            let rank = leaf.rank(target, Bound::Before);
+            if let Some(found) = rank.and_then(|rank| Tree::place_before(leaf, rank)) {
                 return found;
             }
+            pause(0);
         }
     }
 
@@ -189,6 +220,7 @@ impl Tree {
             if let Some(found) = Tree::place_before(leaf, leaf.count()) {
                 return found;
             }
+            pause(0);
         }
     }
 
@@ -207,12 +239,19 @@ impl Tree {
     #[inline]
     pub(crate) fn next<'a>(&'a self, place: Place<'a>) -> Option<Place<'a>> {
         let Place { leaf, index, .. } = place;
+        if let Some(later) = leaf.entry_or_high(index + PREFETCH_DISTANCE) {
+            later.prefetch();
+        }
         if let Some(entry) = leaf.entry(index + 1)
             && leaf.is_valid()
         {
             return Some(Place { leaf, index: index + 1, entry });
         }
-        self.seek(place.entry.target(), Bound::UpTo)
+        let place = self.seek(place.entry.target(), Bound::UpTo)?;
+        (1..PREFETCH_DISTANCE)
+            .filter_map(|ahead| place.leaf.entry(place.index + ahead))
+            .for_each(Entry::prefetch);
+        Some(place)
     }
 
     /// The place before `place`.

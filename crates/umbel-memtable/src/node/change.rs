@@ -2,7 +2,7 @@
 //!
 //! REQUIRES, for everything here: one thread at a time. The tree's mutex sees to it.
 
-use super::{Node, Prefix, PrefixKind, Reading, Shape, entry_in};
+use super::{BRIDGE_BYTES, Node, Prefix, PrefixKind, Reading, Shape, entry_in};
 use crate::arena::Arena;
 use crate::entry::{Entry, Target};
 use crate::sync::{Ordering, WIDTH, fence};
@@ -30,28 +30,49 @@ fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The prefix for a node that holds the entries from `first` to `last`. The one it has is kept
+/// The prefix for a node that holds the entries from `first` to `last`. The length it has is kept
 /// where it still holds and little would be gained, since its heads need not be made anew then.
 /// What a head has room for is left out of a prefix of the entries, so that ascending numbers do
 /// not break it again and again.
 fn plan(fences: usize, first: Entry<'_>, last: Entry<'_>, old: Prefix) -> Prefix {
     if first.key() == last.key() && first.sequence() != last.sequence() {
-        return Prefix { len: first.key().len(), kind: PrefixKind::OneKey };
+        return Prefix { len: first.key().len(), bridged: 0, kind: PrefixKind::OneKey };
     }
     let entries = shared_bytes(first.key(), last.key());
     let shorter = first.key().len().min(last.key().len());
     let useful = entries.min(shorter.saturating_sub(size_of::<u64>()));
-    let best = if useful >= fences + PREFIX_GAIN {
-        Prefix { len: useful, kind: PrefixKind::Entries }
+    let best = if useful >= fences + PREFIX_GAIN { useful } else { fences };
+    let keep = old.kind != PrefixKind::OneKey
+        && old.len <= fences.max(entries)
+        && old.len + PREFIX_GAIN > best;
+    let len = if keep { old.len } else { best };
+    let bridged = len.saturating_sub(fences);
+    if bridged <= BRIDGE_BYTES {
+        Prefix { len, bridged, kind: PrefixKind::Fences }
     } else {
-        Prefix { len: fences, kind: PrefixKind::Fences }
-    };
-    if old.kind == PrefixKind::OneKey || old.len > entries || old.len + PREFIX_GAIN <= best.len {
-        best
-    } else if old.len <= fences {
-        Prefix { len: old.len, kind: PrefixKind::Fences }
-    } else {
-        Prefix { len: old.len, kind: PrefixKind::Entries }
+        Prefix { len, bridged: 0, kind: PrefixKind::Entries }
+    }
+}
+
+/// Where to split a full node: in the middle; or, where heads tie because keys come in groups, at
+/// the border of a group near the middle, so that the next nodes can leave out what a group shares.
+fn middle_of(heads: &[u64; WIDTH]) -> usize {
+    let ties = heads.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    let middle = WIDTH / 2;
+    if ties < WIDTH / 4 {
+        return middle;
+    }
+    let shared = |at: &usize| (heads[at - 1] ^ heads[*at]).leading_zeros() / 8;
+    (WIDTH / 4 + 1..WIDTH - WIDTH / 4)
+        .min_by_key(|at| (shared(at), at.abs_diff(middle)))
+        .unwrap_or(middle)
+}
+
+impl Prefix {
+    /// Whether heads are the same behind either prefix.
+    fn has_heads_of(self, other: Prefix) -> bool {
+        let one_key = |prefix: Prefix| prefix.kind == PrefixKind::OneKey;
+        self.len == other.len && one_key(self) == one_key(other)
     }
 }
 
@@ -76,7 +97,7 @@ impl<'a> Reading<'a> {
     fn heads_behind(&self, prefix: Prefix, range: std::ops::Range<usize>) -> [u64; WIDTH] {
         let mut heads = [0; WIDTH];
         for (head, index) in heads.iter_mut().zip(range) {
-            *head = if prefix == self.shape.prefix {
+            *head = if prefix.has_heads_of(self.shape.prefix) {
                 self.head(index)
             } else {
                 prefix.head(self.own_entry(index).target())
@@ -89,8 +110,7 @@ impl<'a> Reading<'a> {
     /// without it comes, and now and then while the node fills.
     fn prefix_with(&self, at: usize, entry: Entry<'_>) -> Prefix {
         let Shape { count, prefix } = self.shape;
-        let fits = prefix.kind == PrefixKind::Fences
-            || prefix.cmp(entry.key(), self.own_entry(0).key()) == Some(cmp::Ordering::Equal);
+        let fits = self.cmp_prefix(entry.key()) == Some(cmp::Ordering::Equal);
         if count == 0 || (fits && !(count + 1).is_power_of_two()) {
             return prefix;
         }
@@ -131,7 +151,13 @@ impl Node {
         self.entries[index].store(entry.as_raw().as_ptr(), Ordering::Release);
     }
 
-    fn set_shape(&self, count: usize, prefix: Prefix) {
+    /// Sets the number of entries and their prefix, which the entry `sample` has.
+    fn set_shape(&self, count: usize, prefix: Prefix, sample: Entry<'_>) {
+        if prefix.bridged > 0 {
+            let bridge = prefix.bridge(sample.key());
+            self.bridge[0].store((bridge >> 64) as u64, Ordering::Relaxed);
+            self.bridge[1].store(bridge as u64, Ordering::Relaxed);
+        }
         self.shape.store(Shape { count, prefix }.pack(), Ordering::Relaxed);
     }
 
@@ -152,7 +178,7 @@ impl Node {
         let reading = self.read();
         let Shape { count, prefix: old } = reading.shape;
         let prefix = reading.prefix_with(at, entry);
-        let heads = (prefix != old).then(|| reading.heads_behind(prefix, 0..count));
+        let heads = (!prefix.has_heads_of(old)).then(|| reading.heads_behind(prefix, 0..count));
         let head = prefix.head(entry.target());
         let _change = self.change();
         if let Some(heads) = heads {
@@ -172,7 +198,7 @@ impl Node {
         }
         self.set_head(at, head);
         self.set_entry(at, entry);
-        self.set_shape(count + 1, prefix);
+        self.set_shape(count + 1, prefix, entry);
     }
 
     /// Splits the full child at `index` of this node in two and returns the first entry of the
@@ -187,7 +213,7 @@ impl Node {
         let middle = match at {
             _ if at == count => count - 1,
             0 if child.low.is_none() => 1,
-            _ => count / 2,
+            _ => middle_of(&reading.heads_behind(old, 0..count)),
         };
         let separator = reading.own_entry(middle);
         let first = if reading.is_leaf() { middle } else { middle + 1 };
@@ -200,7 +226,7 @@ impl Node {
         };
         let left_last = reading.own_entry(middle - 1);
         let prefix = plan(left_fences, reading.own_entry(0), left_last, old);
-        let heads = (prefix != old).then(|| reading.heads_behind(prefix, 0..middle));
+        let heads = (!prefix.has_heads_of(old)).then(|| reading.heads_behind(prefix, 0..middle));
 
         self.insert(index, separator, Some(right));
         let _change = child.change();
@@ -208,7 +234,7 @@ impl Node {
         if let Some(heads) = heads {
             (0..middle).for_each(|index| child.set_head(index, heads[index]));
         }
-        child.set_shape(middle, prefix);
+        child.set_shape(middle, prefix, left_last);
         separator
     }
 
@@ -225,7 +251,7 @@ impl Node {
         let raw = Node::allocate(arena, Some(separator), high, !left.is_leaf());
         // SAFETY: just written; the arena outlives this call.
         let right = unsafe { raw.as_ref() };
-        let mut prefix = Shape::EMPTY.prefix;
+        let mut prefix = Prefix::NONE;
         if count > 0 {
             let (begin, last) = (left.own_entry(first), left.own_entry(left.count() - 1));
             prefix = plan(right.shared_by_fences(), begin, last, left.shape.prefix);
@@ -240,7 +266,7 @@ impl Node {
                 slot.store(child.load(Ordering::Relaxed), Ordering::Release);
             }
         }
-        right.set_shape(count, prefix);
+        right.set_shape(count, prefix, left.own_entry(left.count() - 1));
         raw
     }
 }

@@ -40,7 +40,7 @@ impl Pair {
 
     fn insert(&mut self, key: Vec<u8>, random: u64) {
         self.sequence += 1 + random % 2;
-        let kind = if random % 8 == 0 { ValueKind::Delete } else { ValueKind::Put };
+        let kind = if random.is_multiple_of(8) { ValueKind::Delete } else { ValueKind::Put };
         let len = if kind == ValueKind::Put { random / 8 % 40 } else { 0 };
         let value = vec![random as u8; len as usize];
         self.memtable.insert(&key, self.sequence, kind, &value, random);
