@@ -21,10 +21,11 @@ use crate::version::{Edit, TableFile, Version};
 pub struct CompactionJob {
     /// The keyspace.
     pub keyspace: Arc<KeyspaceCore>,
-    version: Arc<Version>,
     target: usize,
     trivial: bool,
     inputs: Vec<(usize, Arc<TableFile>)>,
+    /// Tables that may hold something older than an input, over the inputs' keys. Usually none.
+    beneath: Vec<Arc<TableFile>>,
 }
 
 impl Drop for CompactionJob {
@@ -75,7 +76,7 @@ pub fn pick_most_urgent(keyspace: &Arc<KeyspaceCore>) -> Option<CompactionJob> {
     let version = Arc::clone(&keyspace.view.load().version);
     let cursors = keyspace.pick_cursors();
     let picked = pick::pick(&facts(&version, &options, &cursors))?;
-    Some(take(keyspace, Arc::clone(&version), &picked))
+    Some(take(keyspace, &version, &picked))
 }
 
 /// The next step of a compaction asked for by hand.
@@ -102,11 +103,11 @@ pub fn pick_range(
     match pick::pick_range(&facts(&version, &options, &cursors), level, start, end) {
         RangePick::Done => Step::Done,
         RangePick::Blocked => Step::Blocked,
-        RangePick::Run(picked) => Step::Run(take(keyspace, Arc::clone(&version), &picked)),
+        RangePick::Run(picked) => Step::Run(take(keyspace, &version, &picked)),
     }
 }
 
-fn take(keyspace: &Arc<KeyspaceCore>, version: Arc<Version>, picked: &Pick) -> CompactionJob {
+fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> CompactionJob {
     let mut inputs = Vec::new();
     for (level, ids) in &picked.inputs {
         let tables = &version.levels[*level];
@@ -122,9 +123,28 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: Arc<Version>, picked: &Pick) -> C
     for (_, table) in &inputs {
         table.set_busy(true);
     }
+    let beneath = beneath(version, &inputs);
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
-    CompactionJob { keyspace, version, target, trivial, inputs }
+    CompactionJob { keyspace, target, trivial, inputs, beneath }
+}
+
+/// The tables of the inputs' first level and below that are no inputs and overlap their keys.
+fn beneath(version: &Version, inputs: &[(usize, Arc<TableFile>)]) -> Vec<Arc<TableFile>> {
+    let source = inputs.first().map_or(0, |(level, _)| *level);
+    let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
+    let largest = inputs.iter().map(|(_, table)| table.meta.largest.as_slice()).max();
+    let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
+    let is_input = |id: u64| inputs.iter().any(|(_, table)| table.meta.id == id);
+    let near = |(level, table): &(usize, &Arc<TableFile>)| {
+        *level >= source && overlaps(table, smallest, largest) && !is_input(table.meta.id)
+    };
+    version.tables().filter(near).map(|(_, table)| Arc::clone(table)).collect()
+}
+
+/// Whether a table's bounds meet `start..=end`.
+fn overlaps(table: &TableFile, start: &[u8], end: &[u8]) -> bool {
+    table.reaches(start) && table.meta.smallest.as_slice() <= end
 }
 
 /// Runs a compaction and installs its result.
@@ -253,21 +273,7 @@ impl CompactionJob {
 
     /// Whether nothing older than the inputs can hold a key in `start..=end`.
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
-        let is_input = |id: u64| self.inputs.iter().any(|(_, table)| table.meta.id == id);
-        let source = self.inputs.first().map_or(0, |(level, _)| *level);
-        self.version.levels.iter().enumerate().skip(source).all(|(level, tables)| {
-            let first = match level {
-                0 => 0,
-                _ => tables.partition_point(|table| !table.reaches(start)),
-            };
-            let near = tables[first..]
-                .iter()
-                .take_while(|table| level == 0 || table.meta.smallest.as_slice() <= end);
-            let overlaps =
-                |table: &TableFile| table.reaches(start) && table.meta.smallest.as_slice() <= end;
-            let mut others = near.filter(|table| !is_input(table.meta.id));
-            !others.any(|table| overlaps(table))
-        })
+        !self.beneath.iter().any(|table| overlaps(table, start, end))
     }
 
     /// The keys at which the work is cut into parts of about the same size.

@@ -87,6 +87,12 @@ fn install(
 ) -> Result<()> {
     let mut edits = store.commit_lock().wal.take_ends();
     let mut manifest = store.manifest_lock()?;
+    // Another flush may have dropped a segment meanwhile; it must not come back.
+    let live = |edit: &Edit| match edit {
+        Edit::Log { id, .. } => manifest.state().logs.contains_key(id),
+        _ => true,
+    };
+    edits.retain(live);
     if jobs.iter().any(|job| job.keyspace.check_not_dropped().is_err()) {
         return if edits.is_empty() { Ok(()) } else { manifest.commit(&edits) };
     }

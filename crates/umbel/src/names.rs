@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 pub const CURRENT: &str = "CURRENT";
 /// What [`CURRENT`] is written as before it is renamed into place.
 pub const CURRENT_NEW: &str = "CURRENT.new";
+/// The largest id a file may have; far from where adding to an id would overflow.
+pub const ID_MAX: u64 = u64::MAX >> 1;
 /// The file whose lock says that the store is open.
 pub const LOCK: &str = "LOCK";
 
@@ -53,7 +55,11 @@ pub fn parse(name: &str) -> Option<FileKind> {
     if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let id = digits.parse().ok()?;
+    let id = digits.parse().ok().filter(|&id| id <= ID_MAX)?;
+    // Each id has one name, so that what is removed by id is what was listed.
+    if digits != format!("{id:06}") {
+        return None;
+    }
     match extension {
         "manifest" => Some(FileKind::Manifest(id)),
         "log" => Some(FileKind::Log(id)),
@@ -80,7 +86,10 @@ mod tests {
                 assert_eq!(parse(name), Some(kind), "{name}");
             }
         }
-        for foreign in ["notes.txt", "1.log", "000001.log.bak", "00000x.table", ""] {
+        let numbers =
+            ["1.log", "0000001.log", "18446744073709551615.log", "99999999999999999999.log"];
+        let others = ["notes.txt", "000001.log.bak", "00000x.table", "+00001.log", ""];
+        for foreign in numbers.into_iter().chain(others) {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
     }

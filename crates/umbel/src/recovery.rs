@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use umbel_base::{Error, Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber, limits};
 use umbel_env::{Access, Env};
 use umbel_filter::hash_key;
 use umbel_log::{Expectation, LogKind, LogReader, Outcome, Sealed};
@@ -130,7 +130,12 @@ fn replay_one(
             let reason = format!("byte {at} of this record's payload begins no known operation");
             Error::corruption(path, offset, reason)
         })?;
-        for (sequence, write) in (first..).zip(&writes) {
+        let last = first.saturating_add(writes.len() as u64 - 1);
+        if first <= last_sequence || last > limits::SEQUENCE_MAX {
+            let reason = "the record's sequence numbers are taken or over the limit";
+            return Err(Error::corruption(path, offset, reason));
+        }
+        for (sequence, write) in (first..=last).zip(&writes) {
             needed |= target.apply(sequence, write);
             last_sequence = sequence;
         }

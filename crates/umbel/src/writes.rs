@@ -305,7 +305,12 @@ pub struct Logged<'a> {
 pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<Logged<'_>>, usize> {
     let mut decoder = Decoder::new(bytes);
     let count = decoder.varint_usize().ok_or(0usize)?;
-    let mut writes = Vec::with_capacity(count.min(bytes.len()));
+    // No operation has fewer bytes, and no record is without one.
+    if count == 0 || count > limits::BATCH_OPERATIONS_MAX || count > decoder.remaining() / 4 {
+        return Err(0);
+    }
+    // What is reserved ahead stays below what was read.
+    let mut writes = Vec::with_capacity(count.min(bytes.len() / size_of::<Logged<'_>>()));
     for _ in 0..count {
         let at = decoder.position();
         writes.push(decode_one(&mut decoder).ok_or(at)?);
@@ -317,7 +322,12 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
     let action = Action::from_u8(decoder.u8()?)?;
     let keyspace = u32::try_from(decoder.varint()?).ok()?;
     let (key, value) = (decoder.bytes()?, decoder.bytes()?);
-    let fits = key.len() <= limits::KEY_BYTES_MAX && value.len() <= limits::VALUE_BYTES_MAX;
+    let fits = key.len() <= limits::KEY_BYTES_MAX
+        && match action {
+            Action::Delete => value.is_empty(),
+            Action::Put => value.len() <= limits::VALUE_BYTES_MAX,
+            Action::DeleteRange => key < value && value.len() <= limits::KEY_BYTES_MAX,
+        };
     fits.then_some(Logged { action, keyspace, key, value })
 }
 

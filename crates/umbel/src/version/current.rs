@@ -64,9 +64,10 @@ impl Current {
             Some((version, Current { manifest_id, sealed, durable }))
         })();
         match fields {
-            Some((VERSION, current)) => Ok(current),
-            Some((version, _)) => Err(Refusal::Newer(version)),
-            None => Err(Refusal::Damaged("it is too short")),
+            // Each pointer has one encoding; anything else was not written by this version.
+            Some((VERSION, current)) if current.encode() == bytes => Ok(current),
+            Some((version, _)) if version > VERSION => Err(Refusal::Newer(version)),
+            _ => Err(Refusal::Damaged("its fields say what no Umbel writes")),
         }
     }
 

@@ -3,12 +3,13 @@
 //! FORMAT: `docs/formats/manifest.md`. An edit is one record of the manifest's log; it is applied
 //! whole or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use umbel_base::{Decoder, limits, varint};
 use umbel_log::Sealed;
 use umbel_table::TableMeta;
 
+use crate::names;
 use crate::options::KeyspaceOptions;
 
 /// What makes a store this store.
@@ -289,9 +290,12 @@ impl State {
                     return Err("the store's identity is given twice".into());
                 }
             }
+            _ if self.identity.is_none() => {
+                return Err("the store's identity is not the first edit".into());
+            }
             Edit::NextFileId(id) => self.next_file_id = self.next_file_id.max(*id),
             Edit::LastSequence(last) => self.last_sequence = self.last_sequence.max(*last),
-            Edit::Keyspace { id, name, options } => self.put_keyspace(*id, name, options),
+            Edit::Keyspace { id, name, options } => self.put_keyspace(*id, name, options)?,
             Edit::DropKeyspace(id) => {
                 self.keyspaces.remove(id).ok_or_else(|| unknown(*id))?;
             }
@@ -313,7 +317,10 @@ impl State {
                 self.keyspace(*keyspace)?.marker = Some(marker.clone());
             }
             Edit::Log { id, state } => {
-                self.logs.insert(*id, *state);
+                let before = self.logs.insert(*id, *state);
+                if before.is_some_and(|before| before != LogState::Open) {
+                    return Err(format!("log {id} changes, but had ended"));
+                }
             }
             Edit::DropLog(id) => {
                 let missing = || format!("log {id} is dropped, but is not live");
@@ -323,8 +330,14 @@ impl State {
         Ok(())
     }
 
-    fn put_keyspace(&mut self, id: u32, name: &str, options: &KeyspaceOptions) {
-        self.next_keyspace_id = self.next_keyspace_id.max(id.saturating_add(1));
+    fn put_keyspace(
+        &mut self,
+        id: u32,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<(), String> {
+        let next = id.checked_add(1).ok_or("the store has used up its keyspace ids")?;
+        self.next_keyspace_id = self.next_keyspace_id.max(next);
         let record = self.keyspaces.entry(id).or_insert_with(|| KeyspaceRecord {
             name: name.to_string(),
             options: options.clone(),
@@ -334,10 +347,45 @@ impl State {
         });
         record.name = name.to_string();
         record.options = options.clone();
+        Ok(())
     }
 
     fn keyspace(&mut self, id: u32) -> Result<&mut KeyspaceRecord, String> {
         self.keyspaces.get_mut(&id).ok_or_else(|| unknown(id))
+    }
+
+    /// The error says why no writer could have left this state: what one edit cannot show, such as
+    /// a table that stands in two places.
+    pub fn check(&self) -> Result<(), String> {
+        if self.identity.is_none() {
+            return Err("the store's identity is missing".into());
+        }
+        if self.next_file_id > names::ID_MAX {
+            return Err(format!("file id {} is over the limit", self.next_file_id));
+        }
+        if self.keyspaces.len() > limits::KEYSPACES_MAX {
+            return Err(format!("there are {} keyspaces", self.keyspaces.len()));
+        }
+        let (mut keyspace_names, mut ids) = (HashSet::new(), HashSet::new());
+        for record in self.keyspaces.values() {
+            if record.name.is_empty() || !keyspace_names.insert(&record.name) {
+                return Err(format!("two keyspaces, or none, are called '{}'", record.name));
+            }
+            for meta in record.levels.iter().flatten() {
+                if !ids.insert(meta.id) {
+                    return Err(format!("file {} stands in two places", meta.id));
+                }
+            }
+        }
+        for &id in self.logs.keys() {
+            if !ids.insert(id) {
+                return Err(format!("file {id} stands in two places"));
+            }
+        }
+        match ids.into_iter().find(|&id| id >= self.next_file_id) {
+            Some(id) => Err(format!("file {id} is named, but its id was never taken")),
+            None => Ok(()),
+        }
     }
 
     /// The fewest edits that amount to this state.

@@ -89,10 +89,10 @@ impl Manifest {
     pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {
         self.poison.check()?;
         let mut next = self.state.clone();
-        for edit in edits {
+        let ids = [Edit::NextFileId(self.ids.load(Ordering::Relaxed))];
+        for edit in edits.iter().chain(&ids) {
             next.apply(edit).map_err(|reason| Error::invalid(format!("internal: {reason}")))?;
         }
-        let ids = [Edit::NextFileId(self.ids.load(Ordering::Relaxed))];
         let mut record = Vec::new();
         edit::encode_record(edits, &mut record);
         edit::encode_record(&ids, &mut record);
@@ -156,11 +156,13 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
         return Err(Error::corruption(path, end, reason));
     }
     match &state.identity {
-        None => Err(Error::corruption(path, HEADER_BYTES, "the first record is missing")),
         Some(identity) if identity.features != 0 => Err(Error::invalid(format!(
             "the store uses features ({:#x}) this Umbel does not know; open it with a newer one",
             identity.features
         ))),
-        Some(_) => Ok(state),
+        _ => match state.check() {
+            Ok(()) => Ok(state),
+            Err(reason) => Err(Error::corruption(path, HEADER_BYTES, reason)),
+        },
     }
 }
