@@ -5,6 +5,8 @@
 mod cache;
 #[path = "suite/damage.rs"]
 mod damage;
+#[path = "suite/faults.rs"]
+mod faults;
 #[path = "suite/format.rs"]
 mod format;
 #[path = "suite/memory.rs"]
