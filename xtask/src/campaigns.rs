@@ -168,7 +168,7 @@ fn fuzz_one(folder: &Path, name: &str, seconds: u64) -> bool {
     command.arg(format!("-artifact_prefix={}/", artifacts.display()));
     command.arg(format!("-max_total_time={seconds}"));
     command.args(["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=512"]);
-    command.args(["-print_final_stats=1", "-verbosity=0"]);
+    command.args(["-print_final_stats=1", "-verbosity=0", "-print_funcs=0"]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS.join(" "));
     command.env("CARGO_TARGET_DIR", target().join("fuzz"));
     run(&mut command).counts.failed == 0

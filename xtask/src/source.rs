@@ -16,8 +16,8 @@ pub struct Source<'a> {
     pub code: String,
     /// The parts that only tests compile, as byte ranges.
     pub tests: Vec<Range<usize>>,
-    /// Modules declared here that only tests compile and whose text is in another file.
-    pub test_modules: Vec<String>,
+    /// Files that hold modules declared here which only tests compile; without `.rs`.
+    pub test_files: Vec<String>,
 }
 
 /// One function with a body.
@@ -35,8 +35,10 @@ impl<'a> Source<'a> {
     /// Reads a file.
     pub fn parse(path: &'a str, text: &'a str) -> Source<'a> {
         let code = blank(text);
-        let (tests, test_modules) = find_tests(&code);
-        Source { path, text, code, tests, test_modules }
+        let (tests, modules) = find_tests(&code);
+        let test_files =
+            modules.into_iter().map(|module| module_file(path, text, &module)).collect();
+        Source { path, text, code, tests, test_files }
     }
 
     /// The line of a byte offset, counted from 1.
@@ -172,7 +174,26 @@ fn is_test_attribute(attribute: &str) -> bool {
     conditional && names_test && !inner.contains("not(")
 }
 
-fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<String>) {
+/// A module whose text is in another file: its name, and where its declaration stands.
+struct Declared {
+    name: String,
+    declaration: Range<usize>,
+}
+
+/// The file of a module that the file at `path` declares, without `.rs`.
+fn module_file(path: &str, text: &str, module: &Declared) -> String {
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
+    let declaration = &text[module.declaration.clone()];
+    let named = declaration.split_once("#[path = \"").and_then(|(_, rest)| rest.split_once('"'));
+    if let Some((name, _)) = named {
+        return format!("{folder}/{}", name.trim_end_matches(".rs"));
+    }
+    let own = if matches!(file, "lib" | "main" | "mod") { folder } else { stem };
+    format!("{own}/{}", module.name)
+}
+
+fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<Declared>) {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut modules = Vec::new();
     for (at, _) in code.match_indices("#[") {
@@ -190,7 +211,9 @@ fn find_tests(code: &str) -> (Vec<Range<usize>>, Vec<String>) {
                 let end = code[item..].find(';').map_or(code.len(), |length| item + length + 1);
                 let mut words = code[item..end].trim_end_matches(';').split_whitespace();
                 if words.by_ref().any(|word| word == "mod") {
-                    modules.extend(words.next().map(str::to_string));
+                    let declared =
+                        |name: &str| Declared { name: name.to_string(), declaration: at..end };
+                    modules.extend(words.next().map(declared));
                 }
                 ranges.push(at..end);
             }
@@ -356,12 +379,13 @@ mod tests {
     #[test]
     fn knows_what_only_tests_compile() {
         let text = "fn real() {}\n#[cfg(test)]\n#[expect(x)]\nmod tests { fn t() {} }\n\
-                    #[cfg(test)]\nmod model;\n#[cfg(not(test))]\nfn also_real() {}\n";
+                    #[cfg(test)]\nmod model;\n#[cfg(not(test))]\nfn also_real() {}\n\
+                    #[cfg(test)]\n#[path = \"a_tests.rs\"]\nmod more;\n";
         let source = Source::parse("src/a.rs", text);
         let code = source.code_without_tests();
         assert!(code.contains("fn real") && code.contains("fn also_real"), "{code}");
         assert!(!code.contains("fn t()"), "{code}");
-        assert_eq!(source.test_modules, ["model"]);
+        assert_eq!(source.test_files, ["src/a/model", "src/a_tests"]);
         assert!(Source::parse("crates/a/tests/suite.rs", "").is_test_file());
         assert!(Source::parse("src/a.rs", "//! A.\n#![cfg(test)]\n").is_test_file());
     }

@@ -37,15 +37,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 
 /// Files that only tests compile because the module that declares them says so; without `.rs`.
 pub fn test_files(tree: &Tree) -> Vec<String> {
-    let mut files = Vec::new();
-    for (path, text) in tree.ending(".rs") {
-        let source = Source::parse(path, text);
-        let stem = path.strip_suffix(".rs").unwrap_or(path);
-        let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
-        let own = if matches!(file, "lib" | "main" | "mod") { folder } else { stem };
-        files.extend(source.test_modules.iter().map(|module| format!("{own}/{module}")));
-    }
-    files
+    tree.ending(".rs").flat_map(|(path, text)| Source::parse(path, text).test_files).collect()
 }
 
 /// Whether `path` is the file, or lies in the folder, of the module `test`.

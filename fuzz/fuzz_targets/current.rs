@@ -1,0 +1,15 @@
+//! The pointer `CURRENT`: a store with any bytes in it opens or is refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use umbel_fuzz::parts::Parts;
+use umbel_fuzz::store::{open, template};
+
+/// In the first byte: read the rest as it is.
+const RAW: u64 = 1;
+
+fuzz_target!(|input: &[u8]| {
+    let mut parts = Parts::new(input);
+    let raw = parts.number::<1>() & RAW == RAW;
+    open(&template().with_current(parts.rest(), !raw));
+});

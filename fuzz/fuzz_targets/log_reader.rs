@@ -1,0 +1,46 @@
+//! Log files: reading ends, in order, with records inside the file, or with an error.
+#![no_main]
+
+use std::path::{Path, PathBuf};
+
+use libfuzzer_sys::fuzz_target;
+use umbel_env::Env;
+use umbel_fuzz::log_file;
+use umbel_fuzz::memory::{Image, MemoryFiles};
+use umbel_fuzz::parts::Parts;
+use umbel_log::{Expectation, LogKind, LogReader, Outcome, Sealed};
+
+const LOG_ID: u64 = 3;
+const PATH: &str = "000003.log";
+/// In the first byte: read the rest as it is.
+const RAW: u64 = 1;
+
+fn read(env: &Env, len: u64, expectation: Expectation) -> Option<Outcome> {
+    let path = Path::new(PATH);
+    let mut reader = LogReader::open(env, path, LogKind::WriteAhead, LOG_ID, expectation).ok()?;
+    let mut sequence = 0;
+    while let Some(record) = reader.next().ok()? {
+        assert!(record.sequence >= sequence, "sequence numbers go back");
+        assert!(record.offset + record.payload.len() as u64 <= len, "a record out of nowhere");
+        sequence = record.sequence;
+    }
+    Some(reader.outcome())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut parts = Parts::new(input);
+    let file = match parts.number::<1>() & RAW {
+        RAW => parts.rest().to_vec(),
+        _ => log_file::assemble(LogKind::WriteAhead, LOG_ID, parts),
+    };
+    let len = file.len() as u64;
+    let env = MemoryFiles::new(&Image::from([(PathBuf::from(PATH), file)])).env();
+    let Some(outcome) = read(&env, len, Expectation::Open) else { return };
+    assert!(outcome.end <= len);
+    // A log that says it was sealed here must be accepted as sealed here.
+    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
+    let again = read(&env, len, Expectation::Sealed(sealed));
+    if outcome.sealed {
+        assert_eq!(again.map(|again| again.records), Some(outcome.records));
+    }
+});

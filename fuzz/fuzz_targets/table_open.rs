@@ -1,0 +1,79 @@
+//! Tables: whatever opens can be verified, walked both ways and searched without a panic, and the
+//! two directions agree where both come to their end.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use umbel_base::{Cursor, Result};
+use umbel_env::File;
+use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_fuzz::memory::MemoryFile;
+use umbel_fuzz::parts::Parts;
+use umbel_fuzz::table_file::{FILE_ID, assemble};
+use umbel_table::{KeepAll, KeyHasher, Table};
+
+/// In the first byte: read the rest as it is.
+const RAW: u64 = 1;
+/// Walks end here, so that an input of a few bytes cannot take long.
+const STEPS_MAX: usize = 4096;
+
+fn walk(table: &Arc<Table>) -> Result<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    let mut cursor = table.cursor(false);
+    cursor.seek_to_first()?;
+    while cursor.valid() && keys.len() < STEPS_MAX {
+        std::hint::black_box((cursor.sequence(), cursor.kind(), cursor.value().len()));
+        keys.push(cursor.key().to_vec());
+        cursor.next()?;
+    }
+    Ok(keys)
+}
+
+fn walk_back(table: &Arc<Table>) -> Result<usize> {
+    let mut steps = 0;
+    let mut cursor = table.cursor(true);
+    cursor.seek_to_last()?;
+    while cursor.valid() && steps < STEPS_MAX {
+        steps += 1;
+        cursor.prev()?;
+    }
+    Ok(steps)
+}
+
+fn read(table: &Arc<Table>, secret: &HashSecret) {
+    let keys = walk(table).unwrap_or_default();
+    let back = walk_back(table);
+    let verified = table.verify().is_ok();
+    if verified && let Ok(steps) = back {
+        assert_eq!(keys.len(), steps, "the directions disagree");
+    }
+    let absent = [&b""[..], b"absent", b"\xff\xff"];
+    for key in keys.iter().map(Vec::as_slice).chain(absent) {
+        let hash = hash_key(secret, key);
+        std::hint::black_box(table.may_contain(hash));
+        let found = table.get_with(key, hash, u64::MAX >> 8, |_, _, value| value.len());
+        std::hint::black_box(found.is_ok());
+        let mut cursor = table.cursor(true);
+        std::hint::black_box(cursor.seek(key, u64::MAX >> 8).is_ok());
+        std::hint::black_box(cursor.seek_before(key).is_ok());
+    }
+    std::hint::black_box(table.tombstones().covering(b"a", u64::MAX >> 8));
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut parts = Parts::new(input);
+    let bytes = match parts.number::<1>() & RAW {
+        RAW => parts.rest().to_vec(),
+        _ => assemble(parts),
+    };
+    let file: Arc<dyn File> = MemoryFile::alone("000007.table", bytes);
+    let Ok(table) = Table::open_standalone(Arc::clone(&file), FILE_ID) else { return };
+    let meta = table.meta().clone();
+    let secret = HashSecret::from_seed([7; 16]);
+    read(&Arc::new(table), &secret);
+    let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1 };
+    if let Ok(table) = Table::open(file, &meta, Some(&hasher), Arc::new(KeepAll)) {
+        read(&Arc::new(table), &secret);
+    }
+});

@@ -1,0 +1,117 @@
+//! Writes `seeds/`: small valid inputs for every target, made by the engine's own writers.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::{RangeTombstone, ValueKind};
+use umbel_env::File;
+use umbel_filter::{BloomBuilder, HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_fuzz::log_file::MARK_HERE;
+use umbel_fuzz::memory::MemoryFile;
+use umbel_fuzz::parts::put_part;
+use umbel_fuzz::store::template;
+use umbel_fuzz::table_file::{FILE_ID, assemble, disassemble};
+use umbel_table::{Compression, KeyHasher, TableBuilder, TableOptions};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    filters()?;
+    tables()?;
+    let (manifest, log) = template().payloads();
+    logs("log_reader", &[0], &log)?;
+    logs("batch", &[], &log)?;
+    logs("manifest_edit", &[1], &manifest)?;
+    let mut behind = vec![0];
+    // Saying again that there is a keyspace changes nothing.
+    if let Some(keyspace) = manifest.get(1) {
+        put_part(&mut behind, keyspace);
+    }
+    write("manifest_edit", "behind", &behind)?;
+    let raw = |path: &str| template().image().iter().find(|(name, _)| name.ends_with(path));
+    if let Some((_, current)) = raw("CURRENT") {
+        write("current", "whole", &[&[1], &current[..]].concat())?;
+        write("current", "fixed", &[&[0], &current[..56]].concat())?;
+    }
+    Ok(())
+}
+
+fn write(target: &str, name: &str, input: &[u8]) -> Result<(), Failure> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(name), input)?;
+    Ok(())
+}
+
+/// Records of these payloads as `log_file::assemble` reads them, open and with an end.
+fn logs(target: &str, first: &[u8], payloads: &[Vec<u8>]) -> Result<(), Failure> {
+    let mut input = first.to_vec();
+    for payload in payloads {
+        input.extend_from_slice(&[1, 1, 0, 0]);
+        put_part(&mut input, payload);
+    }
+    write(target, "open", &input)?;
+    input.extend_from_slice(&[0x81, 1, 0, 0]);
+    put_part(&mut input, b"damaged");
+    write(target, "torn", &input)?;
+    // A mark that says the damage had been durable.
+    input.extend_from_slice(&[1, 1]);
+    input.extend_from_slice(&(MARK_HERE as u16).to_le_bytes());
+    put_part(&mut input, b"behind");
+    write(target, "damaged", &input)?;
+    let mut last = first.to_vec();
+    last.push(0x41);
+    last.extend_from_slice(&(u64::MAX - 1).to_le_bytes());
+    last.extend_from_slice(&[0, 0]);
+    put_part(&mut last, payloads.last().map_or(&b""[..], Vec::as_slice));
+    write(target, "last-sequence", &last)
+}
+
+fn filters() -> Result<(), Failure> {
+    write("filter_decode", "none", &[])?;
+    for bits in [1, 10, 100] {
+        let secret = HashSecret::from_seed([7; 16]);
+        let mut builder = BloomBuilder::new(bits);
+        for key in 0..20u32 {
+            builder.add(hash_key(&secret, &key.to_le_bytes()));
+        }
+        write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
+    }
+    Ok(())
+}
+
+fn tables() -> Result<(), Failure> {
+    let compressions =
+        [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
+    for (name, compression) in compressions {
+        let file = MemoryFile::alone("000007.table", Vec::new());
+        let secret = HashSecret::from_seed([7; 16]);
+        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1 };
+        let options = TableOptions { block_bytes: 256, compression, bloom_bits: 10 };
+        let output = Arc::clone(&file) as Arc<dyn File>;
+        let mut builder = TableBuilder::new(output, FILE_ID, hasher, options);
+        for number in 0..24u64 {
+            let key = format!("fruit/{number:04}");
+            let value = [number as u8; 17];
+            if number % 5 == 0 {
+                builder.add(key.as_bytes(), 100 + number, ValueKind::Delete, b"")?;
+            }
+            builder.add(key.as_bytes(), 50 + number, ValueKind::Put, &value)?;
+        }
+        builder.add_tombstone(&RangeTombstone {
+            start: b"fruit/0003".to_vec(),
+            end: b"fruit/0007".to_vec(),
+            sequence: 70,
+        });
+        builder.finish()?;
+        let table = file.bytes();
+        let parts = disassemble(&table).ok_or("the table cannot be taken apart")?;
+        if assemble(umbel_fuzz::parts::Parts::new(&parts)) != table {
+            return Err("a table taken apart and put together is another one".into());
+        }
+        write("table_open", &format!("parts-{name}"), &[&[0], &parts[..]].concat())?;
+        write("table_open", &format!("raw-{name}"), &[&[1], &table[..]].concat())?;
+    }
+    Ok(())
+}
