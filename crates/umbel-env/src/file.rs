@@ -61,7 +61,8 @@ pub trait File: Send + Sync + Debug {
     /// Also covers bytes written through a [`Mapping`] of this file. A failure is final: the bytes
     /// may be lost although a later sync succeeds.
     fn sync(&self) -> Result<()>;
-    /// Maps the first `len` bytes for writing, populated so that a later store cannot fault.
+    /// Maps the first `len` bytes for writing. Pages are made writable step by step, ahead of the
+    /// stores, so that no store can fault.
     /// REQUIRES: `preallocate(len)` succeeded and nobody cuts the file while it is mapped.
     /// `None` where this file system or platform cannot map safely: use `write_all_at`.
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>>;

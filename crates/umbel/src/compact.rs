@@ -287,8 +287,7 @@ impl CompactionJob {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for (_, table) in &self.inputs {
             let reader = table.reader()?;
-            // Every so many blocks is enough to cut by.
-            keys.extend(reader.block_separators().step_by(16).map(|(key, _)| key.to_vec()));
+            keys.extend(reader.block_separators().map(|(key, _)| key.to_vec()));
         }
         keys.sort_unstable();
         keys.dedup();

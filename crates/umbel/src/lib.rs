@@ -47,6 +47,8 @@ mod names;
 mod open;
 mod options;
 mod output;
+#[cfg(test)]
+mod page;
 mod poison;
 mod read;
 mod recovery;

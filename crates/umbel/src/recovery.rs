@@ -11,7 +11,7 @@ use std::sync::Arc;
 use umbel_base::{Error, Result, SequenceNumber, limits};
 use umbel_env::{Access, Env};
 use umbel_filter::hash_key;
-use umbel_log::{Expectation, LogKind, LogReader, Outcome, Sealed};
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
 
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
@@ -196,7 +196,7 @@ fn check_never_synced(
     let mut reader = open_log(env, path, id, log)?;
     while reader.next()?.is_some() {}
     let outcome = reader.outcome();
-    if log == LogState::Open && outcome.durable_max == 0 {
+    if log == LogState::Open && outcome.durable_max <= HEADER_BYTES {
         return Ok(());
     }
     let reason = format!(

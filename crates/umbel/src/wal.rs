@@ -84,7 +84,7 @@ impl Wal {
         let segment_bytes = self.segment_bytes.max(least);
         let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
         let path = names::log(&self.folder, id);
-        let writer = match LogWriter::create(&self.env, &path, options) {
+        let mut writer = match LogWriter::create(&self.env, &path, options) {
             Ok(writer) => writer,
             Err(error) => {
                 // What was created of it is in the way of nothing, but takes room.
@@ -94,6 +94,8 @@ impl Wal {
         };
         writer.file().sync()?;
         self.env.files.sync_dir(&self.folder)?;
+        // A header that was durable and is lost later is damage, not a torn creation.
+        writer.set_durable(HEADER_BYTES);
         let edit = Edit::Log { id, state: LogState::Open };
         manifest.lock().unwrap_or_else(PoisonError::into_inner).commit(&[edit])?;
         self.retire_current()?;

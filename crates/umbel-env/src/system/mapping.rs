@@ -66,10 +66,9 @@ pub(super) fn map(
     // and is not cut while mapped: this handle refuses to, and the contract of `File::map` obliges
     // the holders of other handles.
     let bytes = unsafe { memmap2::MmapOptions::new().len(len_in_memory).map_mut(file) };
-    let mut bytes = bytes.map_err(failed)?;
-    populate(&mut bytes).map_err(failed)?;
+    let bytes = bytes.map_err(failed)?;
     let path = path.to_path_buf();
-    Ok(Some(Box::new(SystemMapping { path, bytes, _guard: guard })))
+    Ok(Some(Box::new(SystemMapping { path, bytes, populated: 0, _guard: guard })))
 }
 
 /// Nothing is mapped on this platform: whether a sync covers mapped pages is unproven here.
@@ -112,18 +111,22 @@ fn is_unsafe_to_map(kind: u32) -> bool {
     NETWORK.contains(&kind) || COPY_ON_WRITE.contains(&kind)
 }
 
-/// Makes every page present and writable, so that the first store to it costs no fault and cannot
-/// fail.
+/// The fewest and the most bytes made writable at a time. A page made writable counts as dirty and
+/// goes to the disk with the next sync, so only what is about to be written is.
 #[cfg(target_os = "linux")]
-fn populate(bytes: &mut memmap2::MmapMut) -> std::io::Result<()> {
+const POPULATE_BYTES: (usize, usize) = (64 << 10, 1 << 20);
+
+/// Makes pages present and writable, so that a store to them costs no fault and cannot fail.
+#[cfg(target_os = "linux")]
+fn populate(bytes: &mut memmap2::MmapMut, start: usize, end: usize) -> std::io::Result<()> {
     use std::io::ErrorKind;
     loop {
-        return match bytes.advise(memmap2::Advice::PopulateWrite) {
+        return match bytes.advise_range(memmap2::Advice::PopulateWrite, start, end - start) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             // Kernels before 5.14 do not know the advice: touch a byte of every page instead.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                for page in bytes.chunks_mut(4096) {
+                for page in bytes[start..end].chunks_mut(4096) {
                     page[0] = std::hint::black_box(page[0]);
                 }
                 Ok(())
@@ -139,6 +142,8 @@ fn populate(bytes: &mut memmap2::MmapMut) -> std::io::Result<()> {
 struct SystemMapping {
     path: std::path::PathBuf,
     bytes: memmap2::MmapMut,
+    /// Bytes below this offset can be stored to without a fault.
+    populated: usize,
     _guard: Arc<MappedLen>,
 }
 
@@ -150,17 +155,32 @@ impl Mapping for SystemMapping {
 
     #[inline]
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        let target = usize::try_from(offset).ok().and_then(|start| {
-            let end = start.checked_add(bytes.len())?;
-            self.bytes.get_mut(start..end)
-        });
-        match target {
-            Some(target) => {
-                target.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => Err(outside(&self.path, bytes.len(), offset, self.bytes.len())),
+        let mapped = self.bytes.len();
+        let start = usize::try_from(offset).ok();
+        let end = start.and_then(|start| start.checked_add(bytes.len()));
+        let (Some(start), Some(end)) = (start, end.filter(|&end| end <= mapped)) else {
+            return Err(outside(&self.path, bytes.len(), offset, mapped));
+        };
+        if end > self.populated {
+            self.populate_through(end)?;
         }
+        self.bytes[start..end].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl SystemMapping {
+    /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
+    #[cold]
+    fn populate_through(&mut self, end: usize) -> Result<()> {
+        let ahead = self.populated.clamp(POPULATE_BYTES.0, POPULATE_BYTES.1);
+        // Whole steps keep the boundaries on pages of any size.
+        let through = end.next_multiple_of(ahead).min(self.bytes.len());
+        let made = populate(&mut self.bytes, self.populated, through);
+        made.map_err(|error| Error::io("make room to write in the mapping of", &self.path, error))?;
+        self.populated = through;
+        Ok(())
     }
 }
 

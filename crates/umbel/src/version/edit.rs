@@ -421,3 +421,7 @@ impl State {
 fn unknown(id: u32) -> String {
     format!("keyspace {id} is not known")
 }
+
+#[cfg(test)]
+#[path = "edit_tests.rs"]
+mod tests;

@@ -166,3 +166,7 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
         },
     }
 }
+
+#[cfg(test)]
+#[path = "manifest_tests.rs"]
+mod tests;
