@@ -1,2 +1,92 @@
-//! Placeholder.
-fn main() {}
+//! The binary `umbel`: reads the command line, runs one command, and turns what went wrong into
+//! one sentence on standard error and an exit code.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod commands;
+mod complaint;
+mod errors;
+mod number;
+mod output;
+mod progress;
+mod statistics;
+mod store;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::{Command, CommandLine};
+use crate::commands::{
+    checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
+};
+use crate::errors::{Failure, Outcome};
+use crate::output::{Output, note};
+use crate::store::Store;
+
+const WELCOME: &str = "\
+umbel: a store for keys and values in which asking for what is not there costs almost nothing
+
+Three commands to try:
+  umbel bench                          see what it does on this machine, in about a minute
+  umbel --db words import FILE         store every line of a file, its number as the value
+  umbel --db words get KEY             and ask for one
+
+`umbel --help` lists the rest.";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                note(&format!("umbel: {failure}"));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
+    let command = CommandLine::command()
+        .mut_subcommand("bench", bench::flags::with_db_bench_spellings)
+        .subcommand_required(false);
+    let matches = match command.try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return complaint::answer(&error),
+    };
+    if let Some(("bench", flags)) = matches.subcommand() {
+        bench::note_left_aside(flags);
+    }
+    let line = match CommandLine::from_arg_matches(&matches) {
+        Ok(line) => line,
+        Err(error) => return complaint::answer(&error),
+    };
+    dispatch(&line)
+}
+
+fn dispatch(line: &CommandLine) -> Outcome<()> {
+    let Some(command) = &line.command else {
+        let mut output = Output::new();
+        output.line(WELCOME)?;
+        return output.flush();
+    };
+    let db = line.db.as_deref();
+    let store = || Store::named(db);
+    let json = line.json;
+    match command {
+        Command::Bench(flags) => bench::run(flags, db, json),
+        Command::Import(args) => import::run(&store()?, args, json),
+        Command::Get(args) => get::run(&store()?, args, json),
+        Command::Put(args) => put::run(&store()?, args),
+        Command::Delete(args) => delete::run(&store()?, args),
+        Command::Scan(args) => scan::run(&store()?, args, json),
+        Command::Stats => stats::run(&store()?, json),
+        Command::Verify => verify::run(&store()?, json),
+        Command::Inspect(args) => inspect::run(db, args, json),
+        Command::Compact(args) => compact::run(&store()?, args, json),
+        Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
+        Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),
+    }
+}

@@ -1,0 +1,231 @@
+//! Result lines, to the letter of LevelDB's and RocksDB's db_bench, so that programs that read
+//! those read these.
+
+use super::flags::LineFormat;
+use super::tally::Counted;
+
+/// The result of one run of a benchmark, histograms included, line breaks included.
+pub fn result(format: LineFormat, name: &str, counted: &Counted) -> String {
+    let mut text = match format {
+        LineFormat::Leveldb => leveldb_line(name, counted),
+        LineFormat::Rocksdb => rocksdb_line(name, counted),
+    };
+    for latency in &counted.latencies {
+        let kind = match format {
+            LineFormat::Leveldb => "op",
+            LineFormat::Rocksdb => latency.name,
+        };
+        text.push_str(&format!("Microseconds per {kind}:\n{}\n", latency.micros.text()));
+    }
+    text
+}
+
+/// What stands behind the numbers: the rate in bytes, then the message.
+fn extra(counted: &Counted) -> String {
+    let rate = counted.megabytes_per_second().map(|rate| format!("{rate:6.1} MB/s"));
+    let message = (!counted.message.is_empty()).then(|| counted.message.clone());
+    let parts: Vec<String> = rate.into_iter().chain(message).collect();
+    if parts.is_empty() { String::new() } else { format!(" {}", parts.join(" ")) }
+}
+
+fn leveldb_line(name: &str, counted: &Counted) -> String {
+    format!("{name:<12} : {:11.3} micros/op;{}\n", counted.micros_per_operation(), extra(counted))
+}
+
+fn rocksdb_line(name: &str, counted: &Counted) -> String {
+    format!(
+        "{name:<12} : {:11.3} micros/op {} ops/sec {:.3} seconds {} operations;{}\n",
+        counted.micros_per_operation(),
+        counted.operations_per_second() as u64,
+        counted.elapsed(),
+        counted.operations(),
+        extra(counted)
+    )
+}
+
+/// The line in the place of a benchmark that needs a fresh store and must not make one.
+pub fn skipped(name: &str) -> String {
+    format!("{name:<12} : skipped (--use_existing_db is true)\n")
+}
+
+/// What gets found, as the engine of the format says it. RocksDB's own message for these
+/// benchmarks ends with a line break.
+pub fn found_message(format: LineFormat, found: u64, asked: u64, num: u64) -> String {
+    match format {
+        LineFormat::Leveldb => format!("({found} of {num} found)"),
+        LineFormat::Rocksdb => format!("({found} of {asked} found)\n"),
+    }
+}
+
+/// The runs of a repeated benchmark.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    operations: Vec<f64>,
+    megabytes: Vec<f64>,
+}
+
+impl Repeats {
+    /// Adds a run.
+    pub fn add(&mut self, counted: &Counted) {
+        self.operations.push(counted.operations_per_second());
+        self.megabytes.extend(counted.megabytes_per_second());
+    }
+
+    fn has_megabytes(&self) -> bool {
+        self.megabytes.len() == self.operations.len()
+    }
+
+    /// The line after each run; `None` for the first one.
+    pub fn so_far(&self, name: &str, interval_only: bool) -> Option<String> {
+        let runs = self.operations.len();
+        if runs < 2 {
+            return None;
+        }
+        let (rate, margin) = (mean(&self.operations), confidence(&self.operations));
+        let (bytes, bytes_margin) = (mean(&self.megabytes), confidence(&self.megabytes));
+        let (rate, margin) = (rate as i64, margin as i64);
+        let text = if interval_only {
+            let (least, most) = (rate - margin, rate + margin);
+            let line = format!("{name} [CI95 {runs} runs] : ({least}, {most}) ops/sec");
+            let (least, most) = (bytes - bytes_margin, bytes + bytes_margin);
+            (line, format!("; ({least:.1}, {most:.1}) MB/sec"))
+        } else {
+            let line = format!("{name} [AVG {runs} runs] : {rate} (\u{b1} {margin}) ops/sec");
+            (line, format!("; {bytes:6.1} (\u{b1} {bytes_margin:.1}) MB/sec"))
+        };
+        let (line, bytes) = text;
+        Some(if self.has_megabytes() { format!("{line}{bytes}\n") } else { format!("{line}\n") })
+    }
+
+    /// The lines after the last run; `None` where there was only one.
+    pub fn all(&self, name: &str) -> Option<String> {
+        let runs = self.operations.len();
+        if runs < 2 {
+            return None;
+        }
+        let rate = mean(&self.operations);
+        let (whole, margin) = (rate as i64, confidence(&self.operations) as i64);
+        let millis = if rate > 0.0 { 1000.0 / rate } else { 0.0 };
+        let median_rate = median(&self.operations) as i64;
+        let mut average = format!(
+            "{name} [AVG    {runs} runs] : {whole} (\u{b1} {margin}) ops/sec; {millis:.3} ms/op"
+        );
+        let mut median_line = format!("{name} [MEDIAN {runs} runs] : {median_rate} ops/sec");
+        if self.has_megabytes() {
+            let (bytes, margin) = (mean(&self.megabytes), confidence(&self.megabytes));
+            average.push_str(&format!("; {bytes:6.1} (\u{b1} {margin:.1}) MB/sec"));
+            median_line.push_str(&format!("; {:6.1} MB/sec", median(&self.megabytes)));
+        }
+        Some(format!("\n{average}\n{median_line}\n"))
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Half of the 95 % confidence interval of the mean.
+fn confidence(values: &[f64]) -> f64 {
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = (squares / (values.len() - 1) as f64).sqrt();
+    1.959964 * deviation / (values.len() as f64).sqrt()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        len if len.is_multiple_of(2) => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        _ => sorted[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn counted() -> Counted {
+        Counted {
+            done: 2000,
+            bytes: 2 << 20,
+            seconds: 0.5,
+            start: Duration::from_secs(1),
+            end: Duration::from_millis(1250),
+            ..Counted::default()
+        }
+    }
+
+    #[test]
+    fn leveldb_lines_are_to_the_letter() {
+        let format = LineFormat::Leveldb;
+        assert_eq!(
+            result(format, "fillseq", &counted()),
+            "fillseq      :     250.000 micros/op;    8.0 MB/s\n"
+        );
+        let message = found_message(format, 632, 1000, 2000);
+        let counted = Counted { bytes: 0, message, ..counted() };
+        assert_eq!(
+            result(format, "readrandom", &counted),
+            "readrandom   :     250.000 micros/op; (632 of 2000 found)\n"
+        );
+        let counted = Counted { message: String::new(), ..counted };
+        assert_eq!(
+            result(format, "multireadrandom", &counted),
+            "multireadrandom :     250.000 micros/op;\n"
+        );
+    }
+
+    #[test]
+    fn rocksdb_lines_are_to_the_letter() {
+        let format = LineFormat::Rocksdb;
+        let message = found_message(format, 632, 1000, 2000);
+        assert_eq!(
+            result(format, "readrandom", &Counted { message, ..counted() }),
+            "readrandom   :     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations;    \
+             8.0 MB/s (632 of 1000 found)\n\n"
+        );
+        assert_eq!(
+            result(format, "compact", &Counted { done: 0, bytes: 0, ..counted() }),
+            "compact      :  500000.000 micros/op 4 ops/sec 0.250 seconds 1 operations;\n"
+        );
+        assert_eq!(skipped("fillseq"), "fillseq      : skipped (--use_existing_db is true)\n");
+    }
+
+    #[test]
+    fn repeats_are_summed_up_as_rocksdb_does() {
+        let mut repeats = Repeats::default();
+        repeats.add(&counted());
+        assert_eq!(repeats.so_far("readseq", false), None);
+        assert_eq!(repeats.all("readseq"), None);
+        repeats.add(&Counted { done: 1000, ..counted() });
+        assert_eq!(
+            repeats.so_far("readseq", false).unwrap(),
+            "readseq [AVG 2 runs] : 6000 (± 3919) ops/sec;    8.0 (± 0.0) MB/sec\n"
+        );
+        assert_eq!(
+            repeats.so_far("readseq", true).unwrap(),
+            "readseq [CI95 2 runs] : (2081, 9919) ops/sec; (8.0, 8.0) MB/sec\n"
+        );
+        assert_eq!(
+            repeats.all("readseq").unwrap(),
+            "\nreadseq [AVG    2 runs] : 6000 (± 3919) ops/sec; 0.167 ms/op;    8.0 (± 0.0) \
+             MB/sec\nreadseq [MEDIAN 2 runs] : 6000 ops/sec;    8.0 MB/sec\n"
+        );
+        let mut repeats = Repeats::default();
+        for _ in 0..3 {
+            repeats.add(&Counted { bytes: 0, ..counted() });
+        }
+        assert_eq!(
+            repeats.so_far("compact", false).unwrap(),
+            "compact [AVG 3 runs] : 8000 (± 0) ops/sec\n"
+        );
+    }
+}

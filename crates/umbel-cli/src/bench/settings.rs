@@ -1,0 +1,350 @@
+//! The flags after their sense was made: numbers in range, defaults filled in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use umbel::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
+use umbel_base::limits::{BLOOM_BITS_RANGE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use super::flags::{BenchFlags, KeyFormat, LineFormat};
+use crate::errors::{Failure, Outcome};
+
+/// The tour that runs when no benchmarks are named.
+pub const TOUR: &str = "fillrandom,readrandom,readmissing,readhot,multireadrandom,seekrandom,\
+    readseq,readreverse,overwrite,readwhilewriting,waitforcompaction,readrandom,readmissing,\
+    levelstats";
+/// Keys of one multi-get where --batch_size was not given.
+const MULTI_GET_KEYS: u64 = 32;
+/// The most entries a benchmark may be asked for: their keys stay within a signed 64-bit number.
+const COUNT_MAX: u64 = 1 << 48;
+
+/// What a run goes by.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The benchmarks, comma-separated.
+    pub benchmarks: String,
+    /// Whether nobody named benchmarks, so that the results are told in plain words.
+    pub tour: bool,
+    /// Entries.
+    pub num: u64,
+    /// Reads of each thread.
+    pub reads: u64,
+    /// Writes of each thread, where given.
+    pub writes: Option<u64>,
+    /// Deletes of each thread, where given.
+    pub deletes: Option<u64>,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Letters in front of a key.
+    pub key_prefix: usize,
+    /// How keys are written.
+    pub key_format: KeyFormat,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// What values compress to.
+    pub compression_ratio: f64,
+    /// Entries of a write batch.
+    pub batch_size: usize,
+    /// Keys of a multi-get.
+    pub multi_get_keys: usize,
+    /// How long random benchmarks run; `None` goes by the counts.
+    pub duration: Option<Duration>,
+    /// Entries read behind a seek.
+    pub seek_nexts: u64,
+    /// Whether they are read backwards.
+    pub reverse_iterator: bool,
+    /// Reads in percent of readrandomwriterandom.
+    pub read_percent: u64,
+    /// Whether a read lends the value.
+    pub pin_slice: bool,
+    /// Seed of the random numbers; `None` takes the time.
+    pub seed: Option<u64>,
+    /// Whether the store is used as it is.
+    pub use_existing_db: bool,
+    /// Whether the temporary folder stays.
+    pub keep: bool,
+    /// Whether every write is synced.
+    pub sync: bool,
+    /// The compression's name as RocksDB prints it.
+    pub compression_name: &'static str,
+    /// Options of the store.
+    pub options: Options,
+    /// Options of the keyspace.
+    pub keyspace: KeyspaceOptions,
+    /// Whose lines are printed.
+    pub format: LineFormat,
+    /// Whether each operation is timed.
+    pub histogram: bool,
+    /// Whether counters are printed at the end.
+    pub statistics: bool,
+    /// Operations between two lines of a thread; 0 is none.
+    pub stats_interval: u64,
+    /// Least time between two such lines.
+    pub stats_interval_time: Duration,
+    /// The report file and the time between two of its rows.
+    pub report_file: Option<(PathBuf, Duration)>,
+    /// Whether repeats print the confidence interval.
+    pub confidence_interval_only: bool,
+    /// Whether standard output is for one JSON object.
+    pub json: bool,
+}
+
+impl Settings {
+    /// The settings, or a sentence that says which flag is wrong and what it may be.
+    pub fn resolve(flags: &BenchFlags, json: bool) -> Outcome<Settings> {
+        let num = within("num", flags.num.unwrap_or(1_000_000), 1, COUNT_MAX)?;
+        let count = |name: &str, value: i64| match value {
+            -1 => Ok(None),
+            value => signed_within(name, value, 1, COUNT_MAX).map(Some),
+        };
+        let batch_size = within("batch_size", flags.batch_size.unwrap_or(1), 1, 1 << 20)?;
+        let prefix = within("key_prefix", flags.key_prefix, 0, 1024)?;
+        let least_key = prefix + if flags.key_format == KeyFormat::Leveldb { 16 } else { 1 };
+        let key_size = match flags.key_format {
+            KeyFormat::Leveldb => flags.key_size.max(least_key),
+            KeyFormat::Rocksdb => flags.key_size,
+        };
+        let key_size = within("key_size", key_size, least_key, KEY_BYTES_MAX as u64 - 1)?;
+        if !(0.0..=1.0).contains(&flags.compression_ratio) {
+            return Err(out_of_range("compression_ratio", flags.compression_ratio, "0", "1"));
+        }
+        let (compression, compression_name) = compression(&flags.store.compression)?;
+        let report = &flags.report;
+        Ok(Settings {
+            benchmarks: flags.benchmarks.clone().unwrap_or_else(|| TOUR.to_string()),
+            tour: flags.benchmarks.is_none(),
+            num,
+            reads: count("reads", flags.reads)?.unwrap_or(num),
+            writes: count("writes", flags.writes)?,
+            deletes: count("deletes", flags.deletes)?,
+            threads: within("threads", flags.threads, 1, 1024)? as usize,
+            key_size: key_size as usize,
+            key_prefix: prefix as usize,
+            key_format: flags.key_format,
+            value_size: within("value_size", flags.value_size, 0, VALUE_BYTES_MAX as u64)? as usize,
+            compression_ratio: flags.compression_ratio,
+            batch_size: batch_size as usize,
+            multi_get_keys: flags.batch_size.map_or(MULTI_GET_KEYS, |_| batch_size) as usize,
+            duration: (flags.duration > 0).then(|| Duration::from_secs(flags.duration)),
+            seek_nexts: flags.seek_nexts,
+            reverse_iterator: flags.reverse_iterator,
+            read_percent: within("readwritepercent", flags.readwritepercent, 0, 100)?,
+            pin_slice: flags.pin_slice,
+            seed: (flags.seed != 0).then_some(flags.seed),
+            use_existing_db: flags.store.use_existing_db,
+            keep: flags.store.keep,
+            sync: flags.store.sync,
+            compression_name,
+            options: store_options(flags)?,
+            keyspace: keyspace_options(flags, compression)?,
+            format: report.format,
+            histogram: report.histogram,
+            statistics: report.statistics,
+            stats_interval: report.stats_interval,
+            stats_interval_time: Duration::from_secs(report.stats_interval_seconds),
+            report_file: (report.report_interval_seconds > 0).then(|| {
+                let interval = Duration::from_secs(report.report_interval_seconds);
+                (report.report_file.clone(), interval)
+            }),
+            confidence_interval_only: report.confidence_interval_only,
+            json,
+        })
+    }
+}
+
+fn store_options(flags: &BenchFlags) -> Outcome<Options> {
+    let defaults = Options::default();
+    let store = &flags.store;
+    let cache_bytes = match store.cache_size {
+        -1 => defaults.cache_bytes,
+        size => signed_within("cache_size", size, 0, 1 << 50)?,
+    };
+    let threads = store.max_background_jobs.unwrap_or(defaults.background_threads as u64);
+    let buffers = store.db_write_buffer_size.unwrap_or(0);
+    let least = store.write_buffer_size.unwrap_or(0).saturating_mul(4);
+    Ok(Options {
+        durability: if store.sync { Durability::Synced } else { Durability::Buffered },
+        cache_bytes,
+        background_threads: within("max_background_jobs", threads, 0, 64)? as usize,
+        write_buffer_total_bytes: match buffers {
+            0 => defaults.write_buffer_total_bytes.max(least),
+            bytes => bytes,
+        },
+        ..defaults
+    })
+}
+
+fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<KeyspaceOptions> {
+    let defaults = KeyspaceOptions::default();
+    let store = &flags.store;
+    let bits = BLOOM_BITS_RANGE;
+    let bloom_bits = i32::try_from(store.bloom_bits).ok().filter(|given| bits.contains(given));
+    let Some(bloom_bits) = bloom_bits else {
+        return Err(out_of_range("bloom_bits", store.bloom_bits, bits.start(), bits.end()));
+    };
+    let ratio = store.max_bytes_for_level_multiplier.unwrap_or(u64::from(defaults.level_ratio));
+    let trigger = store.level0_file_num_compaction_trigger;
+    let trigger = trigger.unwrap_or(defaults.level0_tables as u64);
+    let block = store.block_size.unwrap_or(defaults.block_bytes as u64);
+    Ok(KeyspaceOptions {
+        bloom_bits,
+        memtable_bytes: store.write_buffer_size.unwrap_or(defaults.memtable_bytes),
+        table_bytes: store.max_file_size.unwrap_or(defaults.table_bytes),
+        block_bytes: within("block_size", block, 1, 1 << 30)? as usize,
+        level_bytes_base: store.max_bytes_for_level_base.unwrap_or(defaults.level_bytes_base),
+        level_ratio: within("max_bytes_for_level_multiplier", ratio, 2, 1000)? as u32,
+        level0_tables: within("level0_file_num_compaction_trigger", trigger, 1, 1000)? as usize,
+        compression: CompressionPlan::all(compression),
+        log: !store.disable_wal,
+        ..defaults
+    })
+}
+
+fn compression(text: &str) -> Outcome<(Compression, &'static str)> {
+    match text.to_ascii_lowercase().as_str() {
+        "none" | "0" | "false" => Ok((Compression::None, "NoCompression")),
+        "lz4" | "1" | "true" => Ok((Compression::Lz4, "LZ4")),
+        "zstd" => Ok((Compression::Zstd, "ZSTD")),
+        _ => Err(Failure::usage(format!(
+            "--compression is `{text}`, but must be none, lz4 or zstd (0 is none, 1 is lz4)"
+        ))),
+    }
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Outcome<u64> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(out_of_range(name, value, least, most))
+}
+
+fn signed_within(name: &str, value: i64, least: u64, most: u64) -> Outcome<u64> {
+    match u64::try_from(value) {
+        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        _ => Err(Failure::usage(format!(
+            "--{name} is {value}, but must be {least} to {most}, or -1 for the default"
+        ))),
+    }
+}
+
+fn out_of_range(
+    name: &str,
+    value: impl std::fmt::Display,
+    least: impl std::fmt::Display,
+    most: impl std::fmt::Display,
+) -> Failure {
+    Failure::usage(format!("--{name} is {value}, but must be {least} to {most}"))
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! Settings as a command line makes them.
+
+    use clap::{FromArgMatches, Parser};
+
+    use super::*;
+    use crate::bench::flags::with_db_bench_spellings;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: BenchFlags,
+    }
+
+    /// What these flags resolve to.
+    pub fn resolve(flags: &[&str]) -> Outcome<Settings> {
+        let command = with_db_bench_spellings(<Line as clap::CommandFactory>::command());
+        let line = ["bench"].iter().chain(flags);
+        let matches = command.try_get_matches_from(line);
+        let matches = matches.map_err(|error| Failure::usage(error.to_string()))?;
+        let line = Line::from_arg_matches(&matches).unwrap();
+        Settings::resolve(&line.flags, false)
+    }
+
+    /// As [`resolve`], for flags that are right.
+    pub fn settings(flags: &[&str]) -> Settings {
+        resolve(flags).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{resolve, settings};
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_a_flag_are_one() {
+        for spelling in [
+            &["--bloom_bits=7"][..],
+            &["--bloom_bits", "7"],
+            &["--bloom-bits=7"],
+            &["--bloom-bits", "7"],
+        ] {
+            assert_eq!(settings(spelling).keyspace.bloom_bits, 7, "{spelling:?}");
+        }
+        assert_eq!(settings(&["--bloom-bits", "-1"]).keyspace.bloom_bits, -1);
+        assert_eq!(settings(&["--target-file-size-base=1Mi"]).keyspace.table_bytes, 1 << 20);
+        assert_eq!(settings(&["--target_file_size_base=1Mi"]).keyspace.table_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn every_flag_takes_both_spellings() {
+        use clap::CommandFactory;
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: BenchFlags,
+        }
+        let command = super::super::flags::with_db_bench_spellings(Line::command());
+        let names: Vec<String> =
+            command.get_arguments().filter_map(|flag| flag.get_long()).map(String::from).collect();
+        assert!(names.len() > 40 && names.iter().any(|name| name == "value_size"));
+        for name in names.iter().filter(|name| *name != "help") {
+            let dashed = format!("--{}", name.replace('_', "-"));
+            let result = command.clone().try_get_matches_from(["bench", dashed.as_str(), "1"]);
+            let unknown =
+                result.is_err_and(|error| error.kind() == clap::error::ErrorKind::UnknownArgument);
+            assert!(!unknown, "{dashed}");
+        }
+    }
+
+    #[test]
+    fn switches_stand_alone_or_take_a_value() {
+        assert!(settings(&["--histogram"]).histogram);
+        assert!(settings(&["--histogram=1"]).histogram);
+        assert!(!settings(&["--histogram=0"]).histogram);
+        assert!(!settings(&["--histogram", "false", "--num=5"]).histogram);
+        assert!(settings(&["--histogram", "--num", "5"]).histogram);
+        assert!(!settings(&["--pin_slice=0"]).pin_slice);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_by_name() {
+        for (flag, said) in [
+            ("--num=0", "--num is 0, but must be 1 to"),
+            ("--bloom_bits=1001", "--bloom_bits is 1001, but must be -1 to 1000"),
+            ("--bloom_bits=-2", "--bloom_bits is -2"),
+            ("--reads=-2", "--reads is -2, but must be 1 to"),
+            ("--threads=0", "--threads is 0, but must be 1 to 1024"),
+            ("--key_size=0", "--key_size is 0"),
+            ("--key_size=65536", "--key_size is 65536, but must be 1 to 65535"),
+            ("--value_size=300MiB", "--value_size is 314572800, but must be 0 to 268435456"),
+            ("--compression_ratio=1.5", "--compression_ratio is 1.5, but must be 0 to 1"),
+            ("--compression=snappy", "--compression is `snappy`, but must be none, lz4 or zstd"),
+            ("--readwritepercent=101", "--readwritepercent is 101"),
+        ] {
+            let error = resolve(&[flag]).unwrap_err().to_string();
+            assert!(error.contains(said), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn minus_one_is_the_default() {
+        let settings = settings(&["--num=77", "--reads=-1", "--cache_size=-1"]);
+        assert_eq!(settings.reads, 77);
+        assert_eq!(settings.options.cache_bytes, Options::default().cache_bytes);
+        assert!(settings.tour);
+    }
+}

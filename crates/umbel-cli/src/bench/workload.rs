@@ -1,0 +1,350 @@
+//! What one thread of each benchmark does.
+
+use std::hint::black_box;
+
+use umbel::{Batch, Db, Durability, Keyspace, Result};
+use umbel_base::checksum::checksum;
+
+use super::flags::LineFormat;
+use super::keys::{Keys, Random};
+use super::plan::{Step, Work};
+use super::report::found_message;
+use super::settings::Settings;
+use super::tally::{Operation, Tally};
+use super::values::Values;
+
+/// Bytes that one checksum operation covers, and how many bytes the benchmark covers in all.
+const CHECKSUM_BYTES: usize = 4096;
+const CHECKSUM_TOTAL: u64 = 500 << 20;
+
+/// One thread at work.
+pub struct Worker<'a> {
+    /// What to do.
+    pub step: &'a Step,
+    /// By which flags.
+    pub settings: &'a Settings,
+    /// On which store.
+    pub db: Db,
+    /// In which keyspace.
+    pub keyspace: Keyspace,
+    /// Whether it runs beside the threads that count (the writer of readwhilewriting).
+    pub beside: bool,
+    /// Its random numbers.
+    pub random: Random,
+    /// Its values.
+    pub values: Values,
+    /// Its counts.
+    pub tally: Tally<'a>,
+}
+
+impl Worker<'_> {
+    /// Runs until done, over or stopped.
+    pub fn run(&mut self) -> Result<()> {
+        match (self.step.work, self.beside) {
+            (Work::ReadWhileWriting, true) => self.write_beside(),
+            (Work::ReadWhileScanning, true) => self.scan_beside(),
+            (Work::WriteSequential, _) => self.write(|number, _| number),
+            (Work::WriteRandom, _) => {
+                let num = self.step.num;
+                self.write(move |_, random| random.below(num))
+            }
+            (Work::WriteUnique, _) => {
+                let order = shuffled(self.step.num, &mut self.random);
+                self.write(move |number, _| order[(number % order.len() as u64) as usize])
+            }
+            (Work::Update, _) => self.update(),
+            (Work::DeleteSequential, _) => self.delete(|number, _| number),
+            (Work::DeleteRandom, _) => {
+                let num = self.step.num;
+                self.delete(move |_, random| random.below(num))
+            }
+            (Work::ReadMissing, _) => self.read(Keys::missing(self.settings), self.step.num),
+            (Work::ReadHot, _) => self.read(Keys::new(self.settings), self.step.num.div_ceil(100)),
+            (Work::ReadRandom | Work::ReadWhileWriting | Work::ReadWhileScanning, _) => {
+                self.read(Keys::new(self.settings), self.step.num)
+            }
+            (Work::ReadSequential, _) => self.walk(false),
+            (Work::ReadReverse, _) => self.walk(true),
+            (Work::MultiRead, _) => self.multi_read(),
+            (Work::Seek, _) => self.seek(),
+            (Work::ReadWrite, _) => self.read_write(),
+            (Work::Checksum, _) => self.checksum(),
+            (Work::Compact, _) => self.keyspace.compact(None, None),
+            (Work::Flush, _) => self.db.flush(),
+            // The runner does these itself.
+            (
+                Work::Open
+                | Work::WaitForCompaction
+                | Work::Verify
+                | Work::Stats
+                | Work::LevelStats,
+                _,
+            ) => Ok(()),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        if self.step.sync { Durability::Synced } else { Durability::Buffered }
+    }
+
+    fn write(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
+        let limit = self.settings.writes.unwrap_or(self.step.num);
+        // An order has an end; only random writes go by --duration.
+        let limit =
+            if self.step.work == Work::WriteRandom { limit } else { limit.min(self.step.num) };
+        let size = self.step.value_size;
+        let mut keys = Keys::new(self.settings);
+        let mut number = 0;
+        if self.step.batch_size == 1 && !(self.step.sync && !self.settings.sync) {
+            while self.tally.wants(limit) {
+                let key = keys.key(choose(number, &mut self.random));
+                self.keyspace.put(key, self.values.next(size))?;
+                self.tally.bytes += (key.len() + size) as u64;
+                self.tally.finished(1, Operation::Write);
+                number += 1;
+            }
+            return Ok(());
+        }
+        while self.tally.wants(limit) {
+            let mut batch = self.db.batch();
+            for _ in 0..self.batch_entries(limit) {
+                let key = keys.key(choose(number, &mut self.random));
+                batch.put(&self.keyspace, key, self.values.next(size));
+                self.tally.bytes += (key.len() + size) as u64;
+                number += 1;
+            }
+            self.commit(batch, Operation::Write)?;
+        }
+        Ok(())
+    }
+
+    /// How many entries the next batch gets, so that the last one does not go beyond the limit.
+    fn batch_entries(&self, limit: u64) -> u64 {
+        let left = limit.saturating_sub(self.tally.done);
+        let size = self.step.batch_size as u64;
+        if left == 0 { size } else { size.min(left) }
+    }
+
+    fn commit(&mut self, batch: Batch, kind: Operation) -> Result<()> {
+        let entries = batch.len() as u64;
+        batch.commit(self.durability())?;
+        self.tally.finished(entries, kind);
+        Ok(())
+    }
+
+    fn delete(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
+        let limit = self.settings.deletes.unwrap_or(self.step.num);
+        let mut keys = Keys::new(self.settings);
+        let mut number = 0;
+        while self.tally.wants(limit) {
+            let mut batch = self.db.batch();
+            for _ in 0..self.batch_entries(limit) {
+                batch.delete(&self.keyspace, keys.key(choose(number, &mut self.random)));
+                number += 1;
+            }
+            self.commit(batch, Operation::Delete)?;
+        }
+        Ok(())
+    }
+
+    fn update(&mut self) -> Result<()> {
+        let limit = self.settings.writes.unwrap_or(self.settings.reads);
+        let size = self.step.value_size;
+        let mut keys = Keys::new(self.settings);
+        let mut buffer = Vec::new();
+        while self.tally.wants(limit) {
+            let key = keys.key(self.random.below(self.step.num));
+            self.tally.asked += 1;
+            if self.keyspace.get_into(key, &mut buffer)? {
+                self.tally.found += 1;
+                self.tally.bytes += (key.len() + buffer.len()) as u64;
+            }
+            self.keyspace.put(key, self.values.next(size))?;
+            self.tally.bytes += (key.len() + size) as u64;
+            self.tally.finished(1, Operation::Update);
+        }
+        self.tally.message = format!("( updates:{} found:{})", self.tally.asked, self.tally.found);
+        Ok(())
+    }
+
+    fn read(&mut self, mut keys: Keys, num: u64) -> Result<()> {
+        let limit = self.step.reads;
+        let mut buffer = Vec::new();
+        while self.tally.wants(limit) {
+            let key = keys.key(self.random.below(num));
+            let value_bytes = if self.settings.pin_slice {
+                self.keyspace.get_with(key, |value| black_box(value).len())?
+            } else {
+                let found = self.keyspace.get_into(key, &mut buffer)?;
+                found.then(|| black_box(&buffer).len())
+            };
+            self.tally.asked += 1;
+            if let Some(value_bytes) = value_bytes {
+                self.tally.found += 1;
+                self.tally.bytes += (key.len() + value_bytes) as u64;
+            }
+            self.tally.finished(1, Operation::Read);
+        }
+        self.say_found();
+        Ok(())
+    }
+
+    fn say_found(&mut self) {
+        let format = self.settings.format;
+        if format == LineFormat::Leveldb && self.step.work == Work::ReadHot {
+            return;
+        }
+        let tally = &mut self.tally;
+        tally.message = found_message(format, tally.found, tally.asked, self.step.num);
+    }
+
+    fn multi_read(&mut self) -> Result<()> {
+        let limit = self.step.reads;
+        let count = self.settings.multi_get_keys;
+        let mut keys = Keys::new(self.settings);
+        let mut asked: Vec<Vec<u8>> = vec![Vec::new(); count];
+        while self.tally.wants(limit) {
+            for slot in &mut asked {
+                slot.clear();
+                slot.extend_from_slice(keys.key(self.random.below(self.step.num)));
+            }
+            let values = self.keyspace.multi_get(&asked)?;
+            self.tally.asked += count as u64;
+            for (key, value) in asked.iter().zip(&values) {
+                if let Some(value) = value {
+                    self.tally.found += 1;
+                    self.tally.bytes += (key.len() + value.len()) as u64;
+                }
+            }
+            self.tally.finished(count as u64, Operation::Read);
+        }
+        self.say_found();
+        // RocksDB's message for this benchmark has no line break.
+        self.tally.message.truncate(self.tally.message.trim_end().len());
+        Ok(())
+    }
+
+    fn seek(&mut self) -> Result<()> {
+        let limit = self.step.reads;
+        let mut keys = Keys::new(self.settings);
+        while self.tally.wants(limit) {
+            let key = keys.key(self.random.below(self.step.num));
+            let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
+            cursor.seek(key)?;
+            self.tally.asked += 1;
+            if cursor.valid() && cursor.key() == key {
+                self.tally.found += 1;
+            }
+            for _ in 0..self.settings.seek_nexts {
+                if !cursor.valid() {
+                    break;
+                }
+                self.tally.bytes += (cursor.key().len() + black_box(cursor.value()).len()) as u64;
+                if self.settings.reverse_iterator { cursor.prev()? } else { cursor.next()? }
+            }
+            drop(cursor);
+            self.tally.finished(1, Operation::Seek);
+        }
+        self.say_found();
+        Ok(())
+    }
+
+    fn walk(&mut self, reverse: bool) -> Result<()> {
+        let limit = self.step.reads;
+        let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
+        if reverse {
+            cursor.seek_to_last()?
+        } else {
+            cursor.seek_to_first()?
+        }
+        while cursor.valid() && self.tally.wants(limit) {
+            self.tally.bytes += (cursor.key().len() + black_box(cursor.value()).len()) as u64;
+            self.tally.finished(1, Operation::Read);
+            if reverse { cursor.prev()? } else { cursor.next()? }
+        }
+        Ok(())
+    }
+
+    fn read_write(&mut self) -> Result<()> {
+        let limit = self.step.reads;
+        let size = self.step.value_size;
+        let mut keys = Keys::new(self.settings);
+        let (mut reads, mut writes) = (0u64, 0u64);
+        while self.tally.wants(limit) {
+            let key = keys.key(self.random.below(self.step.num));
+            if (reads + writes) % 100 < self.settings.read_percent {
+                reads += 1;
+                self.tally.asked += 1;
+                if self.keyspace.get_with(key, |value| black_box(value).len())?.is_some() {
+                    self.tally.found += 1;
+                }
+                self.tally.finished(1, Operation::Read);
+            } else {
+                writes += 1;
+                self.keyspace.put(key, self.values.next(size))?;
+                self.tally.finished(1, Operation::Write);
+            }
+        }
+        let (total, found) = (reads + writes, self.tally.found);
+        self.tally.message =
+            format!("( reads:{reads} writes:{writes} total:{total} found:{found})");
+        Ok(())
+    }
+
+    fn write_beside(&mut self) -> Result<()> {
+        let size = self.step.value_size;
+        let mut keys = Keys::new(self.settings);
+        while self.tally.others_at_work() && !self.tally.is_stopped() {
+            let key = keys.key(self.random.below(self.step.num));
+            self.keyspace.put(key, self.values.next(size))?;
+        }
+        Ok(())
+    }
+
+    fn scan_beside(&mut self) -> Result<()> {
+        while self.tally.others_at_work() && !self.tally.is_stopped() {
+            let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
+            cursor.seek_to_first()?;
+            while cursor.valid() && self.tally.others_at_work() {
+                black_box(cursor.value());
+                cursor.next()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checksum(&mut self) -> Result<()> {
+        let bytes = vec![b'x'; CHECKSUM_BYTES];
+        let mut sum = 0;
+        while self.tally.bytes < CHECKSUM_TOTAL && !self.tally.is_stopped() {
+            sum ^= checksum(sum, 0, black_box(&bytes));
+            self.tally.bytes += CHECKSUM_BYTES as u64;
+            self.tally.finished(1, Operation::Hash);
+        }
+        black_box(sum);
+        self.tally.message = "(4K per op)".to_string();
+        Ok(())
+    }
+}
+
+/// The numbers below `count` in random order.
+fn shuffled(count: u64, random: &mut Random) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..count).collect();
+    for index in (1..order.len()).rev() {
+        order.swap(index, random.below(index as u64 + 1) as usize);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffling_keeps_every_number() {
+        let mut order = shuffled(1000, &mut Random::new(1));
+        assert_ne!(order[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        order.sort_unstable();
+        assert!(order.iter().copied().eq(0..1000));
+    }
+}

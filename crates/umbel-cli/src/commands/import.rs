@@ -1,0 +1,231 @@
+//! `umbel import`: a file or a pipe into a store.
+//!
+//! Entries are committed in batches in the order of the lines. INVARIANT: whenever the import
+//! stops, every good line before the one it names is in the store and no line behind it is.
+
+mod csv_records;
+mod line_records;
+mod lines;
+mod quotes;
+mod record;
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::rc::Rc;
+
+use serde_json::json;
+use umbel::{Batch, Db, Durability, Env, Keyspace};
+
+use crate::args::{ImportArgs, ImportFormat};
+use crate::errors::{Failure, Outcome};
+use crate::number;
+use crate::output::{Output, note};
+use crate::progress::{Progress, Unit};
+use crate::store::{Store, keyspace_to_write};
+
+use csv_records::CsvRecords;
+use line_records::{JsonRecords, LineRecords, TsvRecords};
+use record::{Record, Records, Step};
+
+/// A batch is committed when it has so many entries,
+const BATCH_ENTRIES: usize = 1000;
+/// or so many bytes.
+const BATCH_BYTES: usize = 4 << 20;
+/// Damaged lines that --skip-bad names one by one.
+const NAMED_BAD_LINES: u64 = 10;
+
+/// Reads the input into the store.
+pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
+    let (name, input, total) = open_input(args.file.as_deref())?;
+    let consumed = Rc::new(Cell::new(0));
+    let input = Counting { input, consumed: Rc::clone(&consumed) };
+    let records: Box<dyn Records> = match args.format {
+        ImportFormat::Lines => Box::new(LineRecords::new(input, args.hex)),
+        ImportFormat::Tsv => Box::new(TsvRecords::new(input, args.hex)),
+        ImportFormat::Csv => Box::new(CsvRecords::new(input, args.hex, args.header)),
+        ImportFormat::Jsonl => Box::new(JsonRecords::new(input)),
+    };
+    let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
+    let db = store.open_or_create(durability)?;
+    let keyspace = keyspace_to_write(&db, &args.keyspace.keyspace)?;
+    let progress = Progress::new(&name, Unit::Bytes, total, &Env::system().clock);
+    let mut import = Import {
+        name: &name,
+        batch: db.batch(),
+        batch_bytes: 0,
+        keyspace: &keyspace,
+        db: &db,
+        durability,
+        skip_bad: args.skip_bad,
+        counts: Counts::default(),
+        progress,
+        consumed,
+    };
+    import.all(records)?;
+    let seconds = import.progress.elapsed().as_secs_f64();
+    import.progress.finish();
+    let counts = import.counts;
+    drop(import);
+    drop(keyspace);
+    db.close()?;
+    report(&counts, seconds, json)
+}
+
+/// What was read and what became of it.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    lines: u64,
+    written: u64,
+    skipped: u64,
+}
+
+fn report(counts: &Counts, seconds: f64, json: bool) -> Outcome<()> {
+    let rate = counts.written as f64 / seconds.max(1e-9);
+    let mut output = Output::new();
+    if json {
+        output.json(&json!({
+            "lines_read": counts.lines,
+            "keys_written": counts.written,
+            "lines_skipped": counts.skipped,
+            "seconds": seconds,
+            "keys_per_second": rate,
+        }))?;
+    } else {
+        let skipped = match counts.skipped {
+            0 => String::new(),
+            skipped => format!(", {} damaged lines left aside", number::grouped(skipped)),
+        };
+        output.line(&format!(
+            "{} lines read, {} keys written{skipped}, {seconds:.1} s, {} keys/s",
+            number::grouped(counts.lines),
+            number::grouped(counts.written),
+            number::grouped(rate as u64)
+        ))?;
+    }
+    output.flush()
+}
+
+struct Import<'a> {
+    name: &'a str,
+    batch: Batch,
+    batch_bytes: usize,
+    keyspace: &'a Keyspace,
+    db: &'a Db,
+    durability: Durability,
+    skip_bad: bool,
+    counts: Counts,
+    progress: Progress,
+    consumed: Rc<Cell<u64>>,
+}
+
+impl Import<'_> {
+    fn all(&mut self, mut records: Box<dyn Records>) -> Outcome<()> {
+        let mut record = Record::default();
+        loop {
+            let step = match records.next(&mut record) {
+                Ok(step) => step,
+                Err(error) => {
+                    self.commit()?;
+                    let failure = Failure::system("read", Path::new(self.name), &error);
+                    return Err(self.stopped(failure));
+                }
+            };
+            self.counts.lines = records.lines();
+            match step {
+                Step::Entry => match record.check() {
+                    Ok(()) => self.add(&record)?,
+                    Err(reason) => self.bad(record.line, &reason)?,
+                },
+                Step::Bad { line, reason } => self.bad(line, &reason)?,
+                Step::End => break,
+            }
+        }
+        self.commit()?;
+        // Whoever reads "keys written" may pull the plug.
+        self.db.sync().map_err(|error| self.stopped(error.into()))
+    }
+
+    fn add(&mut self, record: &Record) -> Outcome<()> {
+        self.batch.put(self.keyspace, &record.key, &record.value);
+        self.batch_bytes += record.key.len() + record.value.len();
+        if self.batch.len() >= BATCH_ENTRIES || self.batch_bytes >= BATCH_BYTES {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Outcome<()> {
+        let entries = self.batch.len() as u64;
+        if entries == 0 {
+            return Ok(());
+        }
+        let batch = std::mem::replace(&mut self.batch, self.db.batch());
+        self.batch_bytes = 0;
+        batch.commit(self.durability).map_err(|error| self.stopped(error.into()))?;
+        self.counts.written += entries;
+        let written = self.counts.written;
+        let seconds = self.progress.elapsed().as_secs_f64().max(1e-9);
+        self.progress.set(self.consumed.get(), || {
+            let rate = (written as f64 / seconds) as u64;
+            format!("{} keys, {} keys/s", number::grouped(written), number::grouped(rate))
+        });
+        Ok(())
+    }
+
+    fn bad(&mut self, line: u64, reason: &str) -> Outcome<()> {
+        if self.skip_bad {
+            self.counts.skipped += 1;
+            if self.counts.skipped <= NAMED_BAD_LINES {
+                note(&format!("umbel: {}, line {line}: {reason}; left aside", self.name));
+            }
+            return Ok(());
+        }
+        self.commit()?;
+        Err(Failure::usage(format!(
+            "{}, line {line}: {reason}; {} keys from the lines before it were imported; fix the \
+             line and import again, or pass --skip-bad to leave such lines aside",
+            self.name,
+            number::grouped(self.counts.written)
+        )))
+    }
+
+    fn stopped(&self, failure: Failure) -> Failure {
+        let written = number::grouped(self.counts.written);
+        failure.after(&format!("the import of {} stopped after {written} keys", self.name))
+    }
+}
+
+/// The input, what to call it, and its length where that is known.
+fn open_input(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)> {
+    let path = match file {
+        Some(path) if path != Path::new("-") => path,
+        _ => return Ok(("standard input".to_string(), Box::new(io::stdin().lock()), None)),
+    };
+    let failed = |error: io::Error| Failure::system("read", path, &error);
+    let input = File::open(path).map_err(failed)?;
+    let metadata = input.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is a folder; name a file, or `-` for standard input",
+            path.display()
+        )));
+    }
+    let total = metadata.is_file().then(|| metadata.len());
+    Ok((path.display().to_string(), Box::new(input), total))
+}
+
+/// Counts the bytes read from the input.
+struct Counting {
+    input: Box<dyn Read>,
+    consumed: Rc<Cell<u64>>,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.consumed.set(self.consumed.get() + read as u64);
+        Ok(read)
+    }
+}

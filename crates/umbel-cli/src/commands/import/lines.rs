@@ -1,0 +1,104 @@
+//! Lines of arbitrary bytes, with a bound on what one line may take in memory.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+/// Reads lines.
+pub struct Lines<R> {
+    input: BufReader<R>,
+    limit: usize,
+    count: u64,
+    /// The line read last, without its line break.
+    line: Vec<u8>,
+}
+
+/// How a line ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// It is whole.
+    Whole,
+    /// It has more bytes than the limit; they were passed over.
+    TooLong,
+}
+
+impl<R: Read> Lines<R> {
+    /// Lines of at most `limit` bytes.
+    pub fn new(input: R, limit: usize) -> Lines<R> {
+        let input = BufReader::with_capacity(256 << 10, input);
+        Lines { input, limit, count: 0, line: Vec::new() }
+    }
+
+    /// Reads the next line; `None` at the end of the input.
+    pub fn next(&mut self) -> io::Result<Option<Line>> {
+        self.line.clear();
+        let bound = self.limit as u64 + 1;
+        if self.input.by_ref().take(bound).read_until(b'\n', &mut self.line)? == 0 {
+            return Ok(None);
+        }
+        self.count += 1;
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            return Ok(Some(Line::Whole));
+        }
+        if self.line.len() <= self.limit {
+            return Ok(Some(Line::Whole));
+        }
+        self.pass_over_rest()?;
+        Ok(Some(Line::TooLong))
+    }
+
+    fn pass_over_rest(&mut self) -> io::Result<()> {
+        let mut rest = Vec::new();
+        loop {
+            rest.clear();
+            let read = self.input.by_ref().take(64 << 10).read_until(b'\n', &mut rest)?;
+            if read == 0 || rest.last() == Some(&b'\n') {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The line read last.
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Its number, from 1: how many lines were read.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(input: &[u8], limit: usize) -> Vec<(Line, Vec<u8>)> {
+        let mut lines = Lines::new(input, limit);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            found.push((line, lines.line().to_vec()));
+        }
+        assert_eq!(lines.count(), found.len() as u64);
+        found
+    }
+
+    #[test]
+    fn lines_are_bytes_between_line_breaks() {
+        let whole = |line: &[u8]| (Line::Whole, line.to_vec());
+        assert_eq!(all(b"", 9), []);
+        assert_eq!(all(b"a\n\xff\r\n\nend", 9), [b"a", &b"\xff\r"[..], b"", b"end"].map(whole));
+        assert_eq!(all(b"abc\n", 3), [whole(b"abc")]);
+        assert_eq!(all(b"abc", 3), [whole(b"abc")]);
+    }
+
+    #[test]
+    fn a_long_line_is_passed_over_and_the_next_one_is_right() {
+        let mut input = vec![b'x'; 200_000];
+        input.extend_from_slice(b"\nnext\n");
+        let found = all(&input, 100);
+        assert_eq!(found[0].0, Line::TooLong);
+        assert_eq!(found[1], (Line::Whole, b"next".to_vec()));
+        assert_eq!(found.len(), 2);
+        assert_eq!(all(b"abcd", 3)[0].0, Line::TooLong);
+    }
+}

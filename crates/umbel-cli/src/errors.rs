@@ -1,0 +1,146 @@
+//! What can go wrong, as one sentence for a person and one exit code for a program.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use umbel::Error;
+
+/// The table of exit codes that `--help` prints and `docs/cli.md` repeats.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the key is not there (get)
+  2  the request is wrong: a flag, a name, a number, a line of input, or no such store
+  3  bytes on disk are not what was written
+  4  the operating system refused: I/O, permissions, a full disk
+  5  another process holds the store";
+
+/// Why a command ends without having done what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The key is not in the store.
+    NoSuchKey(String),
+    /// The request is wrong; the sentence says how to change it.
+    Usage(String),
+    /// The engine refused or failed.
+    Store(Error),
+    /// The operating system refused something outside the store. The text ends with its reason.
+    System(String),
+    /// Bytes on disk are not what was written, said by somebody else than the engine.
+    Damaged(String),
+    /// Whoever read the output went away (`| head`): nothing is wrong.
+    OutputClosed,
+}
+
+/// What every command returns.
+pub type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    /// A [`Failure::Usage`].
+    pub fn usage(sentence: impl Into<String>) -> Failure {
+        Failure::Usage(sentence.into())
+    }
+
+    /// A [`Failure::System`]: `doing` is a verb phrase ("read", "create").
+    pub fn system(doing: &str, path: &Path, source: &io::Error) -> Failure {
+        Failure::System(format!("could not {doing} {}: {source}", path.display()))
+    }
+
+    /// A failed write to standard output.
+    pub fn output(source: &io::Error) -> Failure {
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::OutputClosed;
+        }
+        Failure::System(format!("could not write to standard output: {source}"))
+    }
+
+    /// The same failure with a sentence in front; the exit code stays.
+    pub fn after(self, prefix: &str) -> Failure {
+        let join = |text: String| format!("{prefix}: {text}");
+        match self {
+            Failure::NoSuchKey(text) => Failure::NoSuchKey(join(text)),
+            Failure::Usage(text) => Failure::Usage(join(text)),
+            Failure::System(text) => Failure::System(join(text)),
+            Failure::Damaged(text) => Failure::Damaged(join(text)),
+            Failure::Store(error) => match code_of(&error) {
+                2 => Failure::Usage(join(error.to_string())),
+                3 => Failure::Damaged(join(error.to_string())),
+                4 => Failure::System(join(error.to_string())),
+                _ => Failure::Store(error),
+            },
+            Failure::OutputClosed => Failure::OutputClosed,
+        }
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::NoSuchKey(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Damaged(_) => 3,
+            Failure::System(_) => 4,
+            Failure::Store(error) => code_of(error),
+            Failure::OutputClosed => 0,
+        }
+    }
+}
+
+fn code_of(error: &Error) -> u8 {
+    match error {
+        Error::Invalid(_) | Error::Conflict(_) => 2,
+        Error::Corruption { .. } => 3,
+        Error::Locked(_) => 5,
+        // Io, Full, ReadOnly, Closed, and kinds to come: the world refused.
+        _ => 4,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NoSuchKey(text)
+            | Failure::Usage(text)
+            | Failure::System(text)
+            | Failure::Damaged(text) => f.write_str(text),
+            Failure::Store(error) => error.fmt(f),
+            Failure::OutputClosed => f.write_str("standard output was closed"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let path = Path::new("x");
+        let full = Error::io("write", path, io::Error::from(io::ErrorKind::StorageFull));
+        let cases = [
+            (Failure::NoSuchKey(String::new()), 1),
+            (Failure::from(Error::invalid("x")), 2),
+            (Failure::from(Error::corruption(path, 3, "x")), 3),
+            (Failure::from(full), 4),
+            (Failure::from(Error::Closed), 4),
+            (Failure::from(Error::Locked(path.to_path_buf())), 5),
+            (Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
+        ];
+        for (failure, code) in cases {
+            assert_eq!(failure.exit_code(), code, "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_keeps_the_code() {
+        let failure = Failure::from(Error::corruption(Path::new("x"), 3, "bad")).after("line 7");
+        assert_eq!(failure.exit_code(), 3);
+        assert!(failure.to_string().starts_with("line 7: corruption in x at byte 3"));
+    }
+}

@@ -1,0 +1,90 @@
+//! How a command opens the store it was pointed at.
+
+use std::path::{Path, PathBuf};
+
+use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
+
+use crate::errors::{Failure, Outcome};
+
+/// The store named by `--db` or `UMBEL_DB`.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// The store in `folder`; a sentence where none was named.
+    pub fn named(folder: Option<&Path>) -> Outcome<Store> {
+        match folder {
+            Some(folder) if !folder.as_os_str().is_empty() => {
+                Ok(Store { folder: folder.to_path_buf() })
+            }
+            _ => Err(Failure::usage(
+                "which store? Name its folder with --db DIR, or set UMBEL_DB to it",
+            )),
+        }
+    }
+
+    /// Opens a store that exists, for reading only.
+    pub fn open_to_read(&self) -> Outcome<Db> {
+        self.require()?;
+        let options = Options { create_if_missing: false, ..Options::default() };
+        Ok(Db::open_read_only(&self.folder, options)?)
+    }
+
+    /// Opens a store that exists, for writing.
+    pub fn open_to_change(&self, durability: Durability) -> Outcome<Db> {
+        self.require()?;
+        let options = Options { create_if_missing: false, durability, ..Options::default() };
+        Ok(Db::open(&self.folder, options)?)
+    }
+
+    /// Opens the store for writing and creates it where the folder is missing or empty.
+    pub fn open_or_create(&self, durability: Durability) -> Outcome<Db> {
+        Ok(Db::open(&self.folder, Options { durability, ..Options::default() })?)
+    }
+
+    /// A sentence of our own where there is no folder: the engine would name a file inside it.
+    fn require(&self) -> Outcome<()> {
+        match std::fs::metadata(&self.folder) {
+            Ok(metadata) if metadata.is_dir() => Ok(()),
+            Ok(_) => Err(Failure::usage(format!(
+                "{} is a file, but a store is a folder; name the folder with --db DIR",
+                self.folder.display()
+            ))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Failure::usage(format!(
+                    "there is no folder {}; check --db, or create a store there with \
+                     `umbel import` or `umbel put`",
+                    self.folder.display()
+                )))
+            }
+            Err(error) => Err(Failure::system("open", &self.folder, &error)),
+        }
+    }
+}
+
+/// A keyspace that exists; a sentence with the names that do where it does not.
+pub fn existing_keyspace(db: &Db, name: &str) -> Outcome<Keyspace> {
+    if let Some(keyspace) = db.existing_keyspace(name)? {
+        return Ok(keyspace);
+    }
+    let names = db.keyspaces();
+    let path = db.path().display();
+    Err(Failure::usage(if names.is_empty() {
+        format!("the store in {path} has no keyspaces yet; `umbel put` or `umbel import` makes one")
+    } else {
+        format!(
+            "the store in {path} has no keyspace `{name}`; it has {}",
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        )
+    }))
+}
+
+/// A keyspace to write to. One that exists keeps the options it has.
+pub fn keyspace_to_write(db: &Db, name: &str) -> Outcome<Keyspace> {
+    match db.existing_keyspace(name)? {
+        Some(keyspace) => Ok(keyspace),
+        None => Ok(db.keyspace(name, KeyspaceOptions::default())?),
+    }
+}
