@@ -186,7 +186,10 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
     }
     let payload_bytes = payload.iter().map(|part| part.len()).sum();
     if state.wal.needs_segment(payload_bytes) {
-        state.wal.start_segment(store.manifest()?, payload_bytes)?;
+        let manifest = store.manifest()?;
+        let writer = state.wal.create_segment(payload_bytes)?;
+        let started = state.wal.start_segment(writer, manifest);
+        started.map_err(|error| store.poison.set(error))?;
     }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
     let written = state.wal.append(first, last, payload);

@@ -3,7 +3,7 @@
 //! Nothing is removed before the new manifest is durable, and nothing is ever removed because it
 //! did not parse. A crash at any point leaves a folder that opens again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
@@ -64,7 +64,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     } else {
         let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
         let manifest = Manifest::create(&env, folder, state, ids, poison)?;
-        remove_orphans(&env, folder, &listing, &manifest)?;
+        remove_orphans(&env, folder, &listing, &manifest);
         Some(Mutex::new(manifest))
     };
     let segment_bytes = options.log_segment_bytes;
@@ -112,6 +112,10 @@ fn prepare_folder(
             )));
         }
         create_folder(env, folder)?;
+    }
+    if !env.files.exists(&folder.join(names::CURRENT))? {
+        // Before the lock, so that a folder that is no store gets no lock file.
+        check_is_new(env, folder, &listing(env, folder)?, options, read_only)?;
     }
     match env.files.lock(&folder.join(names::LOCK)) {
         Ok(lock) => Ok(Some(lock)),
@@ -270,9 +274,7 @@ fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manife
             _ => false,
         };
         if orphan {
-            let path: PathBuf = folder.join(name);
-            env.files.remove_file(&path)?;
+            let _ = env.files.remove_file(&folder.join(name));
         }
     }
-    Ok(())
 }

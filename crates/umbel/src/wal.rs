@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use umbel_base::{Result, SequenceNumber};
 use umbel_env::{Env, File};
-use umbel_log::{HEADER_BYTES, LogKind, LogOptions, LogWriter, RECORD_HEADER_BYTES, Sealed};
+use umbel_log::{
+    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogWriter, Sealed, record_bytes,
+};
 
 use crate::counters::{StoreCounters, add};
 use crate::names;
@@ -72,31 +74,32 @@ impl Wal {
         self.current.as_ref().is_none_or(|writer| !writer.fits(payload_bytes))
     }
 
-    /// Ends the current segment and starts one that `payload_bytes` fit in. The first failure
-    /// leaves the log as it was, so that the caller may try again after making room.
-    pub fn start_segment(
-        &mut self,
-        manifest: &Mutex<Manifest>,
-        payload_bytes: usize,
-    ) -> Result<()> {
+    /// Creates the file of a segment that `payload_bytes` fit in. A failure leaves the log as it
+    /// was, so that the caller may try again after making room.
+    pub fn create_segment(&mut self, payload_bytes: usize) -> Result<LogWriter> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let least = HEADER_BYTES + (payload_bytes + 4 * RECORD_HEADER_BYTES) as u64 + 64;
+        let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
         let segment_bytes = self.segment_bytes.max(least);
         let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
         let path = names::log(&self.folder, id);
-        let mut writer = match LogWriter::create(&self.env, &path, options) {
-            Ok(writer) => writer,
-            Err(error) => {
-                // What was created of it is in the way of nothing, but takes room.
-                let _ = self.env.files.remove_file(&path);
-                return Err(error);
-            }
-        };
+        LogWriter::create(&self.env, &path, options).inspect_err(|_| {
+            // What was created of it is in the way of nothing, but takes room.
+            let _ = self.env.files.remove_file(&path);
+        })
+    }
+
+    /// Ends the current segment and goes on in `writer`, a new one. After a failure nothing may be
+    /// appended any more: the caller poisons the store.
+    pub fn start_segment(
+        &mut self,
+        mut writer: LogWriter,
+        manifest: &Mutex<Manifest>,
+    ) -> Result<()> {
         writer.file().sync()?;
         self.env.files.sync_dir(&self.folder)?;
         // A header that was durable and is lost later is damage, not a torn creation.
         writer.set_durable(HEADER_BYTES);
-        let edit = Edit::Log { id, state: LogState::Open };
+        let edit = Edit::Log { id: writer.log_id(), state: LogState::Open };
         manifest.lock().unwrap_or_else(PoisonError::into_inner).commit(&[edit])?;
         self.retire_current()?;
         self.current = Some(writer);
