@@ -46,6 +46,13 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         }
     };
     let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
+    if highest > names::ID_MAX / 2 {
+        return Err(Error::invalid(format!(
+            "{} holds a file with the number {highest}, which no store reaches and which leaves \
+             too few numbers for new files; move it away",
+            folder.display()
+        )));
+    }
     state.next_file_id = state.next_file_id.max(highest + 1);
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let poison = Arc::new(Poison::default());
@@ -259,7 +266,8 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
     Version::default().apply(&[], &added)
 }
 
-fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest) -> Result<()> {
+/// Removes files that no durable manifest names. One that stays is tried again at the next open.
+fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest) {
     let state = manifest.state();
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces

@@ -206,3 +206,7 @@ fn check_never_synced(
     );
     Err(Error::corruption(earlier, end, reason))
 }
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

@@ -347,3 +347,7 @@ pub struct Committed {
     /// of it went to the log.
     pub logged_through: SequenceNumber,
 }
+
+#[cfg(test)]
+#[path = "writes_tests.rs"]
+mod tests;

@@ -114,6 +114,61 @@ enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page;
+
+    fn refusal(bytes: &[u8]) -> Option<Refusal> {
+        Current::decode(bytes).err()
+    }
+
+    /// The bytes with a change, and a checksum that fits them.
+    fn forged(current: &Current, change: impl FnOnce(&mut [u8])) -> [u8; BYTES] {
+        let mut bytes = current.encode();
+        change(&mut bytes);
+        let sum = checksum::checksum(CHECKSUM_ID, 0, &bytes[..BYTES - 8]);
+        bytes[BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    const OPEN: Current = Current { manifest_id: 7, sealed: None, durable: 128 };
+
+    #[test]
+    fn the_page_shows_the_bytes() {
+        page::assert_shows("current.md", "open", &OPEN.encode());
+        let sealed = Some(Sealed { len: 512, checksum: 0x5424_a36d_9f89_688e });
+        let closed = Current { manifest_id: 7, sealed, durable: 512 };
+        page::assert_shows("current.md", "sealed", &closed.encode());
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_damage() {
+        let newer = forged(&OPEN, |bytes| bytes[8] = 2);
+        assert!(matches!(refusal(&newer), Some(Refusal::Newer(2))));
+        let older = forged(&OPEN, |bytes| bytes[8] = 0);
+        assert!(matches!(refusal(&older), Some(Refusal::Damaged(_))));
+        let sim = umbel_sim::Sim::new(1);
+        let (env, folder) = (sim.env(), Path::new("/store"));
+        env.files.create_dir_all(folder).unwrap();
+        OPEN.write(&env, folder).unwrap();
+        sim.replace(folder.join(names::CURRENT), &newer);
+        let error = Current::read(&env, folder).unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("format version 2") && said.contains("a newer Umbel"), "{said}");
+        sim.replace(folder.join(names::CURRENT), &newer[..63]);
+        assert!(matches!(Current::read(&env, folder), Err(Error::Corruption { .. })));
+        sim.replace(folder.join(names::CURRENT), &[&OPEN.encode()[..], &[0]].concat());
+        assert!(matches!(Current::read(&env, folder), Err(Error::Corruption { .. })));
+    }
+
+    #[test]
+    fn what_no_umbel_writes_is_refused() {
+        assert!(Current::decode(&forged(&OPEN, |_| ())).is_ok());
+        // Another flag, a seal without its flag, reserved bytes.
+        for (at, byte) in [(12, 2), (13, 1), (32, 1), (40, 1), (48, 1), (55, 1)] {
+            let bytes = forged(&OPEN, |bytes| bytes[at] = byte);
+            assert!(matches!(refusal(&bytes), Some(Refusal::Damaged(_))), "byte {at}");
+        }
+    }
 
     #[test]
     fn every_flipped_byte_is_noticed() {
