@@ -1,0 +1,96 @@
+//! Tests of logs that are whole and say what no store writes.
+
+use umbel_log::{LogOptions, LogWriter};
+use umbel_sim::Sim;
+
+use super::*;
+use crate::db::Db;
+use crate::options::{KeyspaceOptions, Options};
+
+const FOLDER: &str = "/store";
+
+fn open(sim: &Sim) -> Result<Db> {
+    let options = Options {
+        env: sim.env(),
+        background_threads: 0,
+        cache_bytes: 1 << 20,
+        log_segment_bytes: 4 << 10,
+        ..Options::default()
+    };
+    Db::open(FOLDER, options)
+}
+
+/// A store that a crash left with one open log, and that log's path and id.
+fn crashed() -> (Sim, PathBuf, u64) {
+    let sim = Sim::new(1);
+    let db = open(&sim).expect("a new store");
+    let options = KeyspaceOptions { memtable_bytes: 64 << 10, ..KeyspaceOptions::default() };
+    let plants = db.keyspace("plants", options).expect("a keyspace");
+    plants.put("basil", "green").expect("a write");
+    let image = sim.kill_image();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let path = image.files().into_iter().find(is_log).expect("there is a log");
+    let stem = path.file_stem().expect("it has a name").to_string_lossy();
+    let id = stem.parse().expect("a number");
+    (image, path.clone(), id)
+}
+
+/// The store after its log was replaced by one of these records, and opened.
+fn with_log(records: &[(u64, &[u8])]) -> Result<Db> {
+    let (sim, path, id) = crashed();
+    let other = Sim::new(2);
+    let env = other.env();
+    env.files.create_dir_all(Path::new(FOLDER))?;
+    let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes: 4 << 10 };
+    let mut writer = LogWriter::create(&env, &path, options)?;
+    for (sequence, payload) in records {
+        writer.append(*sequence, &[payload])?;
+    }
+    sim.replace(&path, &other.read(&path));
+    open(&sim)
+}
+
+const PUT: &[u8] = &[1, 1, 0, 1, b'k', 1, b'v'];
+const TWO: &[u8] = &[2, 1, 0, 1, b'k', 1, b'v', 0, 0, 1, b'k', 0];
+
+fn assert_corrupt(records: &[(u64, &[u8])], reason: &str) {
+    let error = with_log(records).expect_err(reason);
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    assert!(error.to_string().contains(reason), "{error}");
+}
+
+#[test]
+fn sequence_numbers_go_up_and_stay_below_the_limit() {
+    assert!(with_log(&[(1, TWO), (3, PUT)]).is_ok());
+    assert!(with_log(&[(1, PUT), (9, TWO)]).is_ok(), "gaps are writes without a log");
+    assert_corrupt(&[(0, PUT)], "taken or over the limit");
+    assert_corrupt(&[(1, TWO), (2, PUT)], "taken or over the limit");
+    assert_corrupt(&[(limits::SEQUENCE_MAX, TWO)], "taken or over the limit");
+    assert_corrupt(&[(u64::MAX, PUT)], "taken or over the limit");
+}
+
+#[test]
+fn a_payload_that_is_none_is_named() {
+    assert_corrupt(&[(1, PUT), (2, &[1, 7, 0, 1, b'k', 0])], "byte 1 of this record's payload");
+    assert_corrupt(&[(1, &[])], "byte 0 of this record's payload");
+}
+
+#[test]
+fn what_goes_to_an_unknown_keyspace_was_dropped_with_it() {
+    let db = with_log(&[(1, PUT), (2, &[1, 1, 9, 1, b'x', 0])]).expect("it opens");
+    let plants = db.existing_keyspace("plants").expect("open").expect("it is there");
+    assert_eq!(plants.get("k").expect("it reads").as_deref(), Some(&b"v"[..]));
+    assert_eq!(plants.iter().count(), 1);
+}
+
+#[test]
+fn a_stray_file_with_a_number_near_the_end_is_refused() {
+    let (sim, _, _) = crashed();
+    let stray = names::table(Path::new(FOLDER), names::ID_MAX - 1);
+    sim.env().files.create(&stray).expect("a file");
+    let error = open(&sim).expect_err("no numbers are left");
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    assert!(sim.has(&stray), "nothing is removed");
+    sim.remove(&stray);
+    assert!(open(&sim).is_ok());
+}

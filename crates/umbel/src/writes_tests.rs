@@ -1,0 +1,162 @@
+//! Tests of the payload of write-ahead log records.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::memory::CurrentView;
+use crate::options::KeyspaceOptions;
+use crate::page;
+use crate::version::Version;
+
+fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
+    let options = KeyspaceOptions { log, memtable_bytes: 4 << 10, ..KeyspaceOptions::default() };
+    let view = CurrentView::new(&options, Version::default());
+    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, view))
+}
+
+fn logged(
+    action: Action,
+    keyspace: u32,
+    key: &'static str,
+    value: &'static str,
+) -> Logged<'static> {
+    Logged { action, keyspace, key: key.as_bytes(), value: value.as_bytes() }
+}
+
+fn encode_logged(writes: &[Logged<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    varint::put_u64(&mut bytes, writes.len() as u64);
+    for write in writes {
+        encode_head(write.action, write.keyspace, write.key, write.value.len(), &mut bytes);
+        bytes.extend_from_slice(write.value);
+    }
+    bytes
+}
+
+/// A batch whose second operation goes to a keyspace without a log.
+fn batch() -> (Vec<u8>, Vec<Logged<'static>>) {
+    let (plants, counts, cache) = (keyspace(0, true), keyspace(300, true), keyspace(2, false));
+    let mut writes = Writes::default();
+    writes.push(Action::Put, &plants, b"basil", b"green");
+    writes.push(Action::Put, &cache, b"basil", b"not in the log");
+    writes.push(Action::Delete, &counts, b"mint", b"");
+    writes.push(Action::DeleteRange, &plants, b"sage", b"thyme");
+    let mut bytes = Vec::new();
+    assert_eq!(writes.encode(&mut bytes), 3);
+    let expected = vec![
+        logged(Action::Put, 0, "basil", "green"),
+        logged(Action::Delete, 300, "mint", ""),
+        logged(Action::DeleteRange, 0, "sage", "thyme"),
+    ];
+    (bytes, expected)
+}
+
+#[test]
+fn the_page_shows_the_bytes() {
+    let (bytes, expected) = batch();
+    assert_eq!(decode(&bytes), Ok(expected));
+    page::assert_shows("wal.md", "payload", &bytes);
+}
+
+#[test]
+fn a_batch_without_logged_operations_leaves_no_bytes() {
+    let mut writes = Writes::default();
+    writes.push(Action::Put, &keyspace(2, false), b"basil", b"green");
+    let mut bytes = Vec::new();
+    assert_eq!((writes.encode(&mut bytes), bytes.len()), (0, 0));
+}
+
+#[test]
+fn no_part_of_a_payload_is_one_and_nothing_may_follow() {
+    let (mut bytes, _) = batch();
+    for cut in 0..bytes.len() {
+        assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    bytes.push(0);
+    assert_eq!(decode(&bytes), Err(bytes.len() - 1));
+}
+
+#[test]
+fn what_no_writer_writes_is_refused() {
+    let refused = |bytes: &[u8], at: usize| assert_eq!(decode(bytes), Err(at), "{bytes:?}");
+    assert!(decode(&[1, 0, 0, 1, b'k', 0]).is_ok());
+    refused(&[0], 0);
+    for action in 3..=255 {
+        refused(&[1, action, 0, 1, b'k', 0], 1);
+    }
+    refused(&[1, 0, 0, 1, b'k', 1, b'v'], 1);
+    refused(&[1, 2, 0, 1, b'k', 1, b'k'], 1);
+    refused(&[1, 0, 0x80, 0, 1, b'k', 0], 1);
+    refused(&[1, 0, 0x80, 0x80, 0x80, 0x80, 0x10, 1, b'k', 0], 1);
+    refused(&[2, 0, 0, 1, b'k', 0, 1, 0, 1, b'k', 9], 6);
+    let long = vec![b'k'; limits::KEY_BYTES_MAX + 1];
+    let delete = |key| Logged { action: Action::Delete, keyspace: 0, key, value: b"" };
+    assert!(decode(&encode_logged(&[delete(&long[1..])])).is_ok());
+    refused(&encode_logged(&[delete(&long)]), 1);
+    let range = Logged { action: Action::DeleteRange, keyspace: 0, key: b"a", value: &long };
+    refused(&encode_logged(&[range]), 1);
+}
+
+#[test]
+fn a_count_that_the_bytes_cannot_hold_is_refused_before_anything_is_reserved() {
+    for count in [2, 1 << 20, limits::BATCH_OPERATIONS_MAX as u64 + 1, u64::MAX >> 1, u64::MAX] {
+        let mut bytes = Vec::new();
+        varint::put_u64(&mut bytes, count);
+        bytes.extend([1, 0, 1, b'k', 0]);
+        assert_eq!(decode(&bytes), Err(0), "{count} operations");
+    }
+    // Over the limit although the bytes would hold them.
+    let mut bytes = Vec::new();
+    let count = limits::BATCH_OPERATIONS_MAX + 1;
+    varint::put_u64(&mut bytes, count as u64);
+    bytes.resize(bytes.len() + 4 * count, 0);
+    assert_eq!(decode(&bytes), Err(0));
+}
+
+fn any_write() -> impl Strategy<Value = (Action, u32, Vec<u8>, Vec<u8>)> {
+    let action = prop_oneof![Just(Action::Delete), Just(Action::Put), Just(Action::DeleteRange)];
+    let few = vec(any::<u8>(), 0..9);
+    (action, any::<u32>(), few.clone(), few).prop_map(|(action, keyspace, key, value)| {
+        let value = match action {
+            Action::Put => value,
+            Action::Delete => Vec::new(),
+            Action::DeleteRange => [&key[..], &value, b"~"].concat(),
+        };
+        (action, keyspace, key, value)
+    })
+}
+
+fn as_logged(write: &(Action, u32, Vec<u8>, Vec<u8>)) -> Logged<'_> {
+    let (action, keyspace, key, value) = write;
+    Logged { action: *action, keyspace: *keyspace, key, value }
+}
+
+proptest! {
+    #[test]
+    fn payloads_come_back(writes in vec(any_write(), 1..9)) {
+        let writes: Vec<_> = writes.iter().map(as_logged).collect();
+        let bytes = encode_logged(&writes);
+        prop_assert_eq!(decode(&bytes), Ok(writes));
+    }
+
+    #[test]
+    fn changed_bytes_are_refused_or_have_one_encoding(
+        at: prop::sample::Index,
+        byte: u8,
+    ) {
+        let (mut bytes, _) = batch();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(writes) = decode(&bytes) {
+            prop_assert_eq!(encode_logged(&writes), bytes);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_have_one_encoding(bytes in vec(0u8..8, 0..40)) {
+        if let Ok(writes) = decode(&bytes) {
+            prop_assert_eq!(encode_logged(&writes), bytes);
+        }
+    }
+}
