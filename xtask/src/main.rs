@@ -10,6 +10,7 @@ const USAGE: &str = "\
 cargo xtask test [--fast]                  every check that decides whether a change is good
 cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
+cargo xtask smoke                          the smoke test of the release binary
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ("test", ["--fast"]) => test_command::test(true),
         ("tidy", []) => rules(xtask::tidy),
         ("floors", []) => rules(xtask::floors),
+        ("smoke", []) => test_command::smoke_alone(),
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
@@ -36,11 +38,13 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ("test" | "tidy" | "floors", [first, ..]) => return refuse_argument(command, first),
+        ("test" | "tidy" | "floors" | "smoke", [first, ..]) => {
+            return refuse_argument(command, first);
+        }
         _ => {
             eprintln!(
-                "there is no command `{command}`; the commands are test, tidy, floors, torture, \
-                 rivals and fuzz"
+                "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
+                 torture, rivals and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

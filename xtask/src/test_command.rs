@@ -24,18 +24,37 @@ pub fn test(fast: bool) -> bool {
         });
         return report.finish();
     }
-    let mut built = false;
-    report.step("release build", || {
-        let outcome =
-            run(cargo().args(["build", "--release", "-p", "umbel-cli", "-p"]).arg("umbel-torture"));
-        built = outcome.counts.failed == 0;
-        outcome
-    });
-    if built {
-        report.step("smoke test of the binary", smoke::smoke);
+    if release_build(&mut report, &["umbel-cli", "umbel-torture"]) {
+        report.step(SMOKE, smoke::smoke);
         report.step("torture, the small seeded part", small_torture);
     }
     report.finish()
+}
+
+/// Runs the smoke test alone. Whether nothing failed.
+pub fn smoke_alone() -> bool {
+    let mut report = Report::default();
+    if release_build(&mut report, &["umbel-cli"]) {
+        report.step(SMOKE, smoke::smoke);
+    }
+    report.finish()
+}
+
+const SMOKE: &str = "smoke test of the binary";
+
+fn release_build(report: &mut Report, packages: &[&str]) -> bool {
+    let mut built = false;
+    report.step("release build", || {
+        let mut command = cargo();
+        command.args(["build", "--release"]);
+        for package in packages {
+            command.args(["-p", package]);
+        }
+        let outcome = run(&mut command);
+        built = outcome.counts.failed == 0;
+        outcome
+    });
+    built
 }
 
 fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> Outcome {
