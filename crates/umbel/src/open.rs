@@ -53,6 +53,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
             folder.display()
         )));
     }
+    check_logs_are_named(&env, folder, &listing, state.next_file_id)?;
     state.next_file_id = state.next_file_id.max(highest + 1);
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let poison = Arc::new(Poison::default());
@@ -206,6 +207,30 @@ fn check_is_new(
              store first",
             folder.display()
         )));
+    }
+    Ok(())
+}
+
+/// An error where a log that is newer than all the manifest knows holds a record. Its edit was durable
+/// before the first record, so the manifest has lost its end, and the log is not to be removed.
+fn check_logs_are_named(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    next_file_id: u64,
+) -> Result<()> {
+    for (name, kind) in listing {
+        let Some(FileKind::Log(id)) = *kind else { continue };
+        if id < next_file_id {
+            continue;
+        }
+        let path = folder.join(name);
+        let mut reader = LogReader::open(env, &path, LogKind::WriteAhead, id, Expectation::Open)?;
+        if let Some(record) = reader.next()? {
+            let reason = "the log holds writes, but the manifest does not name it: the end of the \
+                          manifest is lost";
+            return Err(Error::corruption(&path, record.offset, reason));
+        }
     }
     Ok(())
 }

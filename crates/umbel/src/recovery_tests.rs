@@ -84,6 +84,31 @@ fn what_goes_to_an_unknown_keyspace_was_dropped_with_it() {
 }
 
 #[test]
+fn a_log_whose_edit_was_lost_is_not_taken_for_a_leftover() {
+    let (sim, log, _) = crashed();
+    let is_manifest = |path: &PathBuf| path.extension().is_some_and(|e| e == "manifest");
+    let path = sim.files().into_iter().find(is_manifest).expect("there is a manifest");
+    // The last record, which no mark covers, is the edit that names the log.
+    let end = sim.read(&path).len() as u64;
+    sim.flip(&path, end - 8, 1);
+    let error = open(&sim).expect_err("a durable write would be lost");
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    assert!(error.to_string().contains("the end of the manifest is lost"), "{error}");
+    assert!(sim.has(&log), "nothing is removed");
+}
+
+#[test]
+fn a_log_without_writes_that_no_edit_names_is_a_leftover() {
+    let (sim, _, id) = crashed();
+    let path = names::log(Path::new(FOLDER), id + 1);
+    let options = LogOptions { kind: LogKind::WriteAhead, log_id: id + 1, segment_bytes: 4 << 10 };
+    LogWriter::create(&sim.env(), &path, options).expect("a log");
+    let db = open(&sim).expect("it opens");
+    assert!(!sim.has(&path));
+    drop(db);
+}
+
+#[test]
 fn a_stray_file_with_a_number_near_the_end_is_refused() {
     let (sim, _, _) = crashed();
     let stray = names::table(Path::new(FOLDER), names::ID_MAX - 1);
