@@ -1,9 +1,13 @@
 //! `cargo xtask test`: everything that decides whether a change is good, in one command.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
 use crate::{Tree, smoke, tree};
+
+/// The embedded engine has fewer third-party crates than this.
+const DEPENDENCIES_END: usize = 15;
 
 /// Runs every check. Whether nothing failed.
 pub fn test(fast: bool) -> bool {
@@ -11,6 +15,7 @@ pub fn test(fast: bool) -> bool {
     report.step("format", || component("fmt", "rustfmt", &mut format_check()));
     report.step("tidy", || rules(crate::tidy));
     report.step("floors", || rules(crate::floors));
+    report.step("dependencies", dependencies);
     report.step("clippy", || component("clippy", "clippy", &mut clippy()));
     if fast {
         report.step("documentation", || Outcome::skip("documentation: left out by --fast"));
@@ -82,6 +87,28 @@ fn component(subcommand: &str, name: &str, command: &mut Command) -> Outcome {
     run(command)
 }
 
+/// Whoever embeds the engine takes its dependencies along: they are counted.
+fn dependencies() -> Outcome {
+    let mut command = cargo();
+    command.args(["tree", "-p", "umbel", "-e", "normal", "--prefix", "none"]);
+    let output = match command.output() {
+        Ok(output) if output.status.success() => output,
+        _ => return Outcome::skip("dependencies: `cargo tree` did not succeed"),
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| !name.starts_with("umbel"))
+        .collect();
+    let count = names.len();
+    println!("   {count} third-party crates in the embedded engine, fewer than {DEPENDENCIES_END}");
+    if count >= DEPENDENCIES_END {
+        println!("   {}", names.into_iter().collect::<Vec<_>>().join(" "));
+    }
+    Outcome::of(count < DEPENDENCIES_END)
+}
+
 fn format_check() -> Command {
     let mut command = cargo();
     command.args(["fmt", "--all", "--", "--check"]);
@@ -107,9 +134,7 @@ fn documentation() -> Command {
 fn unit_tests() -> Outcome {
     let mut hidden = false;
     run_counting(
-        cargo()
-            .args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"])
-            .arg("--show-output"),
+        cargo().args(["test", "--workspace", "--no-fail-fast", "--"]).arg("--show-output"),
         |line| {
             match line.trim() {
                 "successes:" => hidden = true,
@@ -118,7 +143,8 @@ fn unit_tests() -> Outcome {
             }
             let is_result = line.starts_with("test result:");
             hidden &= !is_result;
-            !hidden && !line.trim().is_empty() && !line.trim_end().ends_with("... ok")
+            let is_noise = line.starts_with("running ") || line.trim_end().ends_with("... ok");
+            !hidden && !is_noise && !line.trim().is_empty()
         },
     )
 }
