@@ -1,0 +1,160 @@
+//! Random operations against a `BTreeMap`, over key shapes, option sets, snapshots, iterators,
+//! reopenings and crashes of the process.
+//!
+//! Everything follows from a seed. `UMBEL_MODEL_SEEDS` and `UMBEL_MODEL_OPS` make a campaign of it,
+//! `UMBEL_MODEL_FIRST` skips seeds that were run before, `UMBEL_MODEL_SEED` replays one.
+
+mod check;
+mod life;
+mod read;
+mod scan;
+mod upkeep;
+mod world;
+mod write;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use umbel::Env;
+use umbel_sim::Sim;
+
+use world::World;
+
+type Operation = fn(&mut World);
+
+/// Every operation and how often it is chosen, out of all of them together.
+const OPERATIONS: &[(&str, usize, Operation)] = &[
+    ("put", 300, write::put),
+    ("delete", 80, write::delete),
+    ("delete_range", 30, write::delete_range),
+    ("batch", 80, write::batch),
+    ("batch whose conditions hold", 25, write::conditional_holds),
+    ("batch with a conflict", 15, write::conditional_conflicts),
+    ("get", 60, read::get),
+    ("get_with", 20, read::get_with),
+    ("get_into", 20, read::get_into),
+    ("contains", 20, read::contains),
+    ("may_contain", 15, read::may_contain),
+    ("multi_get", 20, read::multi_get),
+    ("iterate forward", 6, scan::forward),
+    ("iterate backward", 6, scan::backward),
+    ("iterate from both ends", 6, scan::both_ends),
+    ("range", 30, scan::range),
+    ("prefix", 20, scan::prefix),
+    ("cursor", 40, scan::cursor),
+    ("open an iterator", 12, scan::open_iter),
+    ("go on with an iterator", 25, scan::advance_iter),
+    ("take a snapshot", 15, upkeep::take_snapshot),
+    ("read a snapshot", 40, upkeep::read_snapshot),
+    ("drop a snapshot", 12, upkeep::drop_snapshot),
+    ("flush", 8, upkeep::flush),
+    ("flush together", 5, upkeep::flush_all),
+    ("compact", 6, upkeep::compact),
+    ("wait", 4, upkeep::wait),
+    ("sync", 6, upkeep::sync),
+    ("keyspaces", 8, upkeep::keyspaces),
+    ("close and reopen", 2, life::reopen_closed),
+    ("drop and reopen", 2, life::reopen_dropped),
+    ("kill and reopen", 4, life::reopen_killed),
+    ("checkpoint", 2, life::checkpoint),
+    ("verify", 3, check::verify),
+    ("stats", 5, check::stats),
+];
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
+/// How many seeds run in memory where nobody says otherwise.
+const SEEDS: u64 = 64;
+
+/// The seeds to run, of which there is one for `part` seeds of the plain test, and the operations
+/// of each.
+fn plan(first: u64, part: u64) -> (std::ops::Range<u64>, u64) {
+    let operations = number("UMBEL_MODEL_OPS").unwrap_or(700);
+    if let Some(seed) = number("UMBEL_MODEL_SEED") {
+        return (seed..seed + 1, operations);
+    }
+    let seeds = number("UMBEL_MODEL_SEEDS").unwrap_or(SEEDS);
+    let skipped = number("UMBEL_MODEL_FIRST").unwrap_or(0);
+    let first = first + skipped;
+    (first..first + seeds.div_ceil(part), operations)
+}
+
+/// Runs one seed and counts the operations done.
+fn run(mut world: World, operations: u64, done: &mut BTreeMap<&'static str, u64>) {
+    let all: usize = OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
+    for _ in 0..operations {
+        let mut chosen = world.random.below(all);
+        for &(name, weight, operation) in OPERATIONS {
+            if chosen < weight {
+                operation(&mut world);
+                *done.entry(name).or_default() += 1;
+                break;
+            }
+            chosen -= weight;
+        }
+    }
+    world.note("the end");
+    check::everything(&world);
+    check::stats(&mut world);
+    check::verify(&mut world);
+    life::reopen_dropped(&mut world);
+    check::files(&world);
+}
+
+fn replay(test: &str, seed: u64, operations: u64) -> String {
+    format!(
+        "UMBEL_MODEL_SEED={seed} UMBEL_MODEL_OPS={operations} cargo test -p umbel --test suite {test}"
+    )
+}
+
+/// In memory and without threads, so that every run of a seed is the same.
+#[test]
+fn equals_a_map_in_memory() {
+    let (seeds, operations) = plan(0, 1);
+    let mut done = BTreeMap::new();
+    for seed in seeds.clone() {
+        let sim = Sim::new(seed);
+        let env = sim.env();
+        let mut world = World::new(seed, Some(sim), env, "/data/store".into(), &[0]);
+        world.replay = replay("equals_a_map_in_memory", seed, operations);
+        run(world, operations, &mut done);
+    }
+    if seeds.end - seeds.start > 50 {
+        let missing: Vec<_> = OPERATIONS.iter().filter(|o| !done.contains_key(o.0)).collect();
+        assert!(missing.is_empty(), "never done: {missing:?}");
+    }
+}
+
+/// In memory, with work going on in the background.
+#[test]
+fn equals_a_map_beside_background_threads() {
+    let (seeds, operations) = plan(1_000_000, 4);
+    for seed in seeds {
+        let sim = Sim::new(seed);
+        let env = sim.env();
+        let mut world = World::new(seed, Some(sim), env, "/data/store".into(), &[1, 2, 3]);
+        world.replay = replay("equals_a_map_beside_background_threads", seed, operations);
+        run(world, operations, &mut BTreeMap::new());
+    }
+}
+
+/// On the real file system.
+#[test]
+fn equals_a_map_on_the_real_file_system() {
+    let (seeds, operations) = plan(2_000_000, 8);
+    for seed in seeds {
+        // Syncs cost nothing in memory; one seed pays for them.
+        let in_memory = Path::new("/dev/shm");
+        let folder = match in_memory.is_dir() && seed % 8 > 0 {
+            true => tempfile::tempdir_in(in_memory).unwrap(),
+            false => tempfile::tempdir().unwrap(),
+        };
+        let path = folder.path().join("store");
+        let mut world = World::new(seed, None, Env::system(), path, &[0, 1, 2]);
+        world.replay = replay("equals_a_map_on_the_real_file_system", seed, operations);
+        run(world, operations, &mut BTreeMap::new());
+    }
+}

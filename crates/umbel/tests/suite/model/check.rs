@@ -1,0 +1,104 @@
+//! Checks of a whole store: contents, files, numbers.
+
+use std::collections::BTreeSet;
+
+use umbel::{Keyspace, KeyspaceStats};
+
+use super::world::{Map, World};
+
+/// Everything in a keyspace, read forward.
+pub fn contents(keyspace: &Keyspace) -> Map {
+    let entries = keyspace.iter().map(|entry| entry.unwrap());
+    entries.map(|(key, value)| (key, value.into())).collect()
+}
+
+/// Compares every keyspace with the model.
+pub fn everything(world: &World) {
+    for space in &world.spaces {
+        let found = contents(&space.handle);
+        let lost = space.map.iter().find(|(key, value)| found.get(*key) != Some(*value));
+        let extra = found.keys().find(|key| !space.map.contains_key(*key));
+        assert!(
+            found == space.map,
+            "keyspace '{}' differs: lost {:?}, extra {:?}",
+            space.name,
+            lost.map(|e| super::write::short(e.0)),
+            extra.map(|key| super::write::short(key)),
+        );
+        if !world.has_threads() && space.history.steps.is_empty() {
+            assert_eq!(space.handle.marker(), space.marker);
+        }
+    }
+}
+
+/// What flushes have written and what was dropped by compactions.
+fn flows(stats: &KeyspaceStats) -> (u64, u64) {
+    let (flushes, deeper) = stats.levels.split_first().expect("there is a level 0");
+    let written = flushes.compaction_entries_in - flushes.compaction_entries_dropped;
+    (written, deeper.iter().map(|level| level.compaction_entries_dropped).sum())
+}
+
+/// The entries the tables had when the store was opened, by what they have and what went in and
+/// out since. Only while nothing goes on in the background.
+pub fn entries_before(stats: &KeyspaceStats) -> u64 {
+    let (written, dropped) = flows(stats);
+    let entries: u64 = stats.levels.iter().map(|level| level.entries).sum();
+    entries + dropped - written
+}
+
+/// Checks that the numbers fit each other.
+pub fn stats(world: &mut World) {
+    world.note("check the numbers");
+    world.db().wait_for_compaction().unwrap();
+    let stats = world.db().stats();
+    assert_eq!(stats.keyspaces.len(), world.spaces.len());
+    assert!(stats.snapshots >= world.held.len() + world.iters.len());
+    assert_eq!(stats.read_only_reason, None);
+    for (found, space) in stats.keyspaces.iter().zip(&world.spaces) {
+        assert_eq!(found.name, space.name);
+        assert!(found.gets >= space.gets, "{} of {} gets", found.gets, space.gets);
+        assert_eq!(entries_before(found), space.entries_at_open, "entries came or went");
+        for level in &found.levels {
+            let (no, wrong) = (level.filter_true_negatives, level.filter_false_positives);
+            assert!(no + wrong <= level.filter_probes);
+            assert!(level.filter_probes <= no + level.table_reads);
+            assert!(wrong <= level.table_reads);
+            assert!(level.tables > 0 || level.bytes + level.entries == 0);
+            assert!((0.0..=1.0).contains(&level.designed_rate), "{}", level.designed_rate);
+        }
+        assert_eq!(found.frozen_memtables, 0);
+    }
+    assert!(stats.to_string().contains("cache:"));
+}
+
+/// Reads every byte.
+pub fn verify(world: &mut World) {
+    world.note("verify");
+    world.db().wait_for_compaction().unwrap();
+    let report = world.db().verify().unwrap();
+    assert_eq!(report.damage, Vec::<String>::new());
+    let stats = world.db().stats();
+    let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+    assert_eq!(report.tables, levels().map(|level| level.tables).sum::<u64>());
+    assert_eq!(report.bytes, levels().map(|level| level.bytes).sum::<u64>());
+    assert_eq!(report.entries, levels().map(|level| level.entries).sum::<u64>());
+}
+
+/// Checks that the folder holds the live files and nothing else. Only while nothing is read and
+/// nothing goes on in the background.
+pub fn files(world: &World) {
+    let stats = world.db().stats();
+    let tables: u64 = stats
+        .keyspaces
+        .iter()
+        .flat_map(|keyspace| &keyspace.levels)
+        .map(|level| level.tables)
+        .sum();
+    let names: BTreeSet<String> =
+        world.env.files.read_dir(&world.path).unwrap().into_iter().map(|e| e.name).collect();
+    let of = |kind: &str| names.iter().filter(|name| name.ends_with(kind)).count() as u64;
+    assert_eq!(of(".table"), tables, "{names:?}");
+    assert_eq!(of(".manifest"), 1, "{names:?}");
+    assert!(names.contains("CURRENT") && names.contains("LOCK"), "{names:?}");
+    assert_eq!(names.len() as u64, tables + 3 + of(".log"), "{names:?}");
+}

@@ -1,0 +1,263 @@
+//! A store and what it should contain.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use umbel::{Db, Env, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
+use umbel_sim::Sim;
+
+use crate::suite::keys::{Keys, SHAPES};
+use crate::suite::random::Random;
+use crate::suite::settings;
+
+/// What a keyspace should contain.
+pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
+
+/// One write.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A key gets a value.
+    Put(Vec<u8>, Arc<[u8]>),
+    /// A key is deleted.
+    Delete(Vec<u8>),
+    /// The keys from the first up to the second are deleted.
+    DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+impl Change {
+    /// Does to `map` what the store should have done.
+    pub fn apply(&self, map: &mut Map) {
+        match self {
+            Change::Put(key, value) => {
+                map.insert(key.clone(), Arc::clone(value));
+            }
+            Change::Delete(key) => {
+                map.remove(key);
+            }
+            Change::DeleteRange(start, end) if start < end => {
+                let gone: Vec<_> =
+                    map.range(start.clone()..end.clone()).map(|e| e.0.clone()).collect();
+                gone.iter().for_each(|key| drop(map.remove(key)));
+            }
+            Change::DeleteRange(..) => {}
+        }
+    }
+}
+
+/// What a keyspace without a log may stand at after a crash: any state since `flushed`.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// The state of the last flush that is known of, and its marker.
+    pub flushed: (Map, Option<Vec<u8>>),
+    /// What was committed since, batch by batch, and the marker set with it.
+    pub steps: Vec<(Vec<Change>, Option<Vec<u8>>)>,
+}
+
+/// A keyspace and what it should contain.
+#[derive(Debug)]
+pub struct Space {
+    /// The keyspace.
+    pub handle: Keyspace,
+    /// Tells keyspaces of the same name apart.
+    pub number: u64,
+    /// Its name.
+    pub name: String,
+    /// Its options.
+    pub options: KeyspaceOptions,
+    /// What it should contain.
+    pub map: Map,
+    /// The marker set last.
+    pub marker: Option<Vec<u8>>,
+    /// Used while it has no log.
+    pub history: History,
+    /// Gets done since the store was opened.
+    pub gets: u64,
+    /// Entries in its tables when the store was opened.
+    pub entries_at_open: u64,
+}
+
+impl Space {
+    /// Notes that everything so far is in tables.
+    pub fn note_flushed(&mut self) {
+        self.history =
+            History { flushed: (self.map.clone(), self.marker.clone()), steps: Vec::new() };
+    }
+}
+
+/// A snapshot and what every keyspace should contain in it.
+#[derive(Debug)]
+pub struct Held {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// By the keyspace's number.
+    pub maps: BTreeMap<u64, Map>,
+}
+
+/// An iterator that stays open across other operations, and what it should still yield.
+#[derive(Debug)]
+pub struct OpenIter {
+    /// The iterator.
+    pub iter: Iter,
+    /// What is left between its ends.
+    pub left: VecDeque<(Vec<u8>, Arc<[u8]>)>,
+}
+
+/// A store and what it should contain.
+#[derive(Debug)]
+pub struct World {
+    /// Decides everything.
+    pub random: Random,
+    /// The keys in use.
+    pub keys: Keys,
+    /// The simulated machine, where it is not the real one.
+    pub sim: Option<Sim>,
+    /// The world the store lives in.
+    pub env: Env,
+    /// The option set.
+    pub set: u64,
+    /// How many background threads there may be.
+    pub threads: Vec<usize>,
+    /// The store's folder.
+    pub path: PathBuf,
+    /// Which copy of the store comes next.
+    pub copies: u64,
+    /// The store.
+    pub db: Option<Db>,
+    /// Its keyspaces.
+    pub spaces: Vec<Space>,
+    /// The snapshots held.
+    pub held: Vec<Held>,
+    /// The iterators held.
+    pub iters: Vec<OpenIter>,
+    /// The next number of a keyspace.
+    pub next_number: u64,
+    /// Number of the write that is being made; markers are made of it.
+    pub writes: u64,
+    /// What was done last, for whoever looks into a failure.
+    pub trace: VecDeque<String>,
+    /// How to replay it.
+    pub replay: String,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last operations:");
+            self.trace.iter().for_each(|line| eprintln!("  {line}"));
+            eprintln!("replay: {}", self.replay);
+        }
+    }
+}
+
+impl World {
+    /// A new store with one keyspace. Everything follows from `seed`.
+    pub fn new(seed: u64, sim: Option<Sim>, env: Env, path: PathBuf, threads: &[usize]) -> World {
+        let mut random = Random::new(seed);
+        let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];
+        let keys = Keys::new(shape, random.pick(&[12, 60, 250, 800]));
+        let set = seed % settings::SETS;
+        let mut world = World {
+            random,
+            keys,
+            sim,
+            env,
+            set,
+            threads: threads.to_vec(),
+            path,
+            copies: 0,
+            db: None,
+            spaces: Vec::new(),
+            held: Vec::new(),
+            iters: Vec::new(),
+            next_number: 0,
+            writes: 0,
+            trace: VecDeque::new(),
+            replay: String::new(),
+        };
+        world.db = Some(Db::open(&world.path, world.options()).unwrap());
+        world.add_space("one", settings::set_keyspace_options(set));
+        world
+    }
+
+    /// The options to open the store with.
+    pub fn options(&self) -> Options {
+        settings::store_options(self.set, &self.env, &self.threads)
+    }
+
+    /// Whether work goes on in the background.
+    pub fn has_threads(&self) -> bool {
+        self.options().background_threads > 0
+    }
+
+    /// The open store.
+    pub fn db(&self) -> &Db {
+        self.db.as_ref().expect("open between operations")
+    }
+
+    /// Notes what is being done.
+    pub fn note(&mut self, what: impl Into<String>) {
+        if self.trace.len() == 40 {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(what.into());
+    }
+
+    /// Creates a keyspace.
+    pub fn add_space(&mut self, name: &str, options: KeyspaceOptions) {
+        let handle = self.db().keyspace(name, options.clone()).unwrap();
+        self.next_number += 1;
+        self.spaces.push(Space {
+            handle,
+            number: self.next_number,
+            name: name.to_string(),
+            options,
+            map: Map::new(),
+            marker: None,
+            history: History::default(),
+            gets: 0,
+            entries_at_open: 0,
+        });
+    }
+
+    /// The number of one of the keyspaces.
+    pub fn any_space(&mut self) -> usize {
+        self.random.below(self.spaces.len())
+    }
+
+    /// A key.
+    pub fn any_key(&mut self) -> Vec<u8> {
+        self.keys.any(&mut self.random)
+    }
+
+    /// A key that keyspace `space` should have, or any where it has none.
+    pub fn present_key(&mut self, space: usize) -> Vec<u8> {
+        let map = &self.spaces[space].map;
+        if map.is_empty() {
+            return self.any_key();
+        }
+        let nth = self.random.below(map.len());
+        self.spaces[space].map.keys().nth(nth).expect("below its length").clone()
+    }
+
+    /// A key that is there as often as not.
+    pub fn likely_key(&mut self, space: usize) -> Vec<u8> {
+        if self.random.percent(50) { self.present_key(space) } else { self.any_key() }
+    }
+
+    /// Does to the model what a commit did to the store. `markers` were set with it.
+    pub fn apply(&mut self, changes: &[(usize, Change)], markers: &[(usize, Vec<u8>)]) {
+        for (index, space) in self.spaces.iter_mut().enumerate() {
+            let own: Vec<Change> =
+                changes.iter().filter(|(at, _)| *at == index).map(|(_, c)| c.clone()).collect();
+            let marker = markers.iter().rfind(|(at, _)| *at == index).map(|(_, m)| m.clone());
+            own.iter().for_each(|change| change.apply(&mut space.map));
+            if let Some(marker) = &marker {
+                space.marker = Some(marker.clone());
+            }
+            if !space.options.log && (!own.is_empty() || marker.is_some()) {
+                space.history.steps.push((own, marker));
+            }
+        }
+    }
+}

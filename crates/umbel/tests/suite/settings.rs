@@ -1,0 +1,52 @@
+//! The option sets that the model is tried with: small sizes, so that little data reaches every
+//! level.
+
+use umbel::limits::LEVELS;
+use umbel::{Compression, CompressionPlan, Env, KeyspaceOptions, Options};
+
+use crate::suite::random::Random;
+
+/// How many option sets there are.
+pub const SETS: u64 = 48;
+
+/// The store's options of a set. `threads` says how many background threads there may be.
+pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
+    let mut random = Random::new(1000 + set % SETS);
+    Options {
+        cache_bytes: random.pick(&[0, 1, 4 << 10, 64 << 10, 16 << 20]),
+        background_threads: random.pick(threads),
+        log_segment_bytes: random.pick(&[4 << 10, 8 << 10, 64 << 10, 1 << 20]),
+        write_buffer_total_bytes: random.pick(&[16 << 10, 64 << 10, 256 << 10, 256 << 20]),
+        env: env.clone(),
+        ..Options::default()
+    }
+}
+
+/// Options of a keyspace, drawn from `random`. Every third keyspace or so has no log.
+pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
+    let plain = random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]);
+    let mut compression = CompressionPlan::all(plain);
+    if random.percent(40) {
+        for level in 0..LEVELS {
+            compression.levels[level] =
+                random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]);
+        }
+    }
+    KeyspaceOptions {
+        bloom_bits: random.pick(&[-1, 0, 1, 2, 5, 10, 10, 10, 30, 100, 1000]),
+        memtable_bytes: random.pick(&[4 << 10, 4 << 10, 8 << 10, 32 << 10, 1 << 20]),
+        table_bytes: random.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 64 << 20]),
+        block_bytes: random.pick(&[64, 128, 512, 1024, 4096, 4096, 64 << 10]),
+        level_bytes_base: random.pick(&[4 << 10, 8 << 10, 64 << 10, 1 << 20]),
+        level_ratio: random.pick(&[2, 2, 3, 4, 10]),
+        level0_tables: random.pick(&[1, 2, 2, 4, 8]),
+        compression,
+        log: random.percent(70),
+    }
+}
+
+/// The keyspace options of a set.
+pub fn set_keyspace_options(set: u64) -> KeyspaceOptions {
+    let options = keyspace_options(&mut Random::new(2000 + set % SETS));
+    KeyspaceOptions { log: true, ..options }
+}
