@@ -116,20 +116,20 @@ fn an_insert_that_moves_an_entry() {
 #[test]
 fn an_insert_that_breaks_the_prefix() {
     // A leaf under the root with one slot left, whose keys' prefix the newcomer does not have.
-    beside(b"amz", b'B', 3, finds);
+    beside(b"amz", b'B', 2, finds);
     beside(b"amz", b'B', 2, forwards);
 }
 
 #[test]
 fn a_split_of_the_root_leaf() {
-    beside(b"am", b'g', 3, finds);
-    beside(b"am", b'z', 3, finds);
-    beside(b"am", b'g', 3, forwards);
+    beside(b"am", b'g', 2, finds);
+    beside(b"am", b'z', 2, finds);
+    beside(b"am", b'g', 2, forwards);
 }
 
 #[test]
 fn a_split_of_the_root_leaf_met_backwards() {
-    beside(b"am", b'g', 3, backwards);
+    beside(b"am", b'g', 2, backwards);
 }
 
 // Below, `adgjmp` stands under two full inner nodes: (a | d) g (g | j | mp).
