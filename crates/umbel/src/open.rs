@@ -45,16 +45,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
             new_state(&env)?
         }
     };
-    let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
-    if highest > names::ID_MAX / 2 {
-        return Err(Error::invalid(format!(
-            "{} holds a file with the number {highest}, which no store reaches and which leaves \
-             too few numbers for new files; move it away",
-            folder.display()
-        )));
-    }
-    check_logs_are_named(&env, folder, &listing, state.next_file_id)?;
-    state.next_file_id = state.next_file_id.max(highest + 1);
+    state.next_file_id = first_free_id(&env, folder, &listing, state.next_file_id)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let poison = Arc::new(Poison::default());
     let cache = Arc::new(ClockCache::new(options.cache_bytes));
@@ -211,8 +202,23 @@ fn check_is_new(
     Ok(())
 }
 
-/// An error where a log that is newer than all the manifest knows holds a record. Its edit was durable
-/// before the first record, so the manifest has lost its end, and the log is not to be removed.
+/// The id above every one that was given, where the manifest says that it was below `known`.
+fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Result<u64> {
+    let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
+    if highest > names::ID_MAX / 2 {
+        return Err(Error::invalid(format!(
+            "{} holds a file with the number {highest}, which no store reaches and which leaves \
+             too few numbers for new files; move it away",
+            folder.display()
+        )));
+    }
+    check_logs_are_named(env, folder, listing, known)?;
+    Ok(known.max(highest + 1))
+}
+
+/// An error where a log that is newer than all the manifest knows holds a record. Its edit was
+/// durable before the first record, so the manifest has lost its end, and the log is not to be
+/// removed.
 fn check_logs_are_named(
     env: &Env,
     folder: &Path,
