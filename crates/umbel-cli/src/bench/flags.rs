@@ -48,7 +48,7 @@ pub struct BenchFlags {
     /// Benchmarks in the order they run [default: a tour of about a minute]
     #[arg(long, value_name = "NAME,...")]
     pub benchmarks: Option<String>,
-    /// Entries that benchmarks write and choose from [default: 1000000]
+    /// Entries that benchmarks write and choose from [default: 1000000, 3000000 for the tour]
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub num: Option<u64>,
     /// Reads of each thread; -1 is --num

@@ -3,6 +3,9 @@
 use super::settings::Settings;
 use crate::errors::{Failure, Outcome};
 
+/// Most keys that filluniquerandom shuffles: 8 bytes each.
+const UNIQUE_MAX: u64 = 1 << 30;
+
 /// What a benchmark does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -54,6 +57,13 @@ pub enum Work {
     Stats,
     /// Prints `levelstats`.
     LevelStats,
+}
+
+impl Work {
+    /// Whether a result line says how long it took; the others print text of their own.
+    pub fn has_result_line(self) -> bool {
+        !matches!(self, Work::Stats | Work::LevelStats | Work::WaitForCompaction)
+    }
 }
 
 /// A benchmark's definition.
@@ -171,6 +181,13 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
         "fill100K" => {
             step.num = (step.num / 1000).max(1);
             step.value_size = 100_000;
+        }
+        "filluniquerandom" if step.num > UNIQUE_MAX => {
+            return Err(Failure::usage(format!(
+                "--num is {}, but filluniquerandom keeps the order of its keys in memory and takes \
+                 at most {UNIQUE_MAX}; take fillrandom",
+                step.num
+            )));
         }
         "readrandomsmall" => step.reads = (step.reads / 1000).max(1),
         _ => {}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use umbel::{Db, Env, Keyspace};
 
+use super::flags::LineFormat;
 use super::folder::{Folder, MARK};
 use super::plan::{Step, Work};
 use super::settings::Settings;
@@ -104,14 +105,15 @@ impl Runner {
         note(&header::environment(self.env.clock.as_ref(), self.clock_nanos));
         let removed = if self.folder.is_removed_at_end() { ", removed at the end" } else { "" };
         note(&format!("Folder:     {}{removed}", self.folder.path().display()));
-        if self.settings.seed.is_none() {
-            note(&format!("Seed:       {} (--seed={} repeats it)", self.seed, self.seed));
-        }
         if self.settings.tour {
             note(
                 "Tour:       no --benchmarks were named, so here is a tour; \
                  `umbel bench --help` lists them all",
             );
+        }
+        if self.settings.format == LineFormat::Rocksdb && self.settings.seed.is_none() {
+            let text = format!("Set seed to {} because --seed was 0\n", self.seed);
+            self.print(&text)?;
         }
         let text = header::workload(&self.settings);
         self.print(&text)
@@ -131,6 +133,10 @@ impl Runner {
         if step.fresh && self.settings.use_existing_db {
             self.results.push(results::skipped(step.name));
             return self.print(&report::skipped(step.name));
+        }
+        if self.settings.format == LineFormat::Rocksdb && step.work.has_result_line() {
+            let text = format!("DB path: [{}]\n", self.folder.path().display());
+            self.print(&text)?;
         }
         let mut repeats = report::Repeats::default();
         for run in 0..step.warmups + step.repeats {

@@ -95,7 +95,9 @@ impl Worker<'_> {
         let size = self.step.value_size;
         let mut keys = Keys::new(self.settings);
         let mut number = 0;
-        if self.step.batch_size == 1 && !(self.step.sync && !self.settings.sync) {
+        // Single puts are as durable as the store was opened for.
+        let puts_suffice = self.settings.sync || !self.step.sync;
+        if self.step.batch_size == 1 && puts_suffice {
             while self.tally.wants(limit) {
                 let key = keys.key(choose(number, &mut self.random));
                 self.keyspace.put(key, self.values.next(size))?;

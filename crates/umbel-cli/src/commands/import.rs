@@ -212,7 +212,7 @@ fn open_input(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64
             path.display()
         )));
     }
-    let total = metadata.is_file().then(|| metadata.len());
+    let total = metadata.is_file().then_some(metadata.len());
     Ok((path.display().to_string(), Box::new(input), total))
 }
 

@@ -1,0 +1,12 @@
+//! Runs the binary `umbel` as a person or a script does, and looks at what it writes and with
+//! which code it exits.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod suite {
+    mod bad_input;
+    mod bench;
+    mod commands;
+    mod harness;
+    mod import;
+}

@@ -1,0 +1,139 @@
+//! Whatever is wrong with the request or the disk: one sentence, the right exit code, no panic.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::harness::{Ground, file_of};
+
+/// Every command that needs a store that exists.
+const NEED_A_STORE: [&[&str]; 8] = [
+    &["get", "a"],
+    &["delete", "a"],
+    &["scan"],
+    &["stats"],
+    &["verify"],
+    &["inspect"],
+    &["compact"],
+    &["checkpoint", "copy"],
+];
+
+#[test]
+fn typos_are_answered_with_what_was_meant() {
+    let ground = Ground::new();
+    ground.bare(&["bech"]).fails(2, &["no command `bech`", "did you mean `bench`?"]);
+    ground.run(&["scan", "--prefx=a"]).fails(2, &["`--prefx`", "did you mean `--prefix`?"]);
+    ground.run(&["scan", "--limit=many"]).fails(2, &["`--limit <N>`", "`many` is not a whole"]);
+    ground.run(&["get"]).fails(2, &["is missing"]);
+    ground.run(&["get", "a", "b"]).fails(2, &["`b`"]);
+    ground.run(&["get", "a", "--raw", "--hex"]).fails(2, &["do not go together"]);
+    ground.bare(&["--db"]).fails(2, &["--db"]);
+}
+
+#[test]
+fn a_missing_folder_is_refused_and_not_made() {
+    let ground = Ground::new();
+    for arguments in NEED_A_STORE {
+        ground.run(arguments).fails(2, &["there is no folder", "store", "--db"]);
+        assert!(!ground.store().exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_or_a_folder_of_something_else_is_no_store() {
+    let ground = Ground::new();
+    fs::write(ground.store(), "text").unwrap();
+    for arguments in NEED_A_STORE {
+        ground.run(arguments).fails(2, &["is a file, but a store is a folder"]);
+    }
+    fs::remove_file(ground.store()).unwrap();
+    fs::create_dir(ground.store()).unwrap();
+    fs::write(ground.store().join("letter.txt"), "text").unwrap();
+    for arguments in NEED_A_STORE {
+        ground.run(arguments).fails(2, &["is not a store", "letter.txt"]);
+    }
+    ground.run(&["put", "a", "b"]).fails(2, &["is not a store", "letter.txt"]);
+    assert_eq!(fs::read(ground.store().join("letter.txt")).unwrap(), b"text");
+}
+
+#[test]
+fn an_unreadable_folder_is_the_system_s_refusal() {
+    let ground = Ground::with(&[("a", "1")]);
+    fs::set_permissions(ground.store(), fs::Permissions::from_mode(0o0)).unwrap();
+    let is_refused = fs::read_dir(ground.store()).is_err();
+    let run = ground.run(&["get", "a"]);
+    fs::set_permissions(ground.store(), fs::Permissions::from_mode(0o700)).unwrap();
+    if is_refused {
+        run.fails(4, &["ermission denied"]);
+    } else {
+        // The superuser may read everything.
+        run.writes("1\n");
+    }
+    // A path through a file cannot be opened by anybody.
+    let through = ground.store().join("LOCK").join("deeper");
+    let run = ground.bare(&["stats", "--db", through.to_str().unwrap()]);
+    run.fails(4, &["could not open", "ot a directory"]);
+}
+
+#[test]
+fn a_second_process_is_told_that_the_store_is_in_use() {
+    let ground = Ground::with(&[("a", "1")]);
+    // This test is the first process.
+    let db = umbel::Db::open(ground.store(), umbel::Options::default()).unwrap();
+    for arguments in NEED_A_STORE.into_iter().chain([&["put", "b", "2"][..], &["import"]]) {
+        let parts = ["is in use by another process", "close that one first"];
+        ground.run(arguments).fails(5, &parts);
+    }
+    db.close().unwrap();
+    ground.run(&["get", "a"]).writes("1\n");
+}
+
+#[test]
+fn a_key_over_the_limit_is_refused() {
+    let ground = Ground::new();
+    let key = "k".repeat(64 * 1024 + 1);
+    ground.run(&["put", &key, "v"]).fails(2, &["65537 bytes", "65536"]);
+    let key = "k".repeat(64 * 1024);
+    ground.run(&["put", &key, "v"]).writes("");
+    ground.run(&["get", &key]).writes("v\n");
+}
+
+#[test]
+fn a_value_over_the_limit_is_refused_and_not_cut() {
+    let ground = Ground::new();
+    let file = ground.path("large");
+    // A hole takes no space on the disk.
+    fs::File::create(&file).unwrap().set_len((256 << 20) + 1).unwrap();
+    let run = ground.run(&["put", "k", "--file", file.to_str().unwrap()]);
+    run.fails(2, &["large is over the limit of a value, 268435456 bytes"]);
+    assert!(!ground.store().exists());
+}
+
+#[test]
+fn a_flipped_byte_is_named_with_file_and_offset() {
+    let ground = Ground::with(&[("apple", "1"), ("banana", "2")]);
+    ground.run(&["compact"]).succeeds();
+    let table = file_of(&ground.store(), "table");
+    let mut bytes = fs::read(&table).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"banana").unwrap();
+    bytes[at] ^= 1;
+    fs::write(&table, &bytes).unwrap();
+    let name = table.file_name().unwrap().to_str().unwrap().to_string();
+    let run = ground.run(&["verify"]).fails(3, &["is damaged in 1 of 1 tables"]);
+    assert!(run.text().contains(&name) && run.text().contains("at byte"), "{run:?}");
+    let run = ground.run(&["verify", "--json"]).fails(3, &["is damaged"]);
+    assert_eq!(run.json()["whole"], false);
+    ground.run(&["get", "banana"]).fails(3, &[&name, "at byte"]);
+}
+
+#[test]
+fn a_full_disk_is_said_with_what_to_do() {
+    // Standard output can be full as well: this device always is.
+    let ground = Ground::with(&[("a", "1")]);
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let mut command = ground.command();
+    command.args(["get", "a", "--db"]).arg(ground.store()).stdout(full);
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{error}");
+    assert!(error.starts_with("umbel: could not write to standard output: No space"), "{error}");
+}

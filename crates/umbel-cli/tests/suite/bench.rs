@@ -1,0 +1,249 @@
+//! `umbel bench`: the lines that scripts read, and the folders that it may and may not touch.
+
+use std::process::Stdio;
+
+use super::harness::{Ground, Run};
+
+fn bench(ground: &Ground, flags: &[&str]) -> Run {
+    let mut arguments = vec!["bench"];
+    arguments.extend(flags);
+    ground.bare(&arguments)
+}
+
+/// The number in front of `unit` in the line of a benchmark.
+fn number(text: &str, name: &str, unit: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(&format!("{name:<12} : ")));
+    let line = line.unwrap_or_else(|| panic!("{name} has no line in:\n{text}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let at = words.iter().position(|word| word.trim_end_matches(';') == unit);
+    words[at.unwrap_or_else(|| panic!("{unit}: {line}")) - 1].parse().unwrap()
+}
+
+#[test]
+fn every_benchmark_runs_and_has_its_line() {
+    let ground = Ground::new();
+    let names = "fillseq,fillbatch,fillsync,fill100K,filluniquerandom,fillrandom,overwrite,\
+        readrandom,readmissing,readhot,readseq,readreverse,seekrandom,multireadrandom,\
+        readwhilewriting,readwhilescanning,readrandomwriterandom,updaterandom,flush,deleteseq,\
+        deleterandom,open,compact,verify";
+    let flag = format!("--benchmarks={names},waitforcompaction,stats,levelstats");
+    let run = bench(&ground, &[&flag, "--num=2000", "--seed=1", "--seek_nexts=5"]).succeeds();
+    let text = run.text();
+    for name in names.split(',') {
+        assert!(number(&text, name, "micros/op") > 0.0);
+        assert!(number(&text, name, "ops/sec") > 0.0);
+    }
+    for (name, operations) in [("fillseq", 2000.0), ("fillsync", 2.0), ("fill100K", 2.0)] {
+        assert_eq!(number(&text, name, "operations"), operations, "{name}");
+    }
+    for part in [
+        "Keys:       16 bytes each (+ 0 bytes user-defined timestamp)\n",
+        "Entries:    2000\n",
+        "waitforcompaction(",
+        "\n** Compaction Stats [default] **\n",
+        "Level Files Size(MB)\n--------------------\n",
+        "(0 of 2000 found)\n",
+        "What the filters did, level by level",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(run.stderr.contains("CPU:"), "{}", run.stderr);
+    assert_eq!(ground.temporary(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn found_counts_are_right() {
+    let ground = Ground::new();
+    let flags = ["--benchmarks=filluniquerandom,readrandom,readmissing,multireadrandom,readseq"];
+    let text = bench(&ground, &[flags[0], "--num=3k", "--reads=960"]).succeeds().text();
+    assert!(text.contains("MB/s (960 of 960 found)\n\n"), "{text}");
+    assert!(text.contains("operations; (0 of 960 found)\n\n"), "{text}");
+    assert!(text.contains("(960 of 960 found)\nDB path: ["), "{text}");
+    assert_eq!(number(&text, "readseq", "operations"), 960.0);
+}
+
+#[test]
+fn leveldb_lines_and_keys() {
+    let ground = Ground::new();
+    let flags = [
+        "--benchmarks=fillseq,readrandom,readmissing,readhot,stats",
+        "--num=1000",
+        "--format=leveldb",
+        "--key_format=leveldb",
+        "--histogram=1",
+    ];
+    let text = bench(&ground, &flags).succeeds().text();
+    assert!(text.starts_with("Keys:       16 bytes each\n"), "{text}");
+    assert!(text.contains("micros/op; ") && !text.contains("ops/sec"), "{text}");
+    assert!(text.contains("(1000 of 1000 found)\n") && text.contains("(0 of 1000 found)\n"));
+    assert_eq!(text.matches("Microseconds per op:\nCount: 1000  Average: ").count(), 4, "{text}");
+    assert!(text.contains("Level  Files Size(MB) Time(sec) Read(MB) Write(MB)\n"), "{text}");
+}
+
+#[test]
+fn histograms_have_rocksdb_s_percentile_line() {
+    let ground = Ground::new();
+    let flags = ["--benchmarks=fillrandom,readrandom", "--num=500", "--histogram"];
+    let text = bench(&ground, &flags).succeeds().text();
+    for kind in ["write", "read"] {
+        let start = format!("Microseconds per {kind}:\nCount: 500 Average: ");
+        assert!(text.contains(&start), "{text}");
+    }
+    assert_eq!(text.matches("\nPercentiles: P50: ").count(), 2, "{text}");
+}
+
+#[test]
+fn threads_batches_and_repeats_count_as_db_bench_counts_them() {
+    let ground = Ground::new();
+    let names = "--benchmarks=fillrandom,readrandom[X3-W1]";
+    let flags = [names, "--num", "1_000", "--threads=2", "--batch-size", "300"];
+    let text = bench(&ground, &flags).succeeds().text();
+    assert_eq!(number(&text, "fillrandom", "operations"), 2000.0);
+    assert_eq!(text.lines().filter(|line| line.starts_with("readrandom   : ")).count(), 3);
+    assert!(text.contains("readrandom [AVG 3 runs] : "), "{text}");
+    assert!(text.contains("readrandom [MEDIAN 3 runs] : "), "{text}");
+}
+
+#[test]
+fn filters_save_reads_and_the_summary_says_how_many() {
+    let ground = Ground::new();
+    let flags = [
+        "--benchmarks=filluniquerandom,flush,readmissing",
+        "--num=20k",
+        "--bloom-bits=10",
+        "--json",
+        "--seed=7",
+    ];
+    let run = bench(&ground, &flags).succeeds();
+    let results = run.json();
+    assert_eq!(results["results"][2]["name"], "readmissing");
+    assert_eq!(results["results"][2]["found"], 0);
+    let total = &results["filters"]["total"];
+    // A key behind the last one needs no filter: no table reaches so far.
+    let probes = total["probes"].as_u64().unwrap();
+    assert!((19_900..=20_000).contains(&probes), "{total}");
+    let measured = total["measured_rate"].as_f64().unwrap();
+    assert!(measured > 0.0 && measured < 0.03, "{total}");
+    assert!(run.stderr.contains("Filters were asked "), "{}", run.stderr);
+    let text = bench(
+        &ground,
+        &["--benchmarks=fillseq,flush,readmissing", "--num=5000", "--bloom_bits=-1"],
+    );
+    assert!(text.succeeds().text().contains("no table has a filter"));
+}
+
+#[test]
+fn a_named_folder_stays_and_an_existing_store_is_used() {
+    let ground = Ground::new();
+    let store = ground.store();
+    let store = store.to_str().unwrap();
+    bench(&ground, &["--benchmarks=fillseq", "--num=1000", "--db", store]).succeeds();
+    let flags = ["--benchmarks=fillrandom,readrandom", "--num=1000", "--use_existing_db=1"];
+    let text = bench(&ground, &[&flags[..], &["--db", store]].concat()).succeeds().text();
+    assert!(text.contains("fillrandom   : skipped (--use_existing_db is true)\n"), "{text}");
+    assert!(text.contains("(1000 of 1000 found)"), "{text}");
+    let text = bench(&ground, &["--benchmarks=readrandom", "--num=1000", "--db", store]);
+    assert!(text.succeeds().text().contains("(0 of 1000 found)"), "a fresh store was asked for");
+    bench(&ground, &["--use_existing_db", "--benchmarks=readseq"]).fails(2, &["--db DIR"]);
+    bench(&ground, &["--benchmarks=filluniquerandom", "--num=2G"]).fails(2, &["take fillrandom"]);
+}
+
+#[test]
+fn somebody_s_data_is_never_replaced() {
+    let ground = Ground::with(&[("precious", "1")]);
+    ground
+        .run(&["bench", "--benchmarks=fillseq", "--num=10"])
+        .code_and_error(2, "was not made by `umbel bench` and would be replaced");
+    ground.run(&["get", "precious"]).writes("1\n");
+    let folder = ground.path("notes");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
+    let flags = ["--benchmarks=fillseq", "--num=10", "--db", folder.to_str().unwrap()];
+    bench(&ground, &flags).code_and_error(2, "notes");
+    assert_eq!(std::fs::read(folder.join("notes.txt")).unwrap(), b"mine");
+}
+
+#[test]
+fn wrong_names_and_numbers_are_refused_before_anything_runs() {
+    let ground = Ground::new();
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["--benchmarks=fillseq,readrandum"], &["`readrandum`", "did you mean `readrandom`?"]),
+        (&["--blom_bits=10"], &["`--blom_bits`", "did you mean `--bloom_bits`?"]),
+        (&["--bloom_bits=1001"], &["--bloom_bits is 1001, but must be -1 to 1000"]),
+        (&["--num=12x"], &["--num", "`x` in `12x` is no suffix"]),
+        (&["--num=0"], &["--num is 0"]),
+        (&["--format=rocks"], &["`rocks`", "rocksdb, leveldb"]),
+    ];
+    for (flags, parts) in cases {
+        let run = bench(&ground, flags).fails(2, parts);
+        assert_eq!(run.stdout, b"", "{flags:?}");
+    }
+    let flags = ["--benchmarks=fillseq", "--num=10", "--cache_numshardbits=6", "--memtablerep=x"];
+    let run = bench(&ground, &flags).succeeds();
+    assert!(run.stderr.contains("--cache_numshardbits means nothing here"), "{}", run.stderr);
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_folder_behind() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["bench", "--benchmarks=fillrandom", "--num=1G"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_until("the folder is there", || !ground.temporary().is_empty());
+    // Killing gives the process no chance at all, which an interrupt would.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the folder is gone", || ground.temporary().is_empty());
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    for _ in 0..200 {
+        if condition() {
+            return;
+        }
+        let _ = never.recv_timeout(std::time::Duration::from_millis(50));
+    }
+    panic!("after ten seconds it is still not so that {what}");
+}
+
+#[test]
+fn the_helper_removes_nothing_else() {
+    let ground = Ground::new();
+    std::fs::create_dir(ground.path("tmp/precious")).unwrap();
+    for name in ["precious", "../tmp/precious", "umbel-bench-", "umbel-bench-../precious"] {
+        ground.bare(&["remove-bench-folder", name]).fails(2, &["no temporary folder"]);
+    }
+    assert!(ground.path("tmp/precious").exists());
+}
+
+#[test]
+fn a_duration_ends_a_random_benchmark_and_the_report_file_is_written() {
+    let ground = Ground::new();
+    let report = ground.path("report.csv");
+    let file = format!("--report_file={}", report.display());
+    let flags = [
+        "--benchmarks=fillrandom",
+        "--num=1000",
+        "--duration=2",
+        "--report_interval_seconds=1",
+        "--stats_interval=100k",
+        &file,
+    ];
+    let run = bench(&ground, &flags).succeeds();
+    let seconds = number(&run.text(), "fillrandom", "seconds");
+    assert!((1.9..4.0).contains(&seconds), "{}", run.text());
+    assert!(number(&run.text(), "fillrandom", "operations") > 1000.0);
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.starts_with("secs_elapsed,interval_qps\n1,"), "{report}");
+}
+
+impl Run {
+    /// Asserts an exit code and a part of the last line of standard error.
+    fn code_and_error(self, code: i32, part: &str) {
+        assert_eq!(self.code, code, "{self:?}");
+        let last = self.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("umbel: ") && last.contains(part), "{}", self.stderr);
+    }
+}

@@ -1,0 +1,145 @@
+//! A folder for one test, and the binary run on it.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// One test's folder: the store lies in `store`, temporary folders in `tmp`.
+pub struct Ground {
+    folder: TempDir,
+}
+
+impl Ground {
+    /// An empty one.
+    pub fn new() -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("tmp")).unwrap();
+        Ground { folder }
+    }
+
+    /// One whose store has these entries.
+    pub fn with(entries: &[(&str, &str)]) -> Ground {
+        let ground = Ground::new();
+        let lines: String =
+            entries.iter().map(|(key, value)| format!("{key}\t{value}\n")).collect();
+        ground.feed(&["import", "--format=tsv"], lines.as_bytes()).succeeds();
+        ground
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The store's folder.
+    pub fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
+    /// Names in the folder that temporary folders are made in.
+    pub fn temporary(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path("tmp")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// The binary, without `--db`.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
+        command.env_remove("UMBEL_DB").env("TMPDIR", self.path("tmp"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the binary without `--db`.
+    pub fn bare<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Run {
+        Run::of(self.command().args(arguments))
+    }
+
+    /// Runs the binary on the store.
+    pub fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Run {
+        Run::of(self.command().arg("--db").arg(self.store()).args(arguments))
+    }
+
+    /// Runs the binary on the store and gives it `input` to read.
+    pub fn feed<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Run {
+        let mut command = self.command();
+        command.arg("--db").arg(self.store()).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that refuses its input closes the pipe; that is its right.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        Run::from_output(child.wait_with_output().unwrap())
+    }
+}
+
+/// What a run of the binary left behind.
+#[derive(Debug)]
+pub struct Run {
+    /// The exit code.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Run {
+    fn of(command: &mut Command) -> Run {
+        Run::from_output(command.output().unwrap())
+    }
+
+    fn from_output(output: Output) -> Run {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        let code = output.status.code().expect("the binary ended by itself");
+        Run { code, stdout: output.stdout, stderr }
+    }
+
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
+    /// Standard output as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Asserts exit code 0 and passes standard output on.
+    pub fn succeeds(self) -> Run {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    /// Asserts that it succeeded and wrote exactly this.
+    pub fn writes(self, stdout: &str) {
+        let run = self.succeeds();
+        assert_eq!(run.text(), stdout);
+        assert_eq!(run.stderr, "");
+    }
+
+    /// Asserts an exit code and one sentence on standard error that has all these parts.
+    pub fn fails(self, code: i32, parts: &[&str]) -> Run {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "one line, not: {}", self.stderr);
+        assert!(self.stderr.starts_with("umbel: "), "{}", self.stderr);
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// A file of the store with this extension.
+pub fn file_of(store: &Path, extension: &str) -> PathBuf {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(store)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension() == Some(OsStr::new(extension)))
+        .collect();
+    files.sort();
+    files.pop().unwrap_or_else(|| panic!("{} has no .{extension} file", store.display()))
+}
