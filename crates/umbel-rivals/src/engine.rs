@@ -1,0 +1,134 @@
+//! What every engine must be able to do to take part, and how its answers are counted.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+/// Whatever an engine complains of.
+pub type Failure = Box<dyn Error + Send + Sync>;
+/// The result of anything that may fail.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// What was read: how many values, and a checksum over every byte of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// How many values were found.
+    pub found: u64,
+    /// A checksum that does not depend on the order.
+    pub sum: u64,
+}
+
+impl Tally {
+    /// Counts a value. Reads every byte of it, as whoever asked for it would.
+    #[inline]
+    pub fn value(&mut self, value: &[u8]) {
+        self.found += 1;
+        self.sum = self.sum.wrapping_add(digest(value));
+    }
+
+    /// Counts an entry of a scan.
+    #[inline]
+    pub fn entry(&mut self, key: &[u8], value: &[u8]) {
+        self.sum = self.sum.wrapping_add(digest(key).rotate_left(1));
+        self.value(value);
+    }
+}
+
+/// The sum of the bytes in words of eight: cheap, and no byte is left unread.
+#[inline]
+fn digest(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words
+        .iter()
+        .fold(bytes.len() as u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    sum.wrapping_add(u64::from_le_bytes(last))
+}
+
+/// Entries to write, lent one by one.
+pub trait Source {
+    /// The next key and value.
+    fn next(&mut self) -> Option<(&[u8], &[u8])>;
+}
+
+/// What is the same for all engines.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Bytes of the cache of an engine that has one.
+    pub cache_bytes: u64,
+}
+
+/// An engine that can be asked to take part.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine {
+    /// Its name on the command line and in the tables.
+    pub name: &'static str,
+    /// Why it cannot take part in this build.
+    pub missing: Option<&'static str>,
+    /// Its settings, in words.
+    pub settings: &'static str,
+    /// Whether several keys can be asked for at once; otherwise they are asked for one by one.
+    pub multi_get: bool,
+    /// Opens or creates a store in a folder that exists.
+    pub open: fn(&Path, &Settings) -> Result<Box<dyn Store>>,
+}
+
+/// An open store.
+pub trait Store: Sync {
+    /// The version of the engine, as it says itself.
+    fn version(&self) -> String;
+
+    /// Puts every entry, one by one, where they survive the death of the process at least.
+    fn write_all(&self, source: &mut dyn Source) -> Result<()>;
+
+    /// Puts an entry where it survives power loss.
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes memtables out and waits until there is nothing left to do in the background. Returns
+    /// how much of that time was spent only to see that nothing happens any more.
+    fn settle(&self) -> Result<Duration>;
+
+    /// Compacts everything into one level.
+    fn compact(&self) -> Result<()>;
+
+    /// A reader of the present state.
+    fn reader(&self) -> Result<Box<dyn Reader + '_>>;
+
+    /// Closes the store cleanly.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Reads from an open store.
+pub trait Reader {
+    /// Looks up a key.
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()>;
+
+    /// Looks up several keys.
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        keys.iter().try_for_each(|key| self.get(key, tally))
+    }
+
+    /// Reads this many entries from the first key not less than `key` on, with an iterator made for
+    /// it.
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()>;
+
+    /// Reads every entry in key order.
+    fn scan(&mut self, tally: &mut Tally) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_counts() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert_ne!(digest(&changed), digest(&bytes), "byte {at}");
+        }
+        assert_ne!(digest(&bytes[..99]), digest(&bytes));
+    }
+}

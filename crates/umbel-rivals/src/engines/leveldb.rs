@@ -1,0 +1,336 @@
+//! LevelDB, through its C interface.
+//!
+//! INVARIANT: the pointers of a [`LevelDb`] come from the library, are not null and stay valid
+//! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
+//! that the library allocated and [`checked`] frees.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use crate::measure::{now, pause};
+
+pub const ENGINE: Engine = Engine {
+    name: "leveldb",
+    missing: None,
+    settings: "64 MiB write buffer, 4 KiB blocks, 32 MiB tables, filters of 10 bits per key, no \
+               compression, the cache of the run, 5000 open files; single puts, log given to the \
+               kernel with each; it offers no lending get, so each get is a malloc and a copy",
+    multi_get: false,
+    open,
+};
+
+/// How long the levels must not change before the store counts as settled.
+const QUIET: Duration = Duration::from_secs(2);
+
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(#[repr(C)] struct $name { _private: [u8; 0] })*
+    };
+}
+
+opaque! { Db Opts ReadOpts WriteOpts Iter Cache Filter }
+
+#[link(name = "leveldb")]
+unsafe extern "C" {
+    fn leveldb_open(options: *const Opts, name: *const c_char, error: *mut *mut c_char) -> *mut Db;
+    fn leveldb_close(db: *mut Db);
+    fn leveldb_put(
+        db: *mut Db,
+        options: *const WriteOpts,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    fn leveldb_get(
+        db: *mut Db,
+        options: *const ReadOpts,
+        key: *const u8,
+        key_len: usize,
+        value_len: *mut usize,
+        error: *mut *mut c_char,
+    ) -> *mut u8;
+    fn leveldb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
+    fn leveldb_property_value(db: *mut Db, name: *const c_char) -> *mut c_char;
+    fn leveldb_compact_range(
+        db: *mut Db,
+        start: *const u8,
+        start_len: usize,
+        limit: *const u8,
+        limit_len: usize,
+    );
+    fn leveldb_iter_destroy(iter: *mut Iter);
+    fn leveldb_iter_valid(iter: *const Iter) -> c_uchar;
+    fn leveldb_iter_seek_to_first(iter: *mut Iter);
+    fn leveldb_iter_seek(iter: *mut Iter, key: *const u8, key_len: usize);
+    fn leveldb_iter_next(iter: *mut Iter);
+    fn leveldb_iter_key(iter: *const Iter, len: *mut usize) -> *const u8;
+    fn leveldb_iter_value(iter: *const Iter, len: *mut usize) -> *const u8;
+    fn leveldb_iter_get_error(iter: *const Iter, error: *mut *mut c_char);
+    fn leveldb_options_create() -> *mut Opts;
+    fn leveldb_options_destroy(options: *mut Opts);
+    fn leveldb_options_set_create_if_missing(options: *mut Opts, on: c_uchar);
+    fn leveldb_options_set_filter_policy(options: *mut Opts, policy: *mut Filter);
+    fn leveldb_options_set_write_buffer_size(options: *mut Opts, bytes: usize);
+    fn leveldb_options_set_max_open_files(options: *mut Opts, files: c_int);
+    fn leveldb_options_set_cache(options: *mut Opts, cache: *mut Cache);
+    fn leveldb_options_set_max_file_size(options: *mut Opts, bytes: usize);
+    fn leveldb_options_set_compression(options: *mut Opts, kind: c_int);
+    fn leveldb_filterpolicy_create_bloom(bits_per_key: c_int) -> *mut Filter;
+    fn leveldb_filterpolicy_destroy(filter: *mut Filter);
+    fn leveldb_cache_create_lru(bytes: usize) -> *mut Cache;
+    fn leveldb_cache_destroy(cache: *mut Cache);
+    fn leveldb_readoptions_create() -> *mut ReadOpts;
+    fn leveldb_readoptions_destroy(options: *mut ReadOpts);
+    fn leveldb_writeoptions_create() -> *mut WriteOpts;
+    fn leveldb_writeoptions_destroy(options: *mut WriteOpts);
+    fn leveldb_writeoptions_set_sync(options: *mut WriteOpts, on: c_uchar);
+    fn leveldb_free(pointer: *mut std::ffi::c_void);
+    fn leveldb_major_version() -> c_int;
+    fn leveldb_minor_version() -> c_int;
+}
+
+struct LevelDb {
+    db: *mut Db,
+    options: *mut Opts,
+    filter: *mut Filter,
+    cache: *mut Cache,
+    reads: *mut ReadOpts,
+    buffered: *mut WriteOpts,
+    synced: *mut WriteOpts,
+}
+
+// SAFETY: LevelDB's handle may be used by several threads at once, says its documentation; the
+// options are only read once they are set up.
+unsafe impl Sync for LevelDb {}
+
+fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let name = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: the constructors take nothing and return an object of their kind; the setters get
+    // that object and plain numbers; `name` ends in a zero and outlives the call. The filter and
+    // the cache are kept until after the store is closed, as the library asks.
+    let store = unsafe {
+        let filter = leveldb_filterpolicy_create_bloom(10);
+        let cache = leveldb_cache_create_lru(usize::try_from(settings.cache_bytes)?);
+        let options = leveldb_options_create();
+        leveldb_options_set_create_if_missing(options, 1);
+        leveldb_options_set_filter_policy(options, filter);
+        leveldb_options_set_cache(options, cache);
+        leveldb_options_set_write_buffer_size(options, 64 << 20);
+        leveldb_options_set_max_file_size(options, 32 << 20);
+        leveldb_options_set_max_open_files(options, 5000);
+        leveldb_options_set_compression(options, 0);
+        let synced = leveldb_writeoptions_create();
+        leveldb_writeoptions_set_sync(synced, 1);
+        let mut error = null_mut();
+        let db = leveldb_open(options, name.as_ptr(), &mut error);
+        checked(error)?;
+        LevelDb {
+            db,
+            options,
+            filter,
+            cache,
+            reads: leveldb_readoptions_create(),
+            buffered: leveldb_writeoptions_create(),
+            synced,
+        }
+    };
+    Ok(Box::new(store))
+}
+
+/// Turns an error of the library into ours.
+fn checked(error: *mut c_char) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: an error that is not null is a string that ends in a zero and is ours to free.
+    let text = unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        leveldb_free(error.cast());
+        text
+    };
+    Err(text.into())
+}
+
+impl LevelDb {
+    fn put(&self, options: *const WriteOpts, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: see the invariant; key and value are read during the call only.
+        unsafe {
+            leveldb_put(
+                self.db,
+                options,
+                key.as_ptr(),
+                key.len(),
+                value.as_ptr(),
+                value.len(),
+                &mut error,
+            );
+        }
+        checked(error)
+    }
+
+    /// Sizes and work of the levels, as the library describes them.
+    fn levels(&self) -> String {
+        // SAFETY: the name ends in a zero; the answer is null or a string that is ours to free.
+        unsafe {
+            let text = leveldb_property_value(self.db, c"leveldb.stats".as_ptr());
+            if text.is_null() {
+                return String::new();
+            }
+            let levels = CStr::from_ptr(text).to_string_lossy().into_owned();
+            leveldb_free(text.cast());
+            levels
+        }
+    }
+
+    /// A fresh iterator, which the caller frees by dropping it.
+    fn iterator(&self) -> Walk<'_> {
+        // SAFETY: see the invariant.
+        let iter = unsafe { leveldb_create_iterator(self.db, self.reads) };
+        Walk { iter, _store: self }
+    }
+}
+
+impl Store for LevelDb {
+    fn version(&self) -> String {
+        // SAFETY: these only return numbers.
+        unsafe { format!("{}.{}", leveldb_major_version(), leveldb_minor_version()) }
+    }
+
+    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+        while let Some((key, value)) = source.next() {
+            self.put(self.buffered, key, value)?;
+        }
+        Ok(())
+    }
+
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(self.synced, key, value)
+    }
+
+    fn settle(&self) -> Result<Duration> {
+        // An empty range flushes the memtable and moves little else.
+        // SAFETY: see the invariant; both keys are read during the call only.
+        unsafe { leveldb_compact_range(self.db, c"".as_ptr().cast(), 0, c"".as_ptr().cast(), 0) };
+        let mut levels = self.levels();
+        let mut quiet_since = now();
+        while quiet_since.elapsed() < QUIET {
+            pause(Duration::from_millis(50));
+            let present = self.levels();
+            if present != levels {
+                levels = present;
+                quiet_since = now();
+            }
+        }
+        Ok(quiet_since.elapsed())
+    }
+
+    fn compact(&self) -> Result<()> {
+        // SAFETY: see the invariant; null stands for an open end.
+        unsafe { leveldb_compact_range(self.db, null(), 0, null(), 0) };
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(LevelDbReader { store: self }))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        drop(self);
+        Ok(())
+    }
+}
+
+impl Drop for LevelDb {
+    fn drop(&mut self) {
+        // SAFETY: nobody borrows the store any more, and each object is freed once; the cache and
+        // the filter after the store that uses them.
+        unsafe {
+            leveldb_close(self.db);
+            leveldb_options_destroy(self.options);
+            leveldb_cache_destroy(self.cache);
+            leveldb_filterpolicy_destroy(self.filter);
+            leveldb_readoptions_destroy(self.reads);
+            leveldb_writeoptions_destroy(self.buffered);
+            leveldb_writeoptions_destroy(self.synced);
+        }
+    }
+}
+
+struct Walk<'a> {
+    iter: *mut Iter,
+    _store: &'a LevelDb,
+}
+
+impl Walk<'_> {
+    /// Counts up to this many entries from where the iterator stands.
+    fn count(&mut self, entries: usize, tally: &mut Tally) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: the iterator is ours. It is asked for key and value only where it is valid, and
+        // they are read before it moves, which is how long the library keeps them.
+        unsafe {
+            for _ in 0..entries {
+                if leveldb_iter_valid(self.iter) == 0 {
+                    break;
+                }
+                let (mut key_len, mut value_len) = (0, 0);
+                let key = leveldb_iter_key(self.iter, &mut key_len);
+                let value = leveldb_iter_value(self.iter, &mut value_len);
+                tally.entry(
+                    std::slice::from_raw_parts(key, key_len),
+                    std::slice::from_raw_parts(value, value_len),
+                );
+                leveldb_iter_next(self.iter);
+            }
+            leveldb_iter_get_error(self.iter, &mut error);
+        }
+        checked(error)
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the iterator is ours and freed once, before its store.
+        unsafe { leveldb_iter_destroy(self.iter) };
+    }
+}
+
+struct LevelDbReader<'a> {
+    store: &'a LevelDb,
+}
+
+impl Reader for LevelDbReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        let (mut error, mut len) = (null_mut(), 0);
+        // SAFETY: see the invariant; a value that is not null is `len` bytes that are ours to free.
+        unsafe {
+            let (db, reads) = (self.store.db, self.store.reads);
+            let value = leveldb_get(db, reads, key.as_ptr(), key.len(), &mut len, &mut error);
+            if !value.is_null() {
+                tally.value(std::slice::from_raw_parts(value, len));
+                leveldb_free(value.cast());
+            }
+        }
+        checked(error)
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours; the key is read during the call only.
+        unsafe { leveldb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
+        walk.count(entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours.
+        unsafe { leveldb_iter_seek_to_first(walk.iter) };
+        walk.count(usize::MAX, tally)
+    }
+}

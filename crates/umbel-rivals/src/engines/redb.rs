@@ -1,0 +1,125 @@
+//! redb.
+
+use std::path::Path;
+use std::time::Duration;
+
+use redb::{
+    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition,
+};
+
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+
+pub const ENGINE: Engine = Engine {
+    name: "redb",
+    missing: None,
+    settings: "filled in batches of 1000 puts to a write transaction of durability None, which a \
+               killed process loses; reads in one transaction kept open; a synced put is a durable \
+               transaction of its own; the cache of the run, no filters",
+    multi_get: false,
+    open,
+};
+
+/// Puts to a write transaction while filling.
+const BATCH: usize = 1000;
+const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
+
+struct Redb {
+    db: Database,
+}
+
+fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let cache = usize::try_from(settings.cache_bytes)?;
+    let db = Builder::new().set_cache_size(cache).create(folder.join("store.redb"))?;
+    Ok(Box::new(Redb { db }))
+}
+
+impl Redb {
+    /// Writes up to a batch. Whether there may be more.
+    fn write_batch(&self, durability: Durability, source: &mut dyn Source) -> Result<bool> {
+        let mut transaction = self.db.begin_write()?;
+        transaction.set_durability(durability)?;
+        let mut full = true;
+        let mut table = transaction.open_table(ENTRIES)?;
+        for _ in 0..BATCH {
+            let Some((key, value)) = source.next() else {
+                full = false;
+                break;
+            };
+            table.insert(key, value)?;
+        }
+        drop(table);
+        transaction.commit()?;
+        Ok(full)
+    }
+}
+
+struct One<'a>(Option<(&'a [u8], &'a [u8])>);
+
+impl Source for One<'_> {
+    fn next(&mut self) -> Option<(&[u8], &[u8])> {
+        self.0.take()
+    }
+}
+
+impl Store for Redb {
+    fn version(&self) -> String {
+        super::built_with("redb")
+    }
+
+    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+        while self.write_batch(Durability::None, source)? {}
+        Ok(())
+    }
+
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write_batch(Durability::Immediate, &mut One(Some((key, value))))?;
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<Duration> {
+        self.write_batch(Durability::Immediate, &mut One(None))?;
+        Ok(Duration::ZERO)
+    }
+
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? }))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        drop(self.db);
+        Ok(())
+    }
+}
+
+struct RedbReader {
+    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+}
+
+impl Reader for RedbReader {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        if let Some(value) = self.table.get(key)? {
+            tally.value(value.value());
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        for entry in self.table.range(key..)?.take(entries) {
+            let (key, value) = entry?;
+            tally.entry(key.value(), value.value());
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        for entry in self.table.iter()? {
+            let (key, value) = entry?;
+            tally.entry(key.value(), value.value());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,464 @@
+//! RocksDB, through its C interface.
+//!
+//! INVARIANT: the pointers of a [`RocksDb`] come from the library, are not null and stay valid
+//! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
+//! that the library allocated and [`checked`] frees.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use crate::measure::{now, pause};
+
+pub const ENGINE: Engine = Engine {
+    name: "rocksdb",
+    missing: None,
+    settings: "64 MiB memtables (up to 4) with whole-key filter, dynamic level sizes, 64 MiB \
+               tables, 4 KiB blocks with hash index, format 5, filters of 10 bits per key at every \
+               level, indexes and filters pinned in the open tables, no compression, 2 background \
+               jobs, the cache of the run; single puts, log given to the kernel with each; reads \
+               through pinned slices",
+    multi_get: true,
+    open,
+};
+
+/// How long nothing must be pending before the store counts as settled.
+const QUIET: Duration = Duration::from_millis(500);
+/// Keys in one multi_get at most.
+const KEYS_MAX: usize = 32;
+
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(#[repr(C)] struct $name { _private: [u8; 0] })*
+    };
+}
+
+opaque! { Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Cache Filter Pinned }
+
+#[link(name = "rocksdb")]
+unsafe extern "C" {
+    fn rocksdb_open_column_families(
+        options: *const Opts,
+        name: *const c_char,
+        families: c_int,
+        names: *const *const c_char,
+        family_options: *const *const Opts,
+        handles: *mut *mut Family,
+        error: *mut *mut c_char,
+    ) -> *mut Db;
+    fn rocksdb_column_family_handle_destroy(family: *mut Family);
+    fn rocksdb_close(db: *mut Db);
+    fn rocksdb_put(
+        db: *mut Db,
+        options: *const WriteOpts,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    fn rocksdb_get_pinned(
+        db: *mut Db,
+        options: *const ReadOpts,
+        key: *const u8,
+        key_len: usize,
+        error: *mut *mut c_char,
+    ) -> *mut Pinned;
+    fn rocksdb_pinnableslice_value(pinned: *const Pinned, len: *mut usize) -> *const u8;
+    fn rocksdb_pinnableslice_destroy(pinned: *mut Pinned);
+    fn rocksdb_batched_multi_get_cf(
+        db: *mut Db,
+        options: *const ReadOpts,
+        family: *mut Family,
+        keys: usize,
+        key_list: *const *const u8,
+        key_lens: *const usize,
+        values: *mut *mut Pinned,
+        errors: *mut *mut c_char,
+        sorted: bool,
+    );
+    fn rocksdb_property_int(db: *mut Db, name: *const c_char, value: *mut u64) -> c_int;
+    fn rocksdb_flush(db: *mut Db, options: *const FlushOpts, error: *mut *mut c_char);
+    fn rocksdb_compact_range(
+        db: *mut Db,
+        start: *const u8,
+        start_len: usize,
+        limit: *const u8,
+        limit_len: usize,
+    );
+    fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
+    fn rocksdb_iter_destroy(iter: *mut Iter);
+    fn rocksdb_iter_valid(iter: *const Iter) -> c_uchar;
+    fn rocksdb_iter_seek_to_first(iter: *mut Iter);
+    fn rocksdb_iter_seek(iter: *mut Iter, key: *const u8, key_len: usize);
+    fn rocksdb_iter_next(iter: *mut Iter);
+    fn rocksdb_iter_key(iter: *const Iter, len: *mut usize) -> *const u8;
+    fn rocksdb_iter_value(iter: *const Iter, len: *mut usize) -> *const u8;
+    fn rocksdb_iter_get_error(iter: *const Iter, error: *mut *mut c_char);
+    fn rocksdb_options_create() -> *mut Opts;
+    fn rocksdb_options_destroy(options: *mut Opts);
+    fn rocksdb_options_set_create_if_missing(options: *mut Opts, on: c_uchar);
+    fn rocksdb_options_set_write_buffer_size(options: *mut Opts, bytes: usize);
+    fn rocksdb_options_set_max_write_buffer_number(options: *mut Opts, number: c_int);
+    fn rocksdb_options_set_level_compaction_dynamic_level_bytes(options: *mut Opts, on: c_uchar);
+    fn rocksdb_options_set_max_background_jobs(options: *mut Opts, jobs: c_int);
+    fn rocksdb_options_set_max_open_files(options: *mut Opts, files: c_int);
+    fn rocksdb_options_set_bytes_per_sync(options: *mut Opts, bytes: u64);
+    fn rocksdb_options_set_compression(options: *mut Opts, kind: c_int);
+    fn rocksdb_options_set_memtable_whole_key_filtering(options: *mut Opts, on: c_uchar);
+    fn rocksdb_options_set_memtable_prefix_bloom_size_ratio(options: *mut Opts, ratio: f64);
+    fn rocksdb_options_set_block_based_table_factory(options: *mut Opts, table: *mut TableOpts);
+    fn rocksdb_block_based_options_create() -> *mut TableOpts;
+    fn rocksdb_block_based_options_destroy(options: *mut TableOpts);
+    fn rocksdb_block_based_options_set_filter_policy(options: *mut TableOpts, f: *mut Filter);
+    fn rocksdb_block_based_options_set_block_cache(options: *mut TableOpts, cache: *mut Cache);
+    fn rocksdb_block_based_options_set_format_version(options: *mut TableOpts, version: c_int);
+    fn rocksdb_block_based_options_set_data_block_index_type(options: *mut TableOpts, kind: c_int);
+    fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: f64) -> *mut Filter;
+    fn rocksdb_cache_create_lru(bytes: usize) -> *mut Cache;
+    fn rocksdb_cache_destroy(cache: *mut Cache);
+    fn rocksdb_readoptions_create() -> *mut ReadOpts;
+    fn rocksdb_readoptions_destroy(options: *mut ReadOpts);
+    fn rocksdb_writeoptions_create() -> *mut WriteOpts;
+    fn rocksdb_writeoptions_destroy(options: *mut WriteOpts);
+    fn rocksdb_writeoptions_set_sync(options: *mut WriteOpts, on: c_uchar);
+    fn rocksdb_flushoptions_create() -> *mut FlushOpts;
+    fn rocksdb_flushoptions_destroy(options: *mut FlushOpts);
+    fn rocksdb_free(pointer: *mut c_void);
+}
+
+struct RocksDb {
+    db: *mut Db,
+    family: *mut Family,
+    options: *mut Opts,
+    cache: *mut Cache,
+    reads: *mut ReadOpts,
+    buffered: *mut WriteOpts,
+    synced: *mut WriteOpts,
+    folder: PathBuf,
+}
+
+// SAFETY: RocksDB's handle may be used by several threads at once, says its documentation; the
+// options are only read once they are set up.
+unsafe impl Sync for RocksDb {}
+
+/// Options that somebody who knows RocksDB would choose for this work.
+///
+/// # Safety
+/// `cache` is one of the library's and outlives what is opened with the options.
+unsafe fn options(cache: *mut Cache) -> *mut Opts {
+    // SAFETY: the constructors take nothing and return an object of their kind; the setters get
+    // that object and plain numbers. The table options own the filter policy, and are copied into
+    // the options, which is why they may be freed here.
+    unsafe {
+        let table = rocksdb_block_based_options_create();
+        let filter = rocksdb_filterpolicy_create_bloom_full(10.0);
+        rocksdb_block_based_options_set_filter_policy(table, filter);
+        rocksdb_block_based_options_set_block_cache(table, cache);
+        rocksdb_block_based_options_set_format_version(table, 5);
+        rocksdb_block_based_options_set_data_block_index_type(table, 1);
+        let options = rocksdb_options_create();
+        rocksdb_options_set_create_if_missing(options, 1);
+        rocksdb_options_set_write_buffer_size(options, 64 << 20);
+        rocksdb_options_set_max_write_buffer_number(options, 4);
+        rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
+        rocksdb_options_set_max_background_jobs(options, 2);
+        rocksdb_options_set_max_open_files(options, -1);
+        rocksdb_options_set_bytes_per_sync(options, 1 << 20);
+        rocksdb_options_set_compression(options, 0);
+        rocksdb_options_set_memtable_whole_key_filtering(options, 1);
+        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.1);
+        rocksdb_options_set_block_based_table_factory(options, table);
+        rocksdb_block_based_options_destroy(table);
+        options
+    }
+}
+
+fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let name = CString::new(folder.as_os_str().as_bytes())?;
+    let cache_bytes = usize::try_from(settings.cache_bytes)?;
+    // SAFETY: the cache is freed after the store is closed. The arrays have one element, as the
+    // call is told; all names end in a zero and outlive it.
+    let store = unsafe {
+        let cache = rocksdb_cache_create_lru(cache_bytes);
+        let options = options(cache);
+        let synced = rocksdb_writeoptions_create();
+        rocksdb_writeoptions_set_sync(synced, 1);
+        let (mut family, mut error) = (null_mut(), null_mut());
+        let db = rocksdb_open_column_families(
+            options,
+            name.as_ptr(),
+            1,
+            [c"default".as_ptr()].as_ptr(),
+            [options.cast_const()].as_ptr(),
+            &mut family,
+            &mut error,
+        );
+        checked(error)?;
+        RocksDb {
+            db,
+            family,
+            options,
+            cache,
+            reads: rocksdb_readoptions_create(),
+            buffered: rocksdb_writeoptions_create(),
+            synced,
+            folder: folder.to_path_buf(),
+        }
+    };
+    Ok(Box::new(store))
+}
+
+/// The version is not in the C interface, but the library writes it beside its options.
+fn version(folder: &Path) -> String {
+    let unknown = || "unknown".to_string();
+    let Ok(entries) = std::fs::read_dir(folder) else { return unknown() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().starts_with(b"OPTIONS-"))
+        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .find_map(|text| {
+            let (_, rest) = text.split_once("rocksdb_version=")?;
+            Some(rest.lines().next()?.to_string())
+        })
+        .unwrap_or_else(unknown)
+}
+
+/// Turns an error of the library into ours.
+fn checked(error: *mut c_char) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: an error that is not null is a string that ends in a zero and is ours to free.
+    let text = unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        rocksdb_free(error.cast());
+        text
+    };
+    Err(text.into())
+}
+
+impl RocksDb {
+    fn put(&self, options: *const WriteOpts, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: see the invariant; key and value are read during the call only.
+        unsafe {
+            rocksdb_put(
+                self.db,
+                options,
+                key.as_ptr(),
+                key.len(),
+                value.as_ptr(),
+                value.len(),
+                &mut error,
+            );
+        }
+        checked(error)
+    }
+
+    /// Whether anything is going on or waiting to be done.
+    fn busy(&self) -> bool {
+        let names = [
+            c"rocksdb.mem-table-flush-pending",
+            c"rocksdb.num-running-flushes",
+            c"rocksdb.compaction-pending",
+            c"rocksdb.num-running-compactions",
+        ];
+        names.into_iter().any(|name| {
+            let mut value = 0;
+            // SAFETY: see the invariant; the name ends in a zero.
+            let failed = unsafe { rocksdb_property_int(self.db, name.as_ptr(), &mut value) };
+            failed == 0 && value > 0
+        })
+    }
+
+    /// A fresh iterator, which the caller frees by dropping it.
+    fn iterator(&self) -> Walk<'_> {
+        // SAFETY: see the invariant.
+        let iter = unsafe { rocksdb_create_iterator(self.db, self.reads) };
+        Walk { iter, _store: self }
+    }
+}
+
+impl Store for RocksDb {
+    fn version(&self) -> String {
+        version(&self.folder)
+    }
+
+    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+        while let Some((key, value)) = source.next() {
+            self.put(self.buffered, key, value)?;
+        }
+        Ok(())
+    }
+
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(self.synced, key, value)
+    }
+
+    fn settle(&self) -> Result<Duration> {
+        let mut error = null_mut();
+        // SAFETY: see the invariant; the options are made and freed here and wait by default.
+        unsafe {
+            let options = rocksdb_flushoptions_create();
+            rocksdb_flush(self.db, options, &mut error);
+            rocksdb_flushoptions_destroy(options);
+        }
+        checked(error)?;
+        let mut quiet_since = now();
+        while quiet_since.elapsed() < QUIET {
+            pause(Duration::from_millis(10));
+            if self.busy() {
+                quiet_since = now();
+            }
+        }
+        Ok(quiet_since.elapsed())
+    }
+
+    fn compact(&self) -> Result<()> {
+        // SAFETY: see the invariant; null stands for an open end.
+        unsafe { rocksdb_compact_range(self.db, null(), 0, null(), 0) };
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(RocksDbReader { store: self }))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        drop(self);
+        Ok(())
+    }
+}
+
+impl Drop for RocksDb {
+    fn drop(&mut self) {
+        // SAFETY: nobody borrows the store any more, and each object is freed once; the cache, of
+        // which the store holds a share, last.
+        unsafe {
+            rocksdb_column_family_handle_destroy(self.family);
+            rocksdb_close(self.db);
+            rocksdb_options_destroy(self.options);
+            rocksdb_readoptions_destroy(self.reads);
+            rocksdb_writeoptions_destroy(self.buffered);
+            rocksdb_writeoptions_destroy(self.synced);
+            rocksdb_cache_destroy(self.cache);
+        }
+    }
+}
+
+struct Walk<'a> {
+    iter: *mut Iter,
+    _store: &'a RocksDb,
+}
+
+impl Walk<'_> {
+    /// Counts up to this many entries from where the iterator stands.
+    fn count(&mut self, entries: usize, tally: &mut Tally) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: the iterator is ours. It is asked for key and value only where it is valid, and
+        // they are read before it moves, which is how long the library keeps them.
+        unsafe {
+            for _ in 0..entries {
+                if rocksdb_iter_valid(self.iter) == 0 {
+                    break;
+                }
+                let (mut key_len, mut value_len) = (0, 0);
+                let key = rocksdb_iter_key(self.iter, &mut key_len);
+                let value = rocksdb_iter_value(self.iter, &mut value_len);
+                tally.entry(
+                    std::slice::from_raw_parts(key, key_len),
+                    std::slice::from_raw_parts(value, value_len),
+                );
+                rocksdb_iter_next(self.iter);
+            }
+            rocksdb_iter_get_error(self.iter, &mut error);
+        }
+        checked(error)
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the iterator is ours and freed once, before its store.
+        unsafe { rocksdb_iter_destroy(self.iter) };
+    }
+}
+
+struct RocksDbReader<'a> {
+    store: &'a RocksDb,
+}
+
+/// Counts a value that the library lends, and gives it back.
+fn count_pinned(pinned: *mut Pinned, tally: &mut Tally) {
+    if pinned.is_null() {
+        return;
+    }
+    let mut len = 0;
+    // SAFETY: a slice that is not null is ours to free, and lends its bytes until then.
+    unsafe {
+        let value = rocksdb_pinnableslice_value(pinned, &mut len);
+        if !value.is_null() {
+            tally.value(std::slice::from_raw_parts(value, len));
+        }
+        rocksdb_pinnableslice_destroy(pinned);
+    }
+}
+
+impl Reader for RocksDbReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        let mut error = null_mut();
+        let (db, reads) = (self.store.db, self.store.reads);
+        // SAFETY: see the invariant; the key is read during the call only.
+        let pinned = unsafe { rocksdb_get_pinned(db, reads, key.as_ptr(), key.len(), &mut error) };
+        count_pinned(pinned, tally);
+        checked(error)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        for keys in keys.chunks(KEYS_MAX) {
+            let mut starts = [null(); KEYS_MAX];
+            let mut lens = [0; KEYS_MAX];
+            for (place, key) in keys.iter().enumerate() {
+                (starts[place], lens[place]) = (key.as_ptr(), key.len());
+            }
+            let mut values = [null_mut(); KEYS_MAX];
+            let mut errors = [null_mut(); KEYS_MAX];
+            // SAFETY: see the invariant; every array has room for as many as there are keys, which
+            // are at most `KEYS_MAX`, and is used during the call only.
+            unsafe {
+                rocksdb_batched_multi_get_cf(
+                    self.store.db,
+                    self.store.reads,
+                    self.store.family,
+                    keys.len(),
+                    starts.as_ptr(),
+                    lens.as_ptr(),
+                    values.as_mut_ptr(),
+                    errors.as_mut_ptr(),
+                    false,
+                );
+            }
+            values.iter().for_each(|&pinned| count_pinned(pinned, tally));
+            errors.into_iter().try_for_each(checked)?;
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours; the key is read during the call only.
+        unsafe { rocksdb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
+        walk.count(entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours.
+        unsafe { rocksdb_iter_seek_to_first(walk.iter) };
+        walk.count(usize::MAX, tally)
+    }
+}

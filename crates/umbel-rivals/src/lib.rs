@@ -1,0 +1,16 @@
+//! The comparison of Umbel with other key-value engines: the same work, in the same process, on the
+//! same file system, with answers checked against each other.
+//!
+//! Unsafe code is in the files that speak to a C library, and nowhere else.
+
+pub mod arguments;
+pub mod engine;
+pub mod engines;
+pub mod keys;
+pub mod machine;
+pub mod measure;
+pub mod plan;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod work;

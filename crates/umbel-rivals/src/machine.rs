@@ -1,0 +1,116 @@
+//! Where and when a run took place.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::UNIX_EPOCH;
+
+/// What a figure depends on besides the engines.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The date in UTC, `2026-11-21`.
+    pub date: String,
+    /// The processor, as it calls itself.
+    pub processor: String,
+    /// How many threads it runs at once.
+    pub threads: usize,
+    /// The memory in mebibytes.
+    pub memory_mib: Option<u64>,
+    /// Name and version of the kernel.
+    pub kernel: String,
+    /// The file system of the stores.
+    pub file_system: String,
+    /// The commit that was measured, and whether there were changes on top.
+    pub commit: String,
+}
+
+impl Machine {
+    /// Looks at the machine; `stores` is where the stores lie.
+    pub fn look(stores: &Path) -> Machine {
+        let unknown = || "unknown".to_string();
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let after = |text: &str, head: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(head))?;
+            Some(line.trim_start_matches([' ', '\t', ':']).to_string())
+        };
+        let memory = after(&read("/proc/meminfo"), "MemTotal");
+        let kibibytes = |text: String| text.split(' ').next()?.parse::<u64>().ok();
+        Machine {
+            date: today(),
+            processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
+            threads: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_mib: memory.and_then(kibibytes).map(|kib| kib / 1024),
+            kernel: said_by(Command::new("uname").arg("-sr")).unwrap_or_else(unknown),
+            file_system: file_system(stores).unwrap_or_else(unknown),
+            commit: commit().unwrap_or_else(unknown),
+        }
+    }
+}
+
+/// The machine's load in the last 1, 5 and 15 minutes.
+pub fn loads() -> Option<[f64; 3]> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let mut words = text.split(' ').map(str::parse);
+    Some([words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?])
+}
+
+fn said_by(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        said_by(Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words))
+    };
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--", ".."])?;
+    Some(if changed.is_empty() { commit } else { format!("{commit} with changes on top") })
+}
+
+/// The type of the file system that is mounted closest above a folder.
+fn file_system(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (place, kind) = (words.nth(1)?, words.next()?);
+        folder.starts_with(place).then_some((place.len(), kind))
+    });
+    mounted.max_by_key(|(length, _)| *length).map(|(_, kind)| kind.to_string())
+}
+
+#[expect(clippy::disallowed_methods, reason = "results are dated by the real clock")]
+fn today() -> String {
+    let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil(since.as_secs() / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// The date of a day counted from 1970-01-01 on, in the Gregorian calendar.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Years begin in March here, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_the_calendar() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_778), (2026, 11, 21));
+    }
+}

@@ -1,0 +1,77 @@
+//! One repetition of one piece of work: wall time, processor time, bytes written.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engine::{Result, Tally};
+
+/// What a repetition took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// How many operations it was.
+    pub operations: u64,
+    /// Time on the clock on the wall.
+    pub wall_ns: u64,
+    /// Processor time of the thread that asked.
+    pub thread_ns: u64,
+    /// Processor time of all threads, those of other open stores included.
+    pub process_ns: u64,
+    /// Bytes given to the file system, by the kernel's count of pages made dirty.
+    pub written_bytes: Option<u64>,
+    /// What was read.
+    pub tally: Tally,
+}
+
+impl Sample {
+    /// Wall time of one operation.
+    pub fn wall(&self) -> f64 {
+        self.wall_ns as f64 / self.operations.max(1) as f64
+    }
+
+    /// Processor time of one operation in the thread that asked.
+    pub fn thread(&self) -> f64 {
+        self.thread_ns as f64 / self.operations.max(1) as f64
+    }
+}
+
+/// The present moment.
+#[expect(clippy::disallowed_methods, reason = "the harness measures the real clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits.
+#[expect(clippy::disallowed_methods, reason = "engines that cannot be asked are watched")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Does some work and says what it took.
+pub fn measure(operations: u64, work: impl FnOnce() -> Result<Tally>) -> Result<Sample> {
+    let written = written_bytes();
+    let process = processor_ns(ClockId::ProcessCPUTime);
+    let thread = processor_ns(ClockId::ThreadCPUTime);
+    let start = now();
+    let tally = work()?;
+    let wall_ns = start.elapsed().as_nanos() as u64;
+    Ok(Sample {
+        operations,
+        wall_ns,
+        thread_ns: processor_ns(ClockId::ThreadCPUTime) - thread,
+        process_ns: processor_ns(ClockId::ProcessCPUTime) - process,
+        written_bytes: written_bytes().zip(written).map(|(after, before)| after - before),
+        tally,
+    })
+}
+
+fn processor_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What the kernel says this process has written so far.
+fn written_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+}
