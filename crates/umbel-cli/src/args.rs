@@ -8,12 +8,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 
+const ABOUT: &str =
+    "A store for keys and values in which asking for what is not there costs almost nothing";
+
 /// The command line of `umbel`.
 #[derive(Debug, Parser)]
 #[command(
     name = "umbel",
     version,
-    about = "A store for keys and values in which asking for what is not there costs almost nothing",
+    about = ABOUT,
     after_help = EXIT_CODES,
     max_term_width = 100
 )]

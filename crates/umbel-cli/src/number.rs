@@ -1,4 +1,5 @@
-//! Numbers as people write them: `1_000_000`, `10M`, `64MiB` read; `1,234,567` and `1.5 MB` written.
+//! Numbers as people write them: `1_000_000`, `10M`, `64MiB` are read; `1,234,567` and `1.5 MB`
+//! are written.
 
 /// Reads a whole number that may have `_` between digits and a suffix: `k`, `M`, `G`, `T` are
 /// powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` behind them changes nothing.

@@ -107,10 +107,8 @@ fn bar(name: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
     let template = match (unit, total.is_some()) {
         (Unit::Bytes, true) => "{prefix} [{bar:30}] {bytes}/{total_bytes} {msg} {eta} left",
         (Unit::Bytes, false) => "{prefix} {spinner} {bytes} {msg}",
-        (Unit::Operations, true) => {
-            "{prefix:16} [{bar:30}] {human_pos}/{human_len} {per_sec} {msg}"
-        }
-        (Unit::Operations, false) => "{prefix:16} {spinner} {human_pos} {per_sec} {msg}",
+        (Unit::Operations, true) => "{prefix:16} [{bar:30}] {human_pos}/{human_len} {msg}",
+        (Unit::Operations, false) => "{prefix:16} {spinner} {human_pos} {msg}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));

@@ -10,12 +10,13 @@ use crate::number::{parse_count, parse_signed, parse_switch};
 
 const EXAMPLES: &str = "\
 Benchmarks:
-  fillseq fillrandom filluniquerandom fillbatch fillsync fill100K     write (each into a fresh store)
-  overwrite updaterandom deleteseq deleterandom                       write
-  readrandom readmissing readhot readseq readreverse                  read
-  multireadrandom seekrandom                                          read
-  readwhilewriting readwhilescanning readrandomwriterandom            both
-  flush compact waitforcompaction open verify stats levelstats xxh3   look after the store
+  fillseq fillrandom filluniquerandom fillbatch fillsync fill100K    write into a fresh store
+  overwrite updaterandom deleteseq deleterandom                      write
+  readrandom readmissing readhot readrandomsmall readseq readreverse read
+  multireadrandom seekrandom                                         read
+  readwhilewriting readwhilescanning readrandomwriterandom           both
+  flush compact waitforcompaction open verify                        look after the store
+  stats levelstats xxh3                                              tables, and a checksum
   name[X10] runs one ten times, name[X10-W2] after two runs that do not count
 
 Examples:

@@ -256,9 +256,12 @@ mod tests {
         for start in [
             "** Compaction Stats [default] **",
             "Level    Files   Size     Score Read(GB)",
-            "  L1      3/0     10.00 MB   0.0      0.0     0.0      0.0       0.0       0.0      0.0 \
-             \u{20}     0.0   2.0      2.5      5.0      2.00              0.00         2    1.000 \
-             \u{20}     0      0       0.0       0.0",
+            // Adjacent pieces keep the columns countable.
+            concat!(
+                "  L1      3/0     10.00 MB   0.0      0.0     0.0      0.0       0.0       0.0 ",
+                "     0.0       0.0   2.0      2.5      5.0      2.00              0.00 ",
+                "        2    1.000       0      0       0.0       0.0"
+            ),
             " Sum ",
             " Int ",
             "Uptime(secs): 123.0 total",

@@ -15,6 +15,7 @@ use super::tally::{Counted, Shared, Tally};
 use super::values::Pool;
 use super::workload::Worker;
 use crate::errors::{Failure, Outcome};
+use crate::number::grouped;
 use crate::output::note;
 use crate::progress::{Progress, Unit};
 
@@ -82,7 +83,10 @@ impl Crew<'_> {
             let handles: Vec<_> = (0..threads).map(start).collect();
             while !finished.wait(threads, REFRESH) {
                 let done = shared.done.load(Ordering::Relaxed);
-                progress.set(done, String::new);
+                let seconds = progress.elapsed().as_secs_f64();
+                progress.set(done, || {
+                    format!("{} ops/s", grouped((done as f64 / seconds.max(1e-9)) as u64))
+                });
                 (self.on_progress)(done);
             }
             progress.finish();

@@ -193,3 +193,34 @@ fn a_checkpoint_is_a_store_of_its_own() {
     ground.run(&["get", "apple"]).writes("changed\n");
     ground.run(&["checkpoint", copy.to_str().unwrap()]).fails(2, &["copy"]);
 }
+
+#[test]
+fn the_manual_names_every_command_flag_and_exit_code() {
+    let ground = Ground::new();
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let help = ground.bare(&["--help"]).succeeds().text();
+    let in_part = |title: &str| {
+        let part = help.split(title).nth(1).unwrap().split("\n\n").next().unwrap();
+        part.lines().filter_map(|line| line.split_whitespace().next()).collect::<Vec<_>>()
+    };
+    let commands = in_part("Commands:\n");
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands.iter().filter(|command| **command != "help") {
+        assert!(manual.contains(command), "docs/cli.md does not name `{command}`");
+        let help = ground.bare(&[command, "--help"]).succeeds().text();
+        let flags = help.split_whitespace().filter(|word| word.starts_with("--"));
+        for flag in flags {
+            let flag = flag.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
+            let flag = flag.split('=').next().unwrap();
+            let is_named = manual.contains(flag) || ["--help", "--version"].contains(&flag);
+            assert!(is_named, "docs/cli.md does not name `{command} {flag}`");
+        }
+    }
+    for line in help.split("Exit codes:\n").nth(1).unwrap().lines() {
+        let (code, meaning) = line.trim().split_once("  ").unwrap();
+        let row = manual.lines().find(|line| line.starts_with(&format!("| {code} |"))).unwrap();
+        let words = |text: &str| text.replace(['`', '(', ')'], "");
+        assert!(words(row).contains(&words(meaning)), "{row} does not say: {meaning}");
+    }
+}
