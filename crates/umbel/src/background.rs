@@ -114,6 +114,9 @@ fn work(store: &Arc<Store>) {
 }
 
 fn find_job(store: &Store, state: &mut WorkState) -> Option<Job> {
+    if state.stop {
+        return None;
+    }
     let mut keyspaces = store.keyspaces();
     keyspaces.retain(|keyspace| !keyspace.dropped.load(Ordering::Acquire));
     for keyspace in &keyspaces {
@@ -147,17 +150,27 @@ fn run(store: &Arc<Store>, job: Job) -> Result<()> {
         }
         Job::Compact(job) => {
             let result = compact::run(store, &job);
-            drop(job);
-            store.work_lock().compactions -= 1;
+            let files = job.files();
+            {
+                // Whoever picks next sees the inputs busy or a version without them, never neither.
+                let mut state = store.work_lock();
+                drop(job);
+                state.compactions -= 1;
+            }
+            // Removing files has no place under a lock.
+            drop(files);
             result
         }
     };
-    update_pressure(&keyspace);
+    update_pressure(store, &keyspace);
     store.signal();
     result
 }
 
-fn update_pressure(keyspace: &KeyspaceCore) {
+/// Weighs how far the work on a keyspace is behind.
+pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
+    // One after the other, so that what is said last is what was seen last.
+    let _work = store.work_lock();
     let options = keyspace.options();
     let view = keyspace.view.hold();
     let cursors = keyspace.pick_cursors();
@@ -184,12 +197,15 @@ fn hold_back(store: &Store, keyspace: &KeyspaceCore, bytes: usize) -> Result<()>
     if delay == 0.0 && !full() {
         return Ok(());
     }
+    // Where nobody flushes there is nothing to wait for.
+    store.check_writable()?;
     let clock = &store.options.env.clock;
     let begun = clock.now();
     let owed = (delay * bytes as f64) as u64;
     let owed = keyspace.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
     if owed >= DELAY_GRAIN_NS {
-        keyspace.owed_ns.fetch_sub(owed, Ordering::Relaxed);
+        // One of several writers pays for all, so that nothing is taken off twice.
+        let owed = keyspace.owed_ns.swap(0, Ordering::Relaxed);
         // A spurious or early wake-up only shortens the delay.
         store.wait_for_change(Duration::from_nanos(owed), || false);
     }
@@ -226,7 +242,7 @@ pub fn flush_then<R>(
     let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
     let result = flushed.map_err(|error| store.poison.set(error)).and_then(|()| then());
     store.work_lock().flushing.retain(|id| !ids.contains(id));
-    keyspaces.iter().for_each(|keyspace| update_pressure(keyspace));
+    keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
     store.signal();
     let result = result?;
     if store.options.background_threads == 0 {
@@ -277,8 +293,14 @@ fn begin_flush(store: &Store, ids: &[u32]) -> Result<()> {
         store.poison.check()?;
         state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
+    check_not_stopped(&state)?;
     state.flushing.extend(ids);
     Ok(())
+}
+
+/// An error where the store is being closed: no work may begin any more.
+fn check_not_stopped(state: &WorkState) -> Result<()> {
+    if state.stop { Err(Error::Closed) } else { Ok(()) }
 }
 
 /// Waits until there is nothing to flush or compact.
@@ -322,6 +344,7 @@ pub fn compact_range(
     while level < keyspace.view.load().version.levels.len() {
         store.check_writable()?;
         let mut state = store.work_lock();
+        check_not_stopped(&state)?;
         let job = match compact::pick_range(keyspace, level, start, end) {
             Step::Run(job) => job,
             Step::Blocked => {
@@ -351,11 +374,22 @@ pub fn close(store: &Arc<Store>) -> Result<()> {
     let threads =
         std::mem::take(&mut *store.threads.lock().unwrap_or_else(PoisonError::into_inner));
     let whole = threads.into_iter().all(|thread| thread.join());
+    if whole {
+        wait_for_callers(store);
+    }
     let result = if store.read_only { Ok(()) } else { finish(store) };
     // Only now may somebody else open it.
     store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     result?;
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
+}
+
+/// Waits for flushes and compactions that run on threads of callers.
+fn wait_for_callers(store: &Store) {
+    let mut state = store.work_lock();
+    while state.compactions > 0 || !state.flushing.is_empty() {
+        state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
 }
 
 fn finish(store: &Arc<Store>) -> Result<()> {

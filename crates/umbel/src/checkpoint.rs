@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use umbel_base::{Error, Result};
 
 use crate::background;
+use crate::folder;
 use crate::names;
 use crate::poison::Poison;
 use crate::store::Store;
@@ -25,19 +26,23 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<()> {
             target.display()
         )));
     }
-    let keyspaces = store.keyspaces();
-    files.create_dir_all(target)?;
-    if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        files.sync_dir(parent)?;
-    }
-    // While a view is held none of its tables is removed; while the flush has not returned, no
-    // later write gets into the manifest's state.
-    let capture = || {
-        let manifest = store.manifest_lock()?;
-        let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();
-        Ok((manifest.state().clone(), views))
+    folder::create(&store.options.env, target)?;
+    let (mut state, views) = loop {
+        let keyspaces = store.keyspaces();
+        // While a view is held none of its tables is removed; while the flush has not returned, no
+        // later write gets into the manifest's state.
+        let capture = || {
+            let manifest = store.manifest_lock()?;
+            let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();
+            let flushed = |id: &u32| keyspaces.iter().any(|keyspace| keyspace.id == *id);
+            // A keyspace that appeared meanwhile was not flushed: once more, with it.
+            let whole = manifest.state().keyspaces.keys().all(flushed);
+            Ok(whole.then(|| (manifest.state().clone(), views)))
+        };
+        if let Some(captured) = background::flush_then(store, &keyspaces, None, capture)? {
+            break captured;
+        }
     };
-    let (mut state, views) = background::flush_then(store, &keyspaces, None, capture)?;
     state.logs.clear();
     let live = state.keyspaces.values().flat_map(|record| record.levels.iter().flatten());
     for meta in live {

@@ -28,6 +28,8 @@ pub struct CompactionJob {
     beneath: Vec<Arc<TableFile>>,
 }
 
+/// REQUIRES: the work lock, where the job was installed: a pick that began with the version before
+/// it must not meet its inputs idle.
 impl Drop for CompactionJob {
     fn drop(&mut self) {
         for (_, table) in &self.inputs {
@@ -161,6 +163,11 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
 }
 
 impl CompactionJob {
+    /// Keeps the files of the job's tables for as long as it is held.
+    pub fn files(&self) -> impl Sized + use<> {
+        (self.inputs.clone(), self.beneath.clone())
+    }
+
     fn move_down(&self, store: &Store) -> Result<StreamCounts> {
         let keyspace = self.keyspace.id;
         let mut edits = self.removals();

@@ -99,6 +99,9 @@ impl Db {
             }
         };
         drop((manifest, commit));
+        // Other sizes may end a wait or begin work.
+        background::update_pressure(store, &core);
+        store.signal();
         Ok(Keyspace::new(&self.handle, core))
     }
 

@@ -93,19 +93,24 @@ fn install(
         _ => true,
     };
     edits.retain(live);
-    if jobs.iter().any(|job| job.keyspace.check_not_dropped().is_err()) {
-        return if edits.is_empty() { Ok(()) } else { manifest.commit(&edits) };
-    }
-    let mut versions = Vec::with_capacity(jobs.len());
-    for (job, tables) in jobs.iter().zip(tables) {
+    let mut installed = Vec::with_capacity(jobs.len());
+    for ((job, tables), output) in jobs.iter().zip(tables).zip(written) {
+        // What was flushed of a keyspace that was dropped meanwhile goes with it.
+        if job.keyspace.check_not_dropped().is_err() {
+            continue;
+        }
         let added: Vec<_> = tables.iter().map(|table| (0, Arc::clone(table))).collect();
-        versions.push(job.keyspace.view.load().version.apply(&[], &added)?);
+        let version = job.keyspace.view.load().version.apply(&[], &added)?;
         describe(job, tables, &mut edits);
+        installed.push((job, version, output));
+    }
+    if edits.is_empty() {
+        return Ok(());
     }
     // From here on the tables may be named by a durable manifest, whatever the commit answers.
-    written.iter_mut().for_each(Output::adopt);
+    installed.iter_mut().for_each(|(_, _, output)| output.adopt());
     manifest.commit(&edits)?;
-    for (job, version) in jobs.iter().zip(versions) {
+    for (job, version, _) in installed {
         if let Some(marker) = job.marker() {
             job.keyspace.set_durable_marker(marker);
         }
@@ -136,9 +141,10 @@ impl FlushJob {
 
 /// Drops log segments whose every write is in tables.
 pub fn drop_old_logs(store: &Store) -> Result<()> {
-    let keyspaces = store.keyspaces();
     let obsolete = {
         let mut state = store.commit_lock();
+        // Under the commit lock, so that no keyspace with writes of its own is missing.
+        let keyspaces = store.keyspaces();
         let logged = keyspaces.iter().filter(|keyspace| keyspace.logs());
         let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
         let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));

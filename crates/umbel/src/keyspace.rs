@@ -165,6 +165,7 @@ impl Keyspace {
         snapshot: &Snapshot,
         range: impl RangeBounds<K>,
     ) -> Result<Iter> {
+        self.check_readable()?;
         self.check_snapshot(snapshot)?;
         Ok(Iter::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot)))
     }

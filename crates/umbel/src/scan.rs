@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use umbel_base::{Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::handle::Handle;
 use crate::iter::merge::MergeCursor;
@@ -111,6 +111,8 @@ pub struct Iter {
     source: Source,
     front: End,
     back: End,
+    /// Why there is nothing to iterate over; answered first.
+    refused: Option<Error>,
     done: bool,
 }
 
@@ -140,11 +142,13 @@ impl Iter {
         at: Option<&Snapshot>,
     ) -> Iter {
         let snapshot = at.cloned().unwrap_or_else(|| Snapshot::new(handle));
+        let refused = keyspace.check_not_dropped().err();
         let (handle, keyspace) = (Arc::clone(handle), Arc::clone(keyspace));
         Iter {
             source: Source { handle, keyspace, bounds, snapshot },
             front: End::default(),
             back: End::default(),
+            refused,
             done: false,
         }
     }
@@ -191,7 +195,10 @@ impl Iter {
         if self.done {
             return None;
         }
-        let stepped = self.step(forward);
+        let stepped = match self.refused.take() {
+            Some(refused) => Err(refused),
+            None => self.step(forward),
+        };
         self.done = !matches!(stepped, Ok(Some(_)));
         stepped.transpose()
     }

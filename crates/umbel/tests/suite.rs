@@ -2,8 +2,11 @@
 
 #[cfg(test)]
 mod suite {
+    mod hooked;
     mod keys;
     mod model;
+    mod races;
     mod random;
     mod settings;
+    mod stage;
 }

@@ -88,6 +88,7 @@ pub fn keyspaces(world: &mut World) {
             assert!(matches!(batch.commit(Default::default()), Err(Error::Invalid(_))));
             assert!(matches!(space.handle.get(b"key"), Err(Error::Invalid(_))));
             assert!(matches!(space.handle.put(b"key", b""), Err(Error::Invalid(_))));
+            assert!(matches!(space.handle.iter().next(), Some(Err(Error::Invalid(_)))));
             assert!(world.db().existing_keyspace(&space.name).unwrap().is_none());
         }
         _ => {
