@@ -58,10 +58,8 @@ impl Error {
     pub fn io(operation: impl Into<String>, path: &Path, source: io::Error) -> Error {
         let operation = operation.into();
         let path = path.to_path_buf();
-        let full = matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        );
+        let full =
+            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         let source = Arc::new(source);
         if full {
             Error::Full { operation, path, source }
