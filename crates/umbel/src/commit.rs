@@ -15,7 +15,7 @@ use crate::options::Durability;
 use crate::read;
 use crate::store::{CommitState, Store};
 use crate::writes::{
-    Action, Committed, Condition, Request, Write, Writes, check_key, check_value, encode_head,
+    Action, Committed, Condition, Request, Write, Writes, check_operation, encode_head,
 };
 
 /// What a commit left behind for its caller to see to.
@@ -54,8 +54,7 @@ pub fn commit_one(
     value: &[u8],
     durability: Durability,
 ) -> Result<Aftermath> {
-    check_key(key)?;
-    check_value(value)?;
+    check_operation(action, key, value)?;
     // The store's default is not a promise a keyspace without a log could keep.
     let durability = if keyspace.logs() { durability } else { Durability::Buffered };
     let mut state = match store.commit.try_lock() {

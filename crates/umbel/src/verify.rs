@@ -21,6 +21,7 @@ pub struct VerifyReport {
 ///
 /// Goes on after damage, so that the report names all of it.
 pub fn verify(store: &Store) -> Result<VerifyReport> {
+    store.check_open()?;
     let mut report = VerifyReport::default();
     for keyspace in store.keyspaces() {
         let view = keyspace.view.hold();

@@ -84,7 +84,7 @@ pub struct Write<'a> {
 }
 
 /// An error where a key is over the limit.
-pub fn check_key(key: &[u8]) -> Result<()> {
+fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= limits::KEY_BYTES_MAX {
         return Ok(());
     }
@@ -96,7 +96,7 @@ pub fn check_key(key: &[u8]) -> Result<()> {
 }
 
 /// An error where a value is over the limit.
-pub fn check_value(value: &[u8]) -> Result<()> {
+fn check_value(value: &[u8]) -> Result<()> {
     if value.len() <= limits::VALUE_BYTES_MAX {
         return Ok(());
     }
@@ -105,6 +105,16 @@ pub fn check_value(value: &[u8]) -> Result<()> {
         value.len(),
         limits::VALUE_BYTES_MAX
     )))
+}
+
+/// An error where an operation is over a limit.
+pub fn check_operation(action: Action, key: &[u8], value: &[u8]) -> Result<()> {
+    check_key(key)?;
+    match action {
+        // The other end of the range is a key too.
+        Action::DeleteRange => check_key(value),
+        Action::Put | Action::Delete => check_value(value),
+    }
 }
 
 impl Writes {
@@ -128,11 +138,7 @@ impl Writes {
 
     /// Adds an operation.
     pub fn push(&mut self, action: Action, keyspace: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) {
-        let checked = check_key(key).and_then(|()| match action {
-            Action::DeleteRange => check_key(value),
-            _ => check_value(value),
-        });
-        if self.refuse(checked) {
+        if self.refuse(check_operation(action, key, value)) {
             return;
         }
         let start = self.bytes.len();

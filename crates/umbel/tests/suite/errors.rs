@@ -1,0 +1,232 @@
+//! Bad input and bad moments: each is an error of the right kind with a sentence.
+
+use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
+use umbel_base::checksum::checksum;
+use umbel_env::Access;
+use umbel_sim::Sim;
+
+use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, new_store};
+
+fn open_error(sim: &Sim, options: impl FnOnce(Options) -> Options) -> Error {
+    Db::open(PATH, options(inline(&sim.env()))).unwrap_err()
+}
+
+#[test]
+fn a_second_handle_is_refused_while_the_first_lives() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(open_error(&sim, |o| o), Error::Locked(_)));
+        let read_only = Db::open_read_only(PATH, inline(&sim.env()));
+        assert!(matches!(read_only, Err(Error::Locked(_))));
+    }
+    drop(db);
+    // Any handle keeps it open.
+    assert!(matches!(open_error(&sim, |o| o), Error::Locked(_)));
+    let iter = keyspace.iter();
+    drop(keyspace);
+    assert!(matches!(open_error(&sim, |o| o), Error::Locked(_)));
+    drop(iter);
+    again(&sim);
+}
+
+#[test]
+fn a_closed_store_says_so() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    fill(&keyspace, 0..10, 1);
+    let (snapshot, batch) = (db.snapshot(), db.batch());
+    db.clone().close().unwrap();
+    // Somebody else may open it although old handles are about.
+    let other = again(&sim);
+    let closed = |result: umbel::Result<()>| assert!(matches!(result, Err(Error::Closed)));
+    closed(keyspace.get(b"k").map(drop));
+    closed(keyspace.multi_get(&[b"k"]).map(drop));
+    closed(keyspace.get_at(&snapshot, b"k").map(drop));
+    closed(keyspace.iter().next().unwrap().map(drop));
+    closed(keyspace.cursor::<&[u8]>(..).map(drop));
+    closed(keyspace.put(b"k", b"v"));
+    closed(keyspace.delete(b"k"));
+    closed(keyspace.delete_range(b"a", b"z"));
+    closed(keyspace.flush());
+    closed(keyspace.compact(None, None));
+    closed(batch.commit(Durability::Buffered));
+    closed(db.sync());
+    closed(db.flush());
+    closed(db.verify().map(drop));
+    closed(db.checkpoint("/data/copy"));
+    closed(db.wait_for_compaction());
+    closed(db.keyspace("a", KeyspaceOptions::default()).map(drop));
+    closed(db.existing_keyspace("a").map(drop));
+    closed(db.drop_keyspace("a"));
+    let _ = db.stats().to_string();
+    db.clone().close().unwrap();
+    drop((db, keyspace, snapshot));
+    assert_eq!(all(&existing(&other, "a")), filled(0..10, 1));
+    assert!(other.verify().unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_read_only_store_refuses_every_write() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    fill(&keyspace, 0..10, 1);
+    drop((keyspace, db));
+    let db = Db::open_read_only(PATH, inline(&sim.env())).unwrap();
+    let keyspace = existing(&db, "a");
+    assert_eq!(all(&keyspace), filled(0..10, 1));
+    let refused = |result: umbel::Result<()>| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("opened read-only; open it with Db::open to write"), "{message}");
+    };
+    refused(keyspace.put(b"k", b"v"));
+    refused(keyspace.delete(b"k"));
+    refused(keyspace.delete_range(b"a", b"z"));
+    refused(keyspace.flush());
+    refused(keyspace.compact(None, None));
+    let mut batch = db.batch();
+    batch.put(&keyspace, b"k", b"v");
+    refused(batch.commit(Durability::Synced));
+    refused(db.batch().commit(Durability::Buffered));
+    refused(db.sync());
+    refused(db.flush());
+    refused(db.checkpoint("/data/copy"));
+    refused(db.wait_for_compaction());
+    refused(db.keyspace("b", KeyspaceOptions::default()).map(drop));
+    refused(db.drop_keyspace("a"));
+    assert_eq!(keyspace.get(b"k").unwrap(), None);
+    assert_eq!(db.keyspaces(), ["a"]);
+    db.close().unwrap();
+}
+
+#[test]
+fn handles_of_another_store_are_refused() {
+    let (_first, db) = new_store();
+    let (_second, other) = new_store();
+    let own = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    let foreign = other.keyspace("a", KeyspaceOptions::default()).unwrap();
+    let snapshot = other.snapshot();
+    let refused = |result: umbel::Result<()>| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("another store"), "{message}");
+    };
+    refused(own.get_at(&snapshot, b"k").map(drop));
+    refused(own.multi_get_at(&snapshot, &[b"k"]).map(drop));
+    refused(own.iter_at(&snapshot).map(drop));
+    refused(own.cursor_at::<&[u8]>(&snapshot, ..).map(drop));
+    refused(db.flush_all(&[&foreign], b"m"));
+    let mut batch = db.batch();
+    batch.put(&foreign, b"k", b"v");
+    refused(batch.commit(Durability::Buffered));
+    let mut batch = db.batch();
+    batch.expect_unchanged(&own, b"k", &snapshot);
+    refused(batch.commit(Durability::Buffered));
+    let mut batch = db.batch();
+    batch.expect_absent(&foreign, b"k");
+    refused(batch.commit(Durability::Buffered));
+    assert_eq!((all(&own), all(&foreign)), (vec![], vec![]));
+}
+
+#[test]
+fn a_dropped_keyspace_says_so() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    let other = db.keyspace("b", KeyspaceOptions::default()).unwrap();
+    fill(&keyspace, 0..10, 1);
+    let snapshot = db.snapshot();
+    db.drop_keyspace("a").unwrap();
+    let refused = |result: umbel::Result<()>| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("keyspace 'a' was dropped"), "{message}");
+    };
+    refused(keyspace.get(b"k").map(drop));
+    refused(keyspace.get_at(&snapshot, b"k").map(drop));
+    refused(keyspace.iter().next().unwrap().map(drop));
+    refused(keyspace.iter_at(&snapshot).map(drop));
+    refused(keyspace.cursor::<&[u8]>(..).map(drop));
+    refused(keyspace.put(b"k", b"v"));
+    refused(keyspace.delete_range(b"a", b"z"));
+    refused(keyspace.flush());
+    refused(keyspace.compact(None, None));
+    let mut batch = db.batch();
+    batch.put(&other, b"k", b"v");
+    batch.put(&keyspace, b"k", b"v");
+    refused(batch.commit(Durability::Buffered));
+    assert_eq!(all(&other), []);
+    let missing = db.drop_keyspace("a").unwrap_err().to_string();
+    assert!(missing.contains("there is no keyspace 'a'"), "{missing}");
+    // Its name is free, and nothing of it comes back.
+    let again_named = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    assert_eq!(all(&again_named), []);
+    drop((keyspace, again_named, other, snapshot, db));
+    assert_eq!(all(&existing(&again(&sim), "a")), []);
+}
+
+#[test]
+fn opening_what_is_not_there_or_there_already() {
+    let sim = Sim::new(1);
+    let missing = open_error(&sim, |o| Options { create_if_missing: false, ..o }).to_string();
+    assert!(missing.contains("there is no store in /data/store"), "{missing}");
+    let missing = Db::open_read_only(PATH, inline(&sim.env())).unwrap_err().to_string();
+    assert!(missing.contains("there is no store in /data/store"), "{missing}");
+    sim.env().files.create_dir_all(PATH.as_ref()).unwrap();
+    let missing = open_error(&sim, |o| Options { create_if_missing: false, ..o }).to_string();
+    assert!(missing.contains("has no CURRENT"), "{missing}");
+    Db::open(PATH, Options { error_if_exists: true, ..inline(&sim.env()) }).unwrap();
+    let exists = open_error(&sim, |o| Options { error_if_exists: true, ..o });
+    assert!(matches!(&exists, Error::Invalid(m) if m.contains("already")), "{exists}");
+    Db::open(PATH, Options { create_if_missing: false, ..inline(&sim.env()) }).unwrap();
+}
+
+#[test]
+fn a_folder_with_other_files_is_no_store_and_stays_as_it_is() {
+    let sim = Sim::new(1);
+    let files = sim.env().files;
+    files.create_dir_all(PATH.as_ref()).unwrap();
+    files.create("/data/store/thesis.txt".as_ref()).unwrap();
+    let refused = open_error(&sim, |o| o).to_string();
+    assert!(refused.contains("is not a store") && refused.contains("thesis.txt"), "{refused}");
+    let names = files.read_dir(PATH.as_ref()).unwrap();
+    let names: Vec<_> = names.iter().map(|e| &e.name[..]).filter(|n| *n != "LOCK").collect();
+    assert_eq!(names, ["thesis.txt"]);
+}
+
+/// `CURRENT` of a later version, well formed otherwise, is refused by name and left alone.
+#[test]
+fn a_store_of_a_newer_format_is_refused() {
+    let (sim, db) = new_store();
+    drop(db);
+    let path = "/data/store/CURRENT".as_ref();
+    let file = sim.env().files.open(path, Access::ReadWrite).unwrap();
+    let mut bytes = [0; 64];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let (old, mut newer) = (bytes, bytes);
+    newer[8..12].copy_from_slice(&2u32.to_le_bytes());
+    let sum = checksum(u64::MAX, 0, &newer[..56]);
+    newer[56..].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&newer, 0).unwrap();
+    let before = sim.env().files.read_dir(PATH.as_ref()).unwrap();
+    for _ in 0..2 {
+        let refused = open_error(&sim, |o| o);
+        assert!(matches!(refused, Error::Invalid(_)));
+        assert!(refused.to_string().contains("newer Umbel"), "{refused}");
+        let refused = Db::open_read_only(PATH, inline(&sim.env())).unwrap_err();
+        assert!(refused.to_string().contains("newer Umbel"), "{refused}");
+    }
+    assert_eq!(sim.env().files.read_dir(PATH.as_ref()).unwrap(), before);
+    file.write_all_at(&old, 0).unwrap();
+    again(&sim);
+}
+
+#[test]
+fn a_checkpoint_goes_to_an_empty_folder_only() {
+    let (sim, db) = new_store();
+    let refused = db.checkpoint(PATH).unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(m) if m.contains("not empty")), "{refused}");
+    sim.env().files.create_dir_all("/data/empty".as_ref()).unwrap();
+    db.checkpoint("/data/empty").unwrap();
+    db.checkpoint("/data/new/deep").unwrap();
+    let refused = db.checkpoint("/data/empty").unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(m) if m.contains("not empty")), "{refused}");
+    Db::open("/data/new/deep", inline(&sim.env())).unwrap();
+}
