@@ -38,6 +38,7 @@ mod compaction;
 mod counters;
 mod db;
 mod flush;
+mod folder;
 mod handle;
 mod iter;
 mod keyspace;

@@ -15,6 +15,7 @@ use umbel_table::KeyHasher;
 
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
+use crate::folder;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::CurrentView;
 use crate::names::{self, FileKind};
@@ -98,25 +99,27 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
 
 fn prepare_folder(
     env: &Env,
-    folder: &Path,
+    path: &Path,
     options: &Options,
     read_only: bool,
 ) -> Result<Option<Box<dyn Lock>>> {
-    if !env.files.exists(folder)? {
+    if !env.files.exists(path)? {
         if read_only || !options.create_if_missing {
             return Err(Error::invalid(format!(
                 "there is no store in {}: the folder does not exist; check the path, or create \
                  the store first",
-                folder.display()
+                path.display()
             )));
         }
-        create_folder(env, folder)?;
+        folder::create(env, path)?;
     }
-    if !env.files.exists(&folder.join(names::CURRENT))? {
+    if !env.files.exists(&path.join(names::CURRENT))? {
         // Before the lock, so that a folder that is no store gets no lock file.
-        check_is_new(env, folder, &listing(env, folder)?, options, read_only)?;
+        check_is_new(env, path, &listing(env, path)?, options, read_only)?;
+        // Whoever made the folder may have died before its name was durable.
+        folder::create(env, path)?;
     }
-    match env.files.lock(&folder.join(names::LOCK)) {
+    match env.files.lock(&path.join(names::LOCK)) {
         Ok(lock) => Ok(Some(lock)),
         // On a medium that cannot be written nobody else can write either.
         Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),
@@ -127,25 +130,6 @@ fn prepare_folder(
 fn cannot_write(kind: std::io::ErrorKind) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     matches!(kind, PermissionDenied | ReadOnlyFilesystem)
-}
-
-/// Creates the folder and makes every name on the way to it durable.
-fn create_folder(env: &Env, folder: &Path) -> Result<()> {
-    let mut missing = vec![folder.to_path_buf()];
-    let mut above = folder.parent();
-    while let Some(parent) = above.filter(|parent| !parent.as_os_str().is_empty()) {
-        if env.files.exists(parent)? {
-            break;
-        }
-        missing.push(parent.to_path_buf());
-        above = parent.parent();
-    }
-    env.files.create_dir_all(folder)?;
-    for path in missing {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        env.files.sync_dir(parent.unwrap_or(Path::new(".")))?;
-    }
-    Ok(())
 }
 
 type Listing = Vec<(String, Option<FileKind>)>;

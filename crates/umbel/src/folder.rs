@@ -1,0 +1,43 @@
+//! Creating a folder so that its name survives a power loss, whoever died while doing it before.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use umbel_base::{Error, Result};
+use umbel_env::Env;
+
+/// Creates the folder and what is missing above it, and makes every name on the way durable.
+///
+/// INVARIANT: a directory's name is durable before anything is created in it, so that of a creation
+/// that broke off only the last directory that exists can have a name that is not.
+pub fn create(env: &Env, folder: &Path) -> Result<()> {
+    let mut missing = Vec::new();
+    let mut present = folder;
+    while !env.files.exists(present)? {
+        missing.push(present);
+        match above(present) {
+            Some(parent) => present = parent,
+            None => break,
+        }
+    }
+    if missing.last() != Some(&present) {
+        match sync_name(env, present) {
+            // A directory that may not be opened is one that no creation of ours went through.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+    }
+    for path in missing.into_iter().rev() {
+        env.files.create_dir_all(path)?;
+        sync_name(env, path)?;
+    }
+    Ok(())
+}
+
+fn above(path: &Path) -> Option<&Path> {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty())
+}
+
+fn sync_name(env: &Env, path: &Path) -> Result<()> {
+    env.files.sync_dir(above(path).unwrap_or(Path::new(".")))
+}
