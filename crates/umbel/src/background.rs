@@ -199,6 +199,7 @@ fn hold_back(store: &Store, keyspace: &KeyspaceCore, bytes: usize) -> Result<()>
     }
     // Where nobody flushes there is nothing to wait for.
     store.check_writable()?;
+    keyspace.check_not_dropped()?;
     let clock = &store.options.env.clock;
     let begun = clock.now();
     let owed = (delay * bytes as f64) as u64;
@@ -211,6 +212,7 @@ fn hold_back(store: &Store, keyspace: &KeyspaceCore, bytes: usize) -> Result<()>
     }
     while full() && !store.poison.is_set() {
         store.check_open()?;
+        keyspace.check_not_dropped()?;
         store.wait_for_change(Duration::from_millis(100), || !full() || store.poison.is_set());
     }
     add(&store.counters.stalls, 1);

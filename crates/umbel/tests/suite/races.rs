@@ -205,3 +205,31 @@ fn a_write_to_a_full_read_only_store_is_refused_at_once() {
     assert!(matches!(keyspace.put(b"k", b"v"), Err(Error::Invalid(_))));
     assert_eq!(all(&keyspace), filled(0..1000, 1));
 }
+
+/// The story: a writer was held back because flushes were behind, and then its keyspace was dropped.
+/// Nobody flushes what was dropped, so it waited for ever.
+#[test]
+fn a_drop_lets_go_of_writers_that_wait() {
+    let sim = Sim::new(1);
+    let (env, hooks) = hooked(&sim.env());
+    let db = Db::open(PATH, threaded(&env, 2)).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    let (release, released) = mpsc::channel::<()>();
+    hooks.before("create *.table", move || drop(released.recv()));
+    let (ended, end) = mpsc::channel();
+    let writer = keyspace.clone();
+    let write = move || {
+        let failed = (0..).find_map(|index| writer.put(stage::key(index), [7; 500]).err());
+        ended.send(failed).unwrap();
+    };
+    env.threads.spawn("writer", Box::new(write)).unwrap();
+    while keyspace.stats().frozen_memtables < 4 {
+        std::thread::yield_now();
+    }
+    assert!(end.recv_timeout(Duration::from_millis(50)).is_err(), "it is held back");
+    db.drop_keyspace("a").unwrap();
+    let failed = end.recv_timeout(Duration::from_secs(20)).expect("it still waits");
+    assert!(matches!(failed, Some(Error::Invalid(_))), "{failed:?}");
+    release.send(()).unwrap();
+    db.close().unwrap();
+}
