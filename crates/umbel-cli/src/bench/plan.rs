@@ -1,10 +1,16 @@
 //! Which benchmarks there are, and the list of those that `--benchmarks` asks for.
 
+use std::time::Duration;
+
 use super::settings::Settings;
+use super::tally::Time;
 use crate::errors::{Failure, Outcome};
 
 /// Most keys that filluniquerandom shuffles: 8 bytes each.
 const UNIQUE_MAX: u64 = 1 << 30;
+
+/// Longest time that a reading benchmark of the tour takes.
+const TOUR_READ_TIME: Duration = Duration::from_secs(5);
 
 /// What a benchmark does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +66,27 @@ pub enum Work {
 }
 
 impl Work {
+    fn is_random(self) -> bool {
+        matches!(
+            self,
+            Work::WriteRandom
+                | Work::Update
+                | Work::DeleteRandom
+                | Work::ReadRandom
+                | Work::ReadMissing
+                | Work::ReadHot
+                | Work::MultiRead
+                | Work::Seek
+                | Work::ReadWhileWriting
+                | Work::ReadWhileScanning
+                | Work::ReadWrite
+        )
+    }
+
+    fn is_write(self) -> bool {
+        matches!(self, Work::WriteSequential | Work::WriteRandom | Work::WriteUnique)
+    }
+
     /// Whether a result line says how long it took; the others print text of their own.
     pub fn has_result_line(self) -> bool {
         !matches!(self, Work::Stats | Work::LevelStats | Work::WaitForCompaction)
@@ -136,6 +163,8 @@ pub struct Step {
     pub batch_size: usize,
     /// Whether every write is synced.
     pub sync: bool,
+    /// What ends it.
+    pub time: Time,
     /// Runs that do not count.
     pub warmups: u64,
     /// Runs that count.
@@ -168,6 +197,7 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
         value_size: settings.value_size,
         batch_size: settings.batch_size,
         sync: settings.sync,
+        time: time(benchmark.work, settings),
         warmups,
         repeats,
     };
@@ -193,6 +223,16 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
         _ => {}
     }
     Ok(step)
+}
+
+/// An order has an end, so that only random work goes by --duration. The tour's reads are cut short
+/// on a slow machine; what it writes is what it reads later.
+fn time(work: Work, settings: &Settings) -> Time {
+    match (work.is_random(), work.is_write(), settings.duration) {
+        (true, _, Some(duration)) => Time::Time(duration),
+        (_, false, None) if settings.tour => Time::CountsOrTime(TOUR_READ_TIME),
+        _ => Time::Counts,
+    }
 }
 
 /// `name[X10-W2]` is run ten times after two runs that do not count.
@@ -270,6 +310,19 @@ mod tests {
         for text in ["readseq[X]", "readseq[X0]", "readseq[Y2]", "readseq[X2", "readseq[é]"] {
             assert!(repeats(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn only_random_work_goes_by_time() {
+        let flags = ["--benchmarks=readrandom,readseq,fillseq,fillrandom", "--duration=7"];
+        let steps = parse(&settings(&flags)).unwrap();
+        let seven = Time::Time(Duration::from_secs(7));
+        let times: Vec<_> = steps.iter().map(|step| step.time).collect();
+        assert_eq!(times, [seven, Time::Counts, Time::Counts, seven]);
+        let tour = parse(&settings(&[])).unwrap();
+        let time = |name| tour.iter().find(|step| step.name == name).unwrap().time;
+        assert_eq!(time("fillrandom"), Time::Counts);
+        assert_eq!(time("seekrandom"), Time::CountsOrTime(TOUR_READ_TIME));
     }
 
     #[test]

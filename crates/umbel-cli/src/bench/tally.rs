@@ -16,6 +16,17 @@ use crate::output::note;
 /// Operations between two looks at the clock, the stop flag and the progress counter.
 const CHECK_INTERVAL: u64 = 1000;
 
+/// What ends a benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// Its counts.
+    Counts,
+    /// Its counts, or this time where that is over sooner.
+    CountsOrTime(Duration),
+    /// This time, whatever the counts say.
+    Time(Duration),
+}
+
 /// Kinds of operations, each with its own histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -67,6 +78,7 @@ pub struct Tally<'a> {
     start: Duration,
     end: Duration,
     deadline: Option<Duration>,
+    counts_limit: bool,
     /// Operations done.
     pub done: u64,
     /// Bytes of keys and values they moved.
@@ -105,14 +117,18 @@ impl<'a> Tally<'a> {
         clock: &'a dyn Clock,
         shared: &'a Shared,
         thread: usize,
-        is_timed: bool,
+        time: Time,
     ) -> Tally<'a> {
         let now = clock.now();
         let layout = match settings.format {
             LineFormat::Leveldb => Layout::Leveldb,
             LineFormat::Rocksdb => Layout::Rocksdb,
         };
-        let deadline = if is_timed { settings.duration.map(|time| now + time) } else { None };
+        let (deadline, counts_limit) = match time {
+            Time::Counts => (None, true),
+            Time::CountsOrTime(time) => (Some(now + time), true),
+            Time::Time(time) => (Some(now + time), false),
+        };
         Tally {
             clock,
             shared,
@@ -120,6 +136,7 @@ impl<'a> Tally<'a> {
             start: now,
             end: now,
             deadline,
+            counts_limit,
             done: 0,
             bytes: 0,
             found: 0,
@@ -143,10 +160,10 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Whether to go on, where the counts allow `limit` operations. A duration overrides them.
+    /// Whether to go on, where the counts allow `limit` operations.
     #[inline]
     pub fn wants(&self, limit: u64) -> bool {
-        !self.over && (self.done < limit || self.deadline.is_some())
+        !self.over && (self.done < limit || !self.counts_limit)
     }
 
     /// Counts operations that were done together.

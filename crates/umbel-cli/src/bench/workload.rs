@@ -89,9 +89,6 @@ impl Worker<'_> {
 
     fn write(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
         let limit = self.settings.writes.unwrap_or(self.step.num);
-        // An order has an end; only random writes go by --duration.
-        let limit =
-            if self.step.work == Work::WriteRandom { limit } else { limit.min(self.step.num) };
         let size = self.step.value_size;
         let mut keys = Keys::new(self.settings);
         let mut number = 0;

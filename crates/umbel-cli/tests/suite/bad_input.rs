@@ -1,9 +1,11 @@
 //! Whatever is wrong with the request or the disk: one sentence, the right exit code, no panic.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
-use super::harness::{Ground, file_of};
+use super::harness::{Ground, file_of, wait_until};
 
 /// Every command that needs a store that exists.
 const NEED_A_STORE: [&[&str]; 8] = [
@@ -76,15 +78,21 @@ fn an_unreadable_folder_is_the_system_s_refusal() {
 
 #[test]
 fn a_second_process_is_told_that_the_store_is_in_use() {
-    let ground = Ground::with(&[("a", "1")]);
-    // This test is the first process.
-    let db = umbel::Db::open(ground.store(), umbel::Options::default()).unwrap();
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.arg("import").arg("--db").arg(ground.store());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut holder = command.spawn().unwrap();
+    // It holds the lock before it writes this file, and until its input ends.
+    let current = ground.store().join("CURRENT");
+    wait_until("the first process has opened the store", || current.exists());
     for arguments in NEED_A_STORE.into_iter().chain([&["put", "b", "2"][..], &["import"]]) {
         let parts = ["is in use by another process", "close that one first"];
         ground.run(arguments).fails(5, &parts);
     }
-    db.close().unwrap();
-    ground.run(&["get", "a"]).writes("1\n");
+    holder.stdin.take().unwrap().write_all(b"line\n").unwrap();
+    assert!(holder.wait().unwrap().success());
+    ground.run(&["get", "line"]).writes("1\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::harness::{Ground, Run};
+use super::harness::{Ground, Run, wait_until};
 
 fn bench(ground: &Ground, flags: &[&str]) -> Run {
     let mut arguments = vec!["bench"];
@@ -195,17 +195,6 @@ fn an_interrupted_run_leaves_no_folder_behind() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("the folder is gone", || ground.temporary().is_empty());
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let (_sender, never) = std::sync::mpsc::channel::<()>();
-    for _ in 0..200 {
-        if condition() {
-            return;
-        }
-        let _ = never.recv_timeout(std::time::Duration::from_millis(50));
-    }
-    panic!("after ten seconds it is still not so that {what}");
 }
 
 #[test]

@@ -143,3 +143,15 @@ pub fn file_of(store: &Path, extension: &str) -> PathBuf {
     files.sort();
     files.pop().unwrap_or_else(|| panic!("{} has no .{extension} file", store.display()))
 }
+
+/// Waits up to ten seconds for something another process does.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    for _ in 0..200 {
+        if condition() {
+            return;
+        }
+        let _ = never.recv_timeout(std::time::Duration::from_millis(50));
+    }
+    panic!("after ten seconds it is still not so that {what}");
+}
