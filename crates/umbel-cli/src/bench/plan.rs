@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::settings::Settings;
-use super::tally::Time;
+use super::tally::Until;
 use crate::errors::{Failure, Outcome};
 
 /// Most keys that filluniquerandom shuffles: 8 bytes each.
@@ -164,7 +164,7 @@ pub struct Step {
     /// Whether every write is synced.
     pub sync: bool,
     /// What ends it.
-    pub time: Time,
+    pub until: Until,
     /// Runs that do not count.
     pub warmups: u64,
     /// Runs that count.
@@ -197,7 +197,7 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
         value_size: settings.value_size,
         batch_size: settings.batch_size,
         sync: settings.sync,
-        time: time(benchmark.work, settings),
+        until: until(benchmark.work, settings),
         warmups,
         repeats,
     };
@@ -227,11 +227,11 @@ fn step(text: &str, settings: &Settings) -> Outcome<Step> {
 
 /// An order has an end, so that only random work goes by --duration. The tour's reads are cut short
 /// on a slow machine; what it writes is what it reads later.
-fn time(work: Work, settings: &Settings) -> Time {
+fn until(work: Work, settings: &Settings) -> Until {
     match (work.is_random(), work.is_write(), settings.duration) {
-        (true, _, Some(duration)) => Time::Time(duration),
-        (_, false, None) if settings.tour => Time::CountsOrTime(TOUR_READ_TIME),
-        _ => Time::Counts,
+        (true, _, Some(duration)) => Until::Elapsed(duration),
+        (_, false, None) if settings.tour => Until::Sooner(TOUR_READ_TIME),
+        _ => Until::Counts,
     }
 }
 
@@ -316,13 +316,13 @@ mod tests {
     fn only_random_work_goes_by_time() {
         let flags = ["--benchmarks=readrandom,readseq,fillseq,fillrandom", "--duration=7"];
         let steps = parse(&settings(&flags)).unwrap();
-        let seven = Time::Time(Duration::from_secs(7));
-        let times: Vec<_> = steps.iter().map(|step| step.time).collect();
-        assert_eq!(times, [seven, Time::Counts, Time::Counts, seven]);
+        let seven = Until::Elapsed(Duration::from_secs(7));
+        let untils: Vec<_> = steps.iter().map(|step| step.until).collect();
+        assert_eq!(untils, [seven, Until::Counts, Until::Counts, seven]);
         let tour = parse(&settings(&[])).unwrap();
-        let time = |name| tour.iter().find(|step| step.name == name).unwrap().time;
-        assert_eq!(time("fillrandom"), Time::Counts);
-        assert_eq!(time("seekrandom"), Time::CountsOrTime(TOUR_READ_TIME));
+        let until = |name| tour.iter().find(|step| step.name == name).unwrap().until;
+        assert_eq!(until("fillrandom"), Until::Counts);
+        assert_eq!(until("seekrandom"), Until::Sooner(TOUR_READ_TIME));
     }
 
     #[test]

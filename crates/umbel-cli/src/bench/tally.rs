@@ -18,13 +18,13 @@ const CHECK_INTERVAL: u64 = 1000;
 
 /// What ends a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Time {
+pub enum Until {
     /// Its counts.
     Counts,
     /// Its counts, or this time where that is over sooner.
-    CountsOrTime(Duration),
+    Sooner(Duration),
     /// This time, whatever the counts say.
-    Time(Duration),
+    Elapsed(Duration),
 }
 
 /// Kinds of operations, each with its own histogram.
@@ -117,17 +117,17 @@ impl<'a> Tally<'a> {
         clock: &'a dyn Clock,
         shared: &'a Shared,
         thread: usize,
-        time: Time,
+        until: Until,
     ) -> Tally<'a> {
         let now = clock.now();
         let layout = match settings.format {
             LineFormat::Leveldb => Layout::Leveldb,
             LineFormat::Rocksdb => Layout::Rocksdb,
         };
-        let (deadline, counts_limit) = match time {
-            Time::Counts => (None, true),
-            Time::CountsOrTime(time) => (Some(now + time), true),
-            Time::Time(time) => (Some(now + time), false),
+        let (deadline, counts_limit) = match until {
+            Until::Counts => (None, true),
+            Until::Sooner(time) => (Some(now + time), true),
+            Until::Elapsed(time) => (Some(now + time), false),
         };
         Tally {
             clock,

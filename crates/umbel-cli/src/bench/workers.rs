@@ -11,7 +11,7 @@ use umbel::{Db, Env, Error, Keyspace, Result};
 use super::keys::Random;
 use super::plan::{Step, Work};
 use super::settings::Settings;
-use super::tally::{Counted, Shared, Tally, Time};
+use super::tally::{Counted, Shared, Tally, Until};
 use super::values::Pool;
 use super::workload::Worker;
 use crate::errors::{Failure, Outcome};
@@ -70,7 +70,7 @@ impl Crew<'_> {
                         beside: thread >= counting,
                         random,
                         values,
-                        tally: Tally::start(settings, clock, shared, thread, step.time),
+                        tally: Tally::start(settings, clock, shared, thread, step.until),
                     };
                     let outcome = worker.run();
                     worker.tally.stop();
@@ -106,7 +106,7 @@ impl Crew<'_> {
             Work::Compact | Work::Flush | Work::Checksum => 0,
             _ => step.reads,
         };
-        let known = each > 0 && !matches!(step.time, Time::Time(_));
+        let known = each > 0 && !matches!(step.until, Until::Elapsed(_));
         let total = known.then(|| each.saturating_mul(threads as u64));
         Progress::new(step.name, Unit::Operations, total, &self.env.clock)
     }
