@@ -75,7 +75,8 @@ impl Lmdb {
 
 impl Store for Lmdb {
     fn version(&self) -> String {
-        heed::lmdb_version().string.to_string()
+        let version = heed::lmdb_version();
+        format!("{}.{}.{}", version.major, version.minor, version.patch)
     }
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
