@@ -153,12 +153,12 @@ fn run(store: &Arc<Store>, job: Job) -> Result<()> {
             let files = job.files();
             {
                 // Whoever picks next sees the inputs busy or a version without them, never neither.
-                let mut state = store.work_lock();
+                let _work = store.work_lock();
                 drop(job);
-                state.compactions -= 1;
             }
-            // Removing files has no place under a lock.
+            // Removing files has no place under a lock, but is part of the work.
             drop(files);
+            store.work_lock().compactions -= 1;
             result
         }
     };

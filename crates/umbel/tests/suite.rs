@@ -6,11 +6,14 @@ mod suite {
     mod errors;
     mod hooked;
     mod keys;
+    mod lifetimes;
     mod limits;
     mod model;
+    mod pressure;
     mod races;
     mod random;
     mod settings;
+    mod space;
     mod stage;
     mod unlogged;
 }

@@ -105,9 +105,8 @@ fn run(mut world: World, operations: u64, done: &mut BTreeMap<&'static str, u64>
 }
 
 fn replay(test: &str, seed: u64, operations: u64) -> String {
-    format!(
-        "UMBEL_MODEL_SEED={seed} UMBEL_MODEL_OPS={operations} cargo test -p umbel --test suite {test}"
-    )
+    let variables = format!("UMBEL_MODEL_SEED={seed} UMBEL_MODEL_OPS={operations}");
+    format!("{variables} cargo test -p umbel --test suite {test}")
 }
 
 /// In memory and without threads, so that every run of a seed is the same.

@@ -206,7 +206,7 @@ fn a_write_to_a_full_read_only_store_is_refused_at_once() {
     assert_eq!(all(&keyspace), filled(0..1000, 1));
 }
 
-/// The story: a writer was held back because flushes were behind, and then its keyspace was dropped.
+/// The story: a writer was held back because flushes were behind, and its keyspace was dropped.
 /// Nobody flushes what was dropped, so it waited for ever.
 #[test]
 fn a_drop_lets_go_of_writers_that_wait() {
@@ -215,7 +215,7 @@ fn a_drop_lets_go_of_writers_that_wait() {
     let db = Db::open(PATH, threaded(&env, 2)).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     let (release, released) = mpsc::channel::<()>();
-    hooks.before("create *.table", move || drop(released.recv()));
+    hooks.before("create *.table", move || released.recv().unwrap());
     let (ended, end) = mpsc::channel();
     let writer = keyspace.clone();
     let write = move || {

@@ -1,0 +1,192 @@
+//! What lies in the folder: that it does not grow without need, and what opening it costs.
+
+use std::collections::BTreeSet;
+
+use umbel::{Db, KeyspaceOptions, Options};
+use umbel_env::Env;
+use umbel_sim::Sim;
+
+use crate::suite::stage::{
+    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, new_store, threaded,
+    tiny,
+};
+
+/// Table files, and bytes in them.
+fn tables(env: &Env) -> (usize, u64) {
+    let entries = env.files.read_dir(PATH.as_ref()).unwrap();
+    let tables = entries.iter().filter(|entry| entry.name.ends_with(".table"));
+    tables.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.len))
+}
+
+#[test]
+fn the_space_of_a_deleted_range_comes_back() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..3000, 1);
+    keyspace.compact(None, None).unwrap();
+    let (_, full) = tables(&sim.env());
+    keyspace.delete_range(key(100), key(2900)).unwrap();
+    keyspace.compact(None, None).unwrap();
+    let (_, left) = tables(&sim.env());
+    assert!(left < full / 10, "{left} of {full} bytes are left");
+    keyspace.delete_range(b"", [0xff]).unwrap();
+    keyspace.compact(None, None).unwrap();
+    assert_eq!(tables(&sim.env()), (0, 0));
+    assert_eq!(all(&keyspace), []);
+    drop((keyspace, db));
+    assert_eq!(all(&existing(&again(&sim), "a")), []);
+}
+
+#[test]
+fn deletes_and_old_versions_go_with_a_compaction() {
+    let (_sim, db) = new_store();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    for round in 0..5 {
+        fill(&keyspace, 0..500, round);
+    }
+    (0..500).step_by(2).for_each(|index| keyspace.delete(key(index)).unwrap());
+    keyspace.compact(None, None).unwrap();
+    let stats = keyspace.stats();
+    let entries: u64 = stats.levels.iter().map(|level| level.entries).sum();
+    let deletes: u64 = stats.levels.iter().map(|level| level.deletes).sum();
+    assert_eq!((entries, deletes), (250, 0));
+}
+
+/// Old versions that a snapshot kept in the last level go with the next compaction of their keys
+/// after it. There has to be something to compact them with: the last level alone is left alone.
+#[test]
+fn what_a_snapshot_kept_goes_after_it() {
+    let (sim, db) = new_store();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..1000, 1);
+    let snapshot = db.snapshot();
+    keyspace.delete_range(b"", [0xff]).unwrap();
+    keyspace.compact(None, None).unwrap();
+    assert!(tables(&sim.env()).0 > 0);
+    drop(snapshot);
+    fill(&keyspace, 0..1000, 2);
+    keyspace.delete_range(b"", [0xff]).unwrap();
+    keyspace.compact(None, None).unwrap();
+    assert_eq!(tables(&sim.env()), (0, 0));
+}
+
+/// A keyspace that is hardly written to must not keep every log segment of a busy one.
+#[test]
+fn an_idle_keyspace_holds_no_log() {
+    for threads in [0, 2] {
+        let sim = Sim::new(1);
+        let options = Options {
+            log_segment_bytes: 16 << 10,
+            write_buffer_total_bytes: 128 << 10,
+            ..threaded(&sim.env(), threads)
+        };
+        let db = Db::open(PATH, options).unwrap();
+        let idle = db.keyspace("idle", KeyspaceOptions::default()).unwrap();
+        let busy = db.keyspace("busy", tiny()).unwrap();
+        fill(&idle, 0..3, 1);
+        let mut most = 0;
+        for round in 0..20 {
+            fill(&busy, 0..500, round);
+            most = most.max(stage::files(&sim.env(), ".log"));
+        }
+        db.wait_for_compaction().unwrap();
+        // 128 KiB in segments of 16 KiB, and as much again while somebody is flushing.
+        assert!(most <= 24, "{most} logs");
+        assert!(db.stats().log_bytes_live <= 256 << 10);
+        let crashed = again(&sim.kill_image());
+        assert_eq!(all(&existing(&crashed, "idle")), filled(0..3, 1));
+        assert_eq!(all(&existing(&crashed, "busy")), filled(0..500, 19));
+    }
+}
+
+#[test]
+fn opening_often_piles_up_nothing() {
+    for kill in [false, true] {
+        let mut sim = Sim::new(1);
+        for round in 0..50 {
+            let db = Db::open(PATH, inline(&sim.env())).unwrap();
+            let keyspace = db.keyspace("a", tiny()).unwrap();
+            assert_eq!(all(&keyspace), filled(0..round, 1));
+            fill(&keyspace, round..round + 1, 1);
+            let count = |kind| stage::files(&sim.env(), kind);
+            assert!(count(".log") <= 6, "{} logs in round {round}", count(".log"));
+            assert!(
+                count(".table") <= 1 + round / 5,
+                "{} tables in round {round}",
+                count(".table")
+            );
+            assert_eq!(count(""), 3 + count(".log") + count(".table"));
+            assert_eq!(count(".manifest"), 1);
+            if kill {
+                sim = sim.kill_image();
+            }
+        }
+    }
+}
+
+/// After a busy time every file in the folder is one that counts.
+#[test]
+fn the_folder_holds_live_files_only() {
+    for threads in [0, 1, 2] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
+        for name in ["a", "b"] {
+            let keyspace = db.keyspace(name, tiny()).unwrap();
+            (0..4).for_each(|round| fill(&keyspace, 0..400, round));
+            let iter = keyspace.iter();
+            keyspace.compact(None, None).unwrap();
+            drop(iter);
+        }
+        db.drop_keyspace("a").unwrap();
+        db.flush().unwrap();
+        db.wait_for_compaction().unwrap();
+        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+        db.close().unwrap();
+        let names: BTreeSet<String> = sim
+            .env()
+            .files
+            .read_dir(PATH.as_ref())
+            .unwrap()
+            .into_iter()
+            .filter(|entry| !entry.name.ends_with(".table"))
+            .map(|entry| entry.name.split_at(entry.name.len().min(6)).1.to_string())
+            .collect();
+        // CURRENT, LOCK and one each of the others, without their numbers.
+        let known = ["", "T", ".manifest", ".log"];
+        assert!(names.iter().all(|name| known.contains(&&name[..])), "{names:?}");
+        let db = again(&sim);
+        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+        assert_eq!(stage::files(&sim.env(), ".manifest"), 1);
+    }
+}
+
+/// Opening learns of tables from the manifest; the first get opens one of them.
+#[test]
+fn opening_touches_no_table() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions {
+        table_bytes: 4 << 10,
+        memtable_bytes: 256 << 10,
+        ..KeyspaceOptions::default()
+    };
+    let keyspace = db.keyspace("a", options).unwrap();
+    (0..6000).for_each(|index| keyspace.put(key(index * 7919 % 6000), [7; 500]).unwrap());
+    keyspace.compact(None, None).unwrap();
+    let count = live_tables(&db);
+    assert!(count >= 500, "{count} tables");
+    drop((keyspace, db));
+    let calls = || -> Vec<(String, u64)> {
+        sim.sites().into_iter().filter(|(site, _)| site.contains(".table")).collect()
+    };
+    let before = calls();
+    assert!(before.iter().any(|(site, _)| site.starts_with("open")), "{before:?}");
+    let db = again(&sim);
+    assert_eq!(live_tables(&db), count);
+    assert_eq!(calls(), before);
+    let keyspace = existing(&db, "a");
+    let opened = || calls().iter().find(|(site, _)| site.starts_with("open ")).unwrap().1;
+    let opens_before = opened();
+    assert!(keyspace.contains(key(3000)).unwrap());
+    assert_eq!(opened(), opens_before + 1);
+}
