@@ -4,8 +4,8 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 /// FORMAT: the seed of a checksum is the file's id and the offset, mixed so that neighbouring
-/// (id, offset) pairs share nothing: `(id * 0x9e3779b97f4a7c15) ^ rotl(offset * 0xbf58476d1ce4e5b9,
-/// 32)`.
+/// (id, offset) pairs share nothing:
+/// `(id * 0x9e3779b97f4a7c15) ^ rotl(offset * 0xbf58476d1ce4e5b9, 32)`.
 #[inline]
 fn seed(file_id: u64, offset: u64) -> u64 {
     file_id.wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -9,7 +9,7 @@ use crate::{Result, SequenceNumber, ValueKind};
 /// 1. After a `seek*`, `next` or `prev` the cursor is either valid and stands on an entry, or not
 ///    valid, which means the end was passed in that direction. A fresh cursor is not valid.
 /// 2. `next` and `prev` REQUIRE a valid cursor. `next` after `prev` (and the reverse) returns to
-/// the    entry left.
+///    the entry left.
 /// 3. After an error the cursor is not valid, and stays so until the next `seek*`.
 /// 4. What `key` and `value` lend stays good until the cursor moves or is dropped.
 pub trait Cursor: Send {

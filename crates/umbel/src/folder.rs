@@ -39,5 +39,9 @@ fn above(path: &Path) -> Option<&Path> {
 }
 
 fn sync_name(env: &Env, path: &Path) -> Result<()> {
-    env.files.sync_dir(above(path).unwrap_or(Path::new(".")))
+    match path.parent() {
+        // A root has no name.
+        None => Ok(()),
+        Some(_) => env.files.sync_dir(above(path).unwrap_or(Path::new("."))),
+    }
 }

@@ -53,6 +53,7 @@ mod page;
 mod poison;
 mod read;
 mod recovery;
+mod relog;
 mod scan;
 mod snapshot;
 mod snapshots;

@@ -58,7 +58,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         poison: Arc::clone(&poison),
     });
     let keyspaces = build_keyspaces(&state, &context)?;
-    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &context, read_only)?;
+    let new_ids = (!read_only).then_some(&*ids);
+    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &context, new_ids)?;
     let manifest = if read_only {
         None
     } else {

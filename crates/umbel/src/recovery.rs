@@ -7,15 +7,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result, SequenceNumber, limits};
-use umbel_env::{Access, Env};
+use umbel_env::Env;
 use umbel_filter::hash_key;
 use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
 
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::names;
+use crate::relog::{self, Stretch};
 use crate::version::edit::State;
 use crate::version::{LogState, TableContext};
 use crate::wal::OldSegment;
@@ -31,14 +33,15 @@ pub struct Replayed {
 }
 
 /// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
-/// ended, which ones do not count and which ones are no longer needed.
+/// ended, which ones do not count and which ones are no longer needed. Where `ids` are given, what
+/// may not be durable is written to a new log, which gets its id from them.
 pub fn replay(
     env: &Env,
     folder: &Path,
     state: &mut State,
     keyspaces: &[Arc<KeyspaceCore>],
     context: &Arc<TableContext>,
-    read_only: bool,
+    ids: Option<&AtomicU64>,
 ) -> Result<Replayed> {
     let in_tables = keyspaces.iter().flat_map(|k| {
         let view = k.view.hold();
@@ -47,6 +50,7 @@ pub fn replay(
     let mut last_sequence = in_tables.max().unwrap_or(0).max(state.last_sequence);
     let mut old = Vec::new();
     let mut torn: Option<(PathBuf, u64)> = None;
+    let mut doubtful = Vec::new();
     for (id, log) in state.logs.clone() {
         let path = names::log(folder, id);
         if let Some((earlier, end)) = &torn {
@@ -58,20 +62,22 @@ pub fn replay(
         let segment = replay_one(env, &path, id, log, &target)?;
         last_sequence = last_sequence.max(segment.last_sequence);
         if log == LogState::Open {
-            if !segment.outcome.sealed {
-                torn = Some((path.clone(), segment.outcome.end));
+            let Outcome { end, sealed, checksum, durable_max, .. } = segment.outcome;
+            if !sealed {
+                torn = Some((path.clone(), end));
             }
-            if !read_only {
-                // What was read may be in the page cache only; nothing newer may become durable
-                // before it.
-                env.files.open(&path, Access::ReadWrite)?.sync()?;
-            }
-            let Outcome { end, sealed, checksum, .. } = segment.outcome;
             let known = match sealed {
                 true => LogState::Sealed(Sealed { len: end, checksum }),
                 false => LogState::Recovered(end),
             };
             state.logs.insert(id, known);
+            if durable_max > 0 {
+                // A sync covers older logs first.
+                doubtful.clear();
+            }
+            if segment.needed {
+                doubtful.push(Stretch { id, start: durable_max.max(HEADER_BYTES), end });
+            }
         }
         if segment.needed {
             let bytes = segment.outcome.end;
@@ -81,6 +87,15 @@ pub fn replay(
         }
     }
     state.last_sequence = last_sequence;
+    doubtful.retain(|stretch| stretch.start < stretch.end);
+    if let (Some(ids), false) = (ids, doubtful.is_empty()) {
+        let copy = relog::copy(env, folder, ids, &doubtful)?;
+        for stretch in &doubtful {
+            state.logs.insert(stretch.id, LogState::Recovered(stretch.start));
+        }
+        state.logs.insert(copy.id, LogState::Sealed(copy.sealed));
+        old.push(OldSegment::recovered(copy.id, last_sequence, copy.sealed.len));
+    }
     Ok(Replayed { old, last_sequence })
 }
 

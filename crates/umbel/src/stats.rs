@@ -279,10 +279,15 @@ impl fmt::Display for KeyspaceStats {
              false pos.  measured  designed  compactions"
         )?;
         for level in self.levels.iter().filter(|level| level.tables > 0 || level.compactions > 0) {
+            let known = level.designed_rate < 1.0 || level.filter_bytes == 0;
+            let designed = match known {
+                true => format!("{:.4}%", level.designed_rate * 100.0),
+                false => "-".into(),
+            };
             let measured = level.measured_rate.map_or("-".into(), |r| format!("{:.4}%", r * 100.0));
             writeln!(
                 f,
-                "{:>5} {:>6} {:>9.1} {:>12} {:>12.2} {:>12} {:>12} {:>10} {:>9} {:>8.4}% {:>12}",
+                "{:>5} {:>6} {:>9.1} {:>12} {:>12.2} {:>12} {:>12} {:>10} {:>9} {:>9} {:>12}",
                 level.level,
                 level.tables,
                 level.bytes as f64 / MEBIBYTE,
@@ -292,7 +297,7 @@ impl fmt::Display for KeyspaceStats {
                 level.filter_true_negatives,
                 level.filter_false_positives,
                 measured,
-                level.designed_rate * 100.0,
+                designed,
                 level.compactions
             )?;
         }

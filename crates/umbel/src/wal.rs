@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use umbel_base::{Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{Env, File};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogWriter, Sealed, record_bytes,
@@ -19,6 +19,9 @@ use crate::counters::{StoreCounters, add};
 use crate::names;
 use crate::poison::Poison;
 use crate::version::{Edit, LogState, Manifest};
+
+/// Bytes of a segment where the disk has no room for one of the usual size.
+const SMALL_SEGMENT_BYTES: u64 = 1 << 20;
 
 /// A segment that no longer grows.
 #[derive(Debug)]
@@ -74,12 +77,21 @@ impl Wal {
         self.current.as_ref().is_none_or(|writer| !writer.fits(payload_bytes))
     }
 
-    /// Creates the file of a segment that `payload_bytes` fit in. A failure leaves the log as it
-    /// was, so that the caller may try again after making room.
+    /// Creates the file of a segment that `payload_bytes` fit in; on a disk too full for one of the
+    /// usual size a smaller one. A failure leaves the log as it was, so that the caller may try
+    /// again after making room.
     pub fn create_segment(&mut self, payload_bytes: usize) -> Result<LogWriter> {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
-        let segment_bytes = self.segment_bytes.max(least);
+        let usual = self.segment_bytes.max(least);
+        let small = SMALL_SEGMENT_BYTES.max(least);
+        match self.create_segment_of(usual) {
+            Err(Error::Full { .. }) if small < usual => self.create_segment_of(small),
+            created => created,
+        }
+    }
+
+    fn create_segment_of(&self, segment_bytes: u64) -> Result<LogWriter> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
         let path = names::log(&self.folder, id);
         LogWriter::create(&self.env, &path, options).inspect_err(|_| {

@@ -29,12 +29,19 @@ fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 /// A held lock.
 #[derive(Debug)]
 pub(super) struct SystemLock {
-    /// Closed, and thereby unlocked, before the registration goes.
-    _file: fs::File,
+    file: fs::File,
     _registration: Registration,
 }
 
 impl Lock for SystemLock {}
+
+impl Drop for SystemLock {
+    fn drop(&mut self) {
+        // Closing would do, were it not for a child that another thread forks at this moment: until
+        // it runs its program it holds the file open, and with it the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
 
 /// A line in the registry.
 #[derive(Debug)]
@@ -66,7 +73,7 @@ impl SystemLock {
         let file = options.create(true).truncate(false).open(path).map_err(failed)?;
         loop {
             return match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => Ok(SystemLock { _file: file, _registration: registration }),
+                Ok(()) => Ok(SystemLock { file, _registration: registration }),
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => Err(Error::Locked(directory.to_path_buf())),
                 Err(error) => Err(failed(error.into())),
