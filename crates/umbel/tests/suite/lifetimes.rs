@@ -8,8 +8,10 @@ use crate::suite::stage::{
     self, PATH, again, all, existing, fill, filled, inline, key, new_store, threaded, tiny,
 };
 
+type Event = (&'static str, fn(&Db, &Keyspace));
+
 /// What happens while an iterator is open.
-const EVENTS: [(&str, fn(&Db, &Keyspace)); 6] = [
+const EVENTS: [Event; 6] = [
     ("flush", |_, keyspace| keyspace.flush().unwrap()),
     ("compact", |_, keyspace| keyspace.compact(None, None).unwrap()),
     ("overwrite", |_, keyspace| {
