@@ -22,6 +22,7 @@ use crate::names::{self, FileKind};
 use crate::options::Options;
 use crate::poison::Poison;
 use crate::recovery;
+use crate::relog;
 use crate::snapshots::Snapshots;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
@@ -203,7 +204,7 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Res
 
 /// An error where a log that is newer than all the manifest knows holds a record. Its edit was
 /// durable before the first record, so the manifest has lost its end, and the log is not to be
-/// removed.
+/// removed. A copy that recovery made is named only when it is whole, and its originals stay till then.
 fn check_logs_are_named(
     env: &Env,
     folder: &Path,
@@ -217,7 +218,7 @@ fn check_logs_are_named(
         }
         let path = folder.join(name);
         let mut reader = LogReader::open(env, &path, LogKind::WriteAhead, id, Expectation::Open)?;
-        if let Some(record) = reader.next()? {
+        if let Some(record) = reader.next()?.filter(|record| !relog::begins_copy(record)) {
             let reason = "the log holds writes, but the manifest does not name it: the end of the \
                           manifest is lost";
             return Err(Error::corruption(&path, record.offset, reason));

@@ -71,7 +71,7 @@ pub fn replay(
                 false => LogState::Recovered(end),
             };
             state.logs.insert(id, known);
-            if durable_max > 0 {
+            if durable_max > HEADER_BYTES {
                 // A sync covers older logs first.
                 doubtful.clear();
             }
@@ -139,6 +139,9 @@ fn replay_one(
     while let Some(record) = reader.next()? {
         if record.offset >= until {
             break;
+        }
+        if relog::begins_copy(&record) {
+            continue;
         }
         let (offset, first) = (record.offset, record.sequence);
         let writes = writes::decode(record.payload).map_err(|at| {
