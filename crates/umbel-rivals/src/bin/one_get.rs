@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind --toggle-collect='*one_get*measured*' one_get hit FOLDER 1000000 20000
 //! ```
 //!
-//! `hit`, `missing` and `hot` first scan the whole store, so that every block is in the cache, and
+//! `hit`, `missing`, `hot` and `seek` (with ten entries) first scan the whole store, so that every block is in the cache, and
 //! then read as many keys as said inside `measured`. `empty` makes the keys and reads nothing: what
 //! it takes is to be subtracted.
 #![forbid(unsafe_code)]
@@ -16,7 +16,8 @@ use umbel::{Db, Keyspace, KeyspaceOptions, Options};
 use umbel_rivals::engine::{Result, Tally};
 use umbel_rivals::keys::{Keys, Random, Shape};
 
-const USAGE: &str = "one_get fill FOLDER KEYS | one_get hit|missing|hot|empty FOLDER KEYS READS";
+const USAGE: &str =
+    "one_get fill FOLDER KEYS | one_get hit|missing|hot|seek|empty FOLDER KEYS READS";
 /// How many keys the hot reads go round.
 const HOT_KEYS: u64 = 10_000;
 
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number > 0);
     let done = match words[..] {
         ["fill", folder, keys] => number(keys).map(|keys| fill(folder, keys)),
-        [kind @ ("hit" | "missing" | "hot" | "empty"), folder, keys, reads] => {
+        [kind @ ("hit" | "missing" | "hot" | "seek" | "empty"), folder, keys, reads] => {
             number(keys).zip(number(reads)).map(|(keys, reads)| read(kind, folder, keys, reads))
         }
         _ => None,
@@ -89,6 +90,18 @@ fn read(kind: &str, folder: &str, keys: u64, reads: u64) -> Result<()> {
         .collect();
     let tally = match kind {
         "empty" => measured(keys, &names, |_, _| Ok(())),
+        "seek" => measured(keys, &names, |key, tally| {
+            let mut cursor = keyspace.cursor::<&[u8]>(..)?;
+            cursor.seek(key)?;
+            for _ in 0..10 {
+                if !cursor.valid() {
+                    break;
+                }
+                tally.entry(cursor.key(), cursor.value());
+                cursor.next()?;
+            }
+            Ok(())
+        }),
         _ => measured(keys, &names, |key, tally| {
             keyspace.get_with(key, |value| tally.value(value))?;
             Ok(())
