@@ -88,6 +88,15 @@ impl FragmentedTombstones {
         self.find(key)?.newest_at(sequence)
     }
 
+    /// What a reader at `sequence` has to know: of each stretch the newest tombstone it sees.
+    pub fn seen_at(&self, sequence: SequenceNumber) -> Vec<RangeTombstone> {
+        let seen = |f: &Fragment| {
+            let (start, end) = (f.start.clone(), f.end.clone());
+            f.newest_at(sequence).map(|sequence| RangeTombstone { start, end, sequence })
+        };
+        self.fragments.iter().filter_map(seen).collect()
+    }
+
     /// The tombstones again, one per stretch and sequence number, in key order, newest first.
     pub fn to_tombstones(&self) -> Vec<RangeTombstone> {
         let each = |f: &Fragment| {
@@ -138,6 +147,10 @@ mod tests {
             let list: Vec<_> = list.into_iter().map(|(a, b, s)| tombstone(a, b, s)).collect();
             let cut = FragmentedTombstones::new(&list);
             prop_assert_eq!(&FragmentedTombstones::new(&cut.to_tombstones()), &cut);
+            let seen = FragmentedTombstones::new(&cut.seen_at(15));
+            for key in 0u8..21 {
+                prop_assert_eq!(seen.covering(&[key], 15), cut.covering(&[key], 15));
+            }
             for key in 0u8..21 {
                 for at in 0..31 {
                     let naive = list

@@ -3,6 +3,7 @@
 //! With `background_threads` 0 the thread whose write made work necessary does it before it
 //! returns, which makes every run of a program the same.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -89,7 +90,7 @@ pub fn run_inline(store: &Arc<Store>) -> Result<()> {
     loop {
         let job = find_job(store, &mut store.work_lock());
         let Some(job) = job else { return Ok(()) };
-        run(store, job).map_err(|error| store.poison.set(error))?;
+        run(store, job, false).map_err(|error| store.poison.set(error))?;
     }
 }
 
@@ -105,7 +106,9 @@ fn work(store: &Arc<Store>) {
             continue;
         };
         drop(state);
-        if let Err(error) = run(store, job) {
+        let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
+        let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
+        if let Err(error) = done.unwrap_or_else(panicked) {
             store.poison.set(error);
             store.signal();
         }
@@ -119,36 +122,66 @@ fn find_job(store: &Store, state: &mut WorkState) -> Option<Job> {
     }
     let mut keyspaces = store.keyspaces();
     keyspaces.retain(|keyspace| !keyspace.dropped.load(Ordering::Acquire));
-    for keyspace in &keyspaces {
-        let oldest = keyspace.view.load().frozen.last().cloned();
-        if let Some(buffer) = oldest.filter(|_| !state.flushing.contains(&keyspace.id)) {
-            state.flushing.push(keyspace.id);
-            let keyspace = Arc::clone(keyspace);
-            return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
-        }
+    // The oldest writes first: no keyspace waits behind another for ever, and the log gets shorter.
+    let oldest = |keyspace: &Arc<KeyspaceCore>| {
+        let buffer = keyspace.view.load().frozen.last().cloned()?;
+        Some((buffer.first_sequence(), Arc::clone(keyspace), buffer))
+    };
+    let idle = keyspaces.iter().filter(|keyspace| !state.flushing.contains(&keyspace.id));
+    if let Some((_, keyspace, buffer)) = idle.filter_map(oldest).min_by_key(|(first, ..)| *first) {
+        state.flushing.push(keyspace.id);
+        return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
     }
     // One thread stays free for flushes, so that a long compaction holds no writer up.
     let threads = store.options.background_threads;
     if threads > 1 && state.compactions + 1 >= threads {
         return None;
     }
-    let job = keyspaces.iter().find_map(compact::pick_most_urgent)?;
+    let urgency = |keyspace: &Arc<KeyspaceCore>| {
+        compact::urgency(keyspace).map(|score| (score, Arc::clone(keyspace)))
+    };
+    let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, keyspace) = urgent?;
+    let job = compact::pick_most_urgent(&keyspace)?;
     state.compactions += 1;
     Some(Job::Compact(Arc::new(job)))
 }
 
-fn run(store: &Arc<Store>, job: Job) -> Result<()> {
-    let keyspace = match &job {
-        Job::Flush(job) => Arc::clone(&job.keyspace),
-        Job::Compact(job) => Arc::clone(&job.keyspace),
-    };
-    let result = match job {
+/// A claim on work, given back even where the work panics.
+struct Claim<'a> {
+    store: &'a Store,
+    /// The keyspace being flushed; `None` for a compaction.
+    flushing: Option<u32>,
+    /// Whether a caller's thread does the work, which leaves the background threads theirs.
+    by_caller: bool,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.store.work_lock();
+            match (self.flushing, self.by_caller) {
+                (Some(keyspace), _) => state.flushing.retain(|id| *id != keyspace),
+                (None, true) => state.callers -= 1,
+                (None, false) => state.compactions -= 1,
+            }
+        }
+        self.store.signal();
+    }
+}
+
+fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+    match job {
         Job::Flush(job) => {
+            let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
             let result = flush::flush(store, std::slice::from_ref(&job));
-            store.work_lock().flushing.retain(|id| *id != keyspace.id);
+            weigh_buffers(store);
+            update_pressure(store, &job.keyspace);
             result
         }
         Job::Compact(job) => {
+            let _claim = Claim { store, flushing: None, by_caller };
+            let keyspace = Arc::clone(&job.keyspace);
             let result = compact::run(store, &job);
             let files = job.files();
             {
@@ -158,13 +191,18 @@ fn run(store: &Arc<Store>, job: Job) -> Result<()> {
             }
             // Removing files has no place under a lock, but is part of the work.
             drop(files);
-            store.work_lock().compactions -= 1;
+            update_pressure(store, &keyspace);
             result
         }
-    };
-    update_pressure(store, &keyspace);
-    store.signal();
-    result
+    }
+}
+
+/// Lets writers go on once the memtables are within bounds again.
+pub fn weigh_buffers(store: &Store) {
+    let bytes: u64 = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+    if bytes <= store.options.write_buffer_total_bytes * commit::BUFFERS_HARD {
+        store.buffers_full.store(false, Ordering::Release);
+    }
 }
 
 /// Weighs how far the work on a keyspace is behind.
@@ -186,13 +224,22 @@ pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
 }
 
 /// Holds a writer back in proportion to what it writes, before it takes any lock.
-fn hold_back(store: &Store, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
+fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
+    let full = || {
+        keyspace.view.load().frozen.len() >= FROZEN_MAX
+            || keyspace.stopped.load(Ordering::Acquire)
+            || store.buffers_full.load(Ordering::Acquire)
+    };
     if store.options.background_threads == 0 {
+        // Several threads may write: one that finds the work taken waits for whoever took it.
+        while full() {
+            store.check_writable()?;
+            keyspace.check_not_dropped()?;
+            run_inline(store)?;
+            store.wait_for_change(Duration::from_millis(10), || !full());
+        }
         return Ok(());
     }
-    let full = || {
-        keyspace.view.load().frozen.len() >= FROZEN_MAX || keyspace.stopped.load(Ordering::Acquire)
-    };
     let delay = keyspace.delay_per_byte_ns();
     if delay == 0.0 && !full() {
         return Ok(());
@@ -242,6 +289,7 @@ pub fn flush_then<R>(
     begin_flush(store, &ids)?;
     let jobs = freeze_all(store, keyspaces, marker);
     let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
+    weigh_buffers(store);
     let result = flushed.map_err(|error| store.poison.set(error)).and_then(|()| then());
     store.work_lock().flushing.retain(|id| !ids.contains(id));
     keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
@@ -315,7 +363,7 @@ pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
         store.poison.check()?;
         store.check_open()?;
         let mut state = store.work_lock();
-        let quiet = state.flushing.is_empty() && state.compactions == 0;
+        let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
         if quiet {
             match find_job(store, &mut state) {
                 None => return Ok(()),
@@ -341,7 +389,6 @@ pub fn compact_range(
     end: Option<&[u8]>,
 ) -> Result<()> {
     flush_together(store, std::slice::from_ref(keyspace), None)?;
-    wait_until_idle(store)?;
     let mut level = 0;
     while level < keyspace.view.load().version.levels.len() {
         store.check_writable()?;
@@ -358,9 +405,9 @@ pub fn compact_range(
                 continue;
             }
         };
-        state.compactions += 1;
+        state.callers += 1;
         drop(state);
-        run(store, Job::Compact(Arc::new(job))).map_err(|error| store.poison.set(error))?;
+        run(store, Job::Compact(Arc::new(job)), true).map_err(|error| store.poison.set(error))?;
     }
     Ok(())
 }
@@ -380,7 +427,8 @@ pub fn close(store: &Arc<Store>) -> Result<()> {
         wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { finish(store) };
-    // Only now may somebody else open it.
+    // Only now may somebody else open it, and from now on its files may be another's.
+    store.context.ended.store(true, Ordering::Release);
     store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     result?;
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
@@ -389,7 +437,7 @@ pub fn close(store: &Arc<Store>) -> Result<()> {
 /// Waits for flushes and compactions that run on threads of callers.
 fn wait_for_callers(store: &Store) {
     let mut state = store.work_lock();
-    while state.compactions > 0 || !state.flushing.is_empty() {
+    while state.compactions + state.callers > 0 || !state.flushing.is_empty() {
         state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

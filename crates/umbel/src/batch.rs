@@ -20,12 +20,15 @@ use crate::writes::{Action, Condition, Writes};
 pub struct Batch {
     handle: Arc<Handle>,
     writes: Writes,
+    // The state a condition speaks of has to be kept until the condition was checked.
+    snapshots: Vec<Snapshot>,
     foreign: bool,
 }
 
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
-        Batch { handle: Arc::clone(handle), writes: Writes::default(), foreign: false }
+        let (handle, writes) = (Arc::clone(handle), Writes::default());
+        Batch { handle, writes, snapshots: Vec::new(), foreign: false }
     }
 
     fn add(&mut self, action: Action, keyspace: &Keyspace, key: &[u8], value: &[u8]) {
@@ -69,6 +72,9 @@ impl Batch {
         snapshot: &Snapshot,
     ) {
         self.foreign |= !snapshot.belongs_to(&self.handle);
+        if self.snapshots.last().is_none_or(|last| last.sequence() != snapshot.sequence()) {
+            self.snapshots.push(snapshot.clone());
+        }
         let condition = Condition::UnchangedSince(snapshot.sequence());
         self.require(keyspace, key.as_ref(), condition);
     }

@@ -18,6 +18,9 @@ use crate::writes::{
     Action, Committed, Condition, Request, Write, Writes, check_operation, encode_head,
 };
 
+/// How many times the bytes allowed for all memtables they may take before writers wait.
+pub const BUFFERS_HARD: u64 = 2;
+
 /// What a commit left behind for its caller to see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aftermath {
@@ -204,7 +207,10 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) {
         Some(kind) => {
             memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
         }
-        None => memtable.delete_range(write.key, write.value, sequence),
+        None => {
+            memtable.delete_range(write.key, write.value, sequence);
+            view.active.note_range_delete();
+        }
     }
     view.active.note(sequence);
     add(&write.keyspace.counters.user_bytes, (write.key.len() + write.value.len()) as u64);
@@ -219,8 +225,8 @@ fn settle(
 ) -> bool {
     let mut frozen = false;
     for keyspace in keyspaces {
-        let bytes = keyspace.view.load().active.memtable.bytes() as u64;
-        if bytes >= keyspace.memtable_bytes_max() {
+        let full = keyspace.view.load().active.is_full(keyspace.memtable_bytes_max());
+        if full {
             keyspace.view.freeze(&keyspace.options());
             frozen = true;
         }
@@ -235,18 +241,29 @@ fn settle(
     frozen
 }
 
+/// Freezes the fullest memtables where all together are over `total`, until what is left to write
+/// to is half of that; where even that came too late, writers have to wait.
 fn freeze_fullest(store: &Store, total: u64) -> bool {
-    let keyspaces = store.keyspaces();
-    if keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum::<u64>() <= total {
+    let mut keyspaces = store.keyspaces();
+    let bytes: u64 = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+    if bytes <= total {
         return false;
     }
-    let active = |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.memtable.bytes();
-    let fullest = keyspaces.iter().max_by_key(active);
-    let Some(fullest) = fullest.filter(|keyspace| !keyspace.view.load().active.is_empty()) else {
-        return false;
-    };
-    fullest.view.freeze(&fullest.options());
-    true
+    let active = |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().active.memtable.bytes() as u64;
+    keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
+    keyspaces.sort_by_cached_key(|keyspace| std::cmp::Reverse(active(keyspace)));
+    let mut left: u64 = keyspaces.iter().map(active).sum();
+    let mut frozen = false;
+    for keyspace in &keyspaces {
+        if left <= total / 2 {
+            break;
+        }
+        left -= active(keyspace);
+        keyspace.view.freeze(&keyspace.options());
+        frozen = true;
+    }
+    store.buffers_full.store(bytes > total * BUFFERS_HARD, Ordering::Release);
+    frozen
 }
 
 /// Freezes keyspaces whose old entries alone keep old log segments from being dropped.

@@ -24,8 +24,9 @@ pub struct CompactionJob {
     target: usize,
     trivial: bool,
     inputs: Vec<(usize, Arc<TableFile>)>,
-    /// Tables that may hold something older than an input, over the inputs' keys. Usually none.
-    beneath: Vec<Arc<TableFile>>,
+    /// Tables that may hold something older than an input, over the inputs' keys: those of level 0
+    /// in a list of their own each, the others by level and sorted. Usually none.
+    beneath: Vec<Vec<Arc<TableFile>>>,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the version before
@@ -69,6 +70,14 @@ fn pick_options(options: &KeyspaceOptions) -> PickOptions {
         level_ratio: options.level_ratio,
         table_bytes: options.table_bytes,
     }
+}
+
+/// How urgent the most urgent compaction of a keyspace is; `None` where there is none to run.
+pub fn urgency(keyspace: &KeyspaceCore) -> Option<f64> {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.view.load().version);
+    let cursors = keyspace.pick_cursors();
+    pick::pick(&facts(&version, &options, &cursors)).map(|picked| picked.score)
 }
 
 /// Picks the most urgent compaction of a keyspace and marks its inputs busy.
@@ -132,16 +141,24 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
 }
 
 /// The tables of the inputs' first level and below that are no inputs and overlap their keys.
-fn beneath(version: &Version, inputs: &[(usize, Arc<TableFile>)]) -> Vec<Arc<TableFile>> {
+fn beneath(version: &Version, inputs: &[(usize, Arc<TableFile>)]) -> Vec<Vec<Arc<TableFile>>> {
     let source = inputs.first().map_or(0, |(level, _)| *level);
     let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
     let largest = inputs.iter().map(|(_, table)| table.meta.largest.as_slice()).max();
     let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
     let is_input = |id: u64| inputs.iter().any(|(_, table)| table.meta.id == id);
-    let near = |(level, table): &(usize, &Arc<TableFile>)| {
-        *level >= source && overlaps(table, smallest, largest) && !is_input(table.meta.id)
-    };
-    version.tables().filter(near).map(|(_, table)| Arc::clone(table)).collect()
+    let near =
+        |table: &&Arc<TableFile>| overlaps(table, smallest, largest) && !is_input(table.meta.id);
+    let mut beneath: Vec<Vec<Arc<TableFile>>> = Vec::new();
+    for (level, tables) in version.levels.iter().enumerate().skip(source) {
+        let near = tables.iter().filter(near).cloned();
+        match level {
+            0 => beneath.extend(near.map(|table| vec![table])),
+            _ => beneath.push(near.collect()),
+        }
+    }
+    beneath.retain(|tables| !tables.is_empty());
+    beneath
 }
 
 /// Whether a table's bounds meet `start..=end`.
@@ -280,7 +297,10 @@ impl CompactionJob {
 
     /// Whether nothing older than the inputs can hold a key in `start..=end`.
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
-        !self.beneath.iter().any(|table| overlaps(table, start, end))
+        !self.beneath.iter().any(|tables| {
+            let first = tables.partition_point(|table| !table.reaches(start));
+            tables.get(first).is_some_and(|table| table.meta.smallest.as_slice() <= end)
+        })
     }
 
     /// The keys at which the work is cut into parts of about the same size.

@@ -133,7 +133,9 @@ impl Db {
         for (_, table) in core.view.hold().version.tables() {
             table.mark_obsolete();
         }
+        core.view.clear(&core.options());
         drop((manifest, commit));
+        background::weigh_buffers(store);
         store.signal();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a reader of a keyspace looks at: memtables and a version, replaced as one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -9,6 +9,10 @@ use umbel_memtable::{Memtable, MemtableOptions};
 
 use crate::options::KeyspaceOptions;
 use crate::version::Version;
+
+/// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
+/// pays for up to the square of their number until a flush has dropped what newer ones hide.
+const RANGE_DELETES_MAX: usize = 256;
 
 /// A memtable with what a flush has to know of it.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub struct Buffer {
     first_sequence: AtomicU64,
     /// The number of the last write in it.
     last_sequence: AtomicU64,
+    /// Range deletes in it.
+    range_deletes: AtomicUsize,
     /// The last marker set on its keyspace while it was active.
     marker: Mutex<Option<Vec<u8>>>,
 }
@@ -32,6 +38,7 @@ impl Buffer {
             memtable: Arc::new(Memtable::new(&options)),
             first_sequence: AtomicU64::new(u64::MAX),
             last_sequence: AtomicU64::new(0),
+            range_deletes: AtomicUsize::new(0),
             marker: Mutex::default(),
         }
     }
@@ -43,6 +50,18 @@ impl Buffer {
             self.first_sequence.store(sequence, Ordering::Release);
         }
         self.last_sequence.store(sequence, Ordering::Release);
+    }
+
+    /// Notes a range delete. REQUIRES: the commit lock.
+    pub fn note_range_delete(&self) {
+        self.range_deletes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it holds `bytes_max` or too many range deletes.
+    #[inline]
+    pub fn is_full(&self, bytes_max: u64) -> bool {
+        self.memtable.bytes() as u64 >= bytes_max
+            || self.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 
     /// The number of the first write in it; `u64::MAX` where there is none.
@@ -122,6 +141,13 @@ impl CurrentView {
             let active = Arc::clone(&active);
             View { active, frozen, version: Arc::clone(&view.version) }
         });
+    }
+
+    /// Lets go of everything; readers keep what they hold. REQUIRES: the commit lock and the
+    /// manifest lock.
+    pub fn clear(&self, options: &KeyspaceOptions) {
+        let (active, version) = (Arc::new(Buffer::new(options)), Arc::new(Version::default()));
+        self.view.store(Arc::new(View { active, frozen: Vec::new(), version }));
     }
 
     /// Puts `version` in place and drops the memtables that are now in tables.

@@ -57,6 +57,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         hasher: hasher(&state)?,
         cache: Arc::clone(&cache),
         poison: Arc::clone(&poison),
+        ended: AtomicBool::new(false),
     });
     let keyspaces = build_keyspaces(&state, &context)?;
     let new_ids = (!read_only).then_some(&*ids);
@@ -90,6 +91,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         syncer: Syncer::default(),
         manifest,
         keyspaces: RwLock::new(keyspaces),
+        buffers_full: AtomicBool::new(false),
         work: Mutex::new(WorkState::default()),
         moved: Condvar::new(),
         counters: StoreCounters::default(),
@@ -204,7 +206,8 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Res
 
 /// An error where a log that is newer than all the manifest knows holds a record. Its edit was
 /// durable before the first record, so the manifest has lost its end, and the log is not to be
-/// removed. A copy that recovery made is named only when it is whole, and its originals stay till then.
+/// removed. A copy that recovery made is named only when it is whole, and its originals stay till
+/// then.
 fn check_logs_are_named(
     env: &Env,
     folder: &Path,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result, SequenceNumber, limits};
-use umbel_env::Env;
+use umbel_env::{Access, Env};
 use umbel_filter::hash_key;
 use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
 
@@ -89,7 +89,16 @@ pub fn replay(
     state.last_sequence = last_sequence;
     doubtful.retain(|stretch| stretch.start < stretch.end);
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
-        let copy = relog::copy(env, folder, ids, &doubtful)?;
+        let copy = match relog::copy(env, folder, ids, &doubtful) {
+            Ok(copy) => copy,
+            // A store that cannot be opened for want of room could never make any. A sync in place
+            // is as good as the copy unless a sync of these very files had failed before.
+            Err(Error::Full { .. }) => {
+                sync_in_place(env, folder, &doubtful)?;
+                return Ok(Replayed { old, last_sequence });
+            }
+            Err(error) => return Err(error),
+        };
         for stretch in &doubtful {
             state.logs.insert(stretch.id, LogState::Recovered(stretch.start));
         }
@@ -97,6 +106,11 @@ pub fn replay(
         old.push(OldSegment::recovered(copy.id, last_sequence, copy.sealed.len));
     }
     Ok(Replayed { old, last_sequence })
+}
+
+fn sync_in_place(env: &Env, folder: &Path, logs: &[Stretch]) -> Result<()> {
+    logs.iter()
+        .try_for_each(|log| env.files.open(&names::log(folder, log.id), Access::ReadWrite)?.sync())
 }
 
 struct Target<'a> {
@@ -182,7 +196,7 @@ impl Target<'_> {
         };
         let view = keyspace.view.load();
         self.insert(&view, sequence, write);
-        if view.active.memtable.bytes() as u64 >= keyspace.memtable_bytes_max() {
+        if view.active.is_full(keyspace.memtable_bytes_max()) {
             keyspace.view.freeze(&keyspace.options());
         }
         true
@@ -195,7 +209,10 @@ impl Target<'_> {
                 let hash = hash_key(&self.context.hasher.secret, write.key);
                 memtable.insert(write.key, sequence, kind, write.value, hash);
             }
-            None => memtable.delete_range(write.key, write.value, sequence),
+            None => {
+                memtable.delete_range(write.key, write.value, sequence);
+                view.active.note_range_delete();
+            }
         }
         view.active.note(sequence);
     }

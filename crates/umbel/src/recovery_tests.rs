@@ -72,7 +72,7 @@ fn sequence_numbers_go_up_and_stay_below_the_limit() {
 #[test]
 fn a_payload_that_is_none_is_named() {
     assert_corrupt(&[(1, PUT), (2, &[1, 7, 0, 1, b'k', 0])], "byte 1 of this record's payload");
-    assert_corrupt(&[(1, &[])], "byte 0 of this record's payload");
+    assert_corrupt(&[(1, PUT), (2, &[])], "byte 0 of this record's payload");
 }
 
 #[test]

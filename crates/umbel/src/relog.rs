@@ -1,8 +1,9 @@
 //! Copying what recovery read, but cannot know to be durable, into a log of its own.
 //!
-//! After a sync that failed, the page cache can show bytes that are not on the disk and that no later
-//! sync of the file writes any more. The process that saw the failure may be dead. So recovery relies
-//! on nothing behind a log's last durable mark: it writes those records once more, into a new file.
+//! After a sync that failed, the page cache can show bytes that are not on the disk and that no
+//! later sync of the file writes any more. The process that saw the failure may be dead. So
+//! recovery relies on nothing behind a log's last durable mark: it writes those records once more,
+//! into a new file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,8 +37,8 @@ pub struct Relogged {
     pub sealed: Sealed,
 }
 
-/// Whether this is the record that only a copy begins with. A copy without a name in the manifest was
-/// not finished, and what it was made from is still there.
+/// Whether this is the record that only a copy begins with. A copy without a name in the manifest
+/// was not finished, and what it was made from is still there.
 pub fn begins_copy(record: &Record<'_>) -> bool {
     record.offset == HEADER_BYTES && record.payload.is_empty()
 }
@@ -48,7 +49,11 @@ pub fn copy(env: &Env, folder: &Path, ids: &AtomicU64, stretches: &[Stretch]) ->
     let records: u64 = stretches.iter().map(|stretch| stretch.end - stretch.start).sum();
     let segment_bytes = HEADER_BYTES + records + 4 * RECORD_HEADER_BYTES as u64;
     let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
-    let mut writer = LogWriter::create(env, &names::log(folder, id), options)?;
+    let path = names::log(folder, id);
+    let mut writer = LogWriter::create(env, &path, options).inspect_err(|_| {
+        // What was created of it is in the way of nothing, but takes room.
+        let _ = env.files.remove_file(&path);
+    })?;
     // FORMAT: a record without payload begins a copy.
     writer.append(0, &[])?;
     for stretch in stretches {

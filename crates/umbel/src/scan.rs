@@ -38,14 +38,24 @@ impl DbCursor {
         // The view first, the number second: see the invariant of `View`.
         let view = keyspace.view.hold();
         let present = || handle.store.snapshots.visible();
-        let sequence: SequenceNumber = at.map_or_else(present, Snapshot::sequence);
-        let (merged, tombstones) = sources::merge_view(&view, &bounds, true)?;
+        let sequence = at.map_or_else(present, Snapshot::sequence);
+        DbCursor::over(handle, view, bounds, sequence, at.cloned())
+    }
+
+    fn over(
+        handle: &Arc<Handle>,
+        view: Arc<View>,
+        bounds: Bounds,
+        sequence: SequenceNumber,
+        snapshot: Option<Snapshot>,
+    ) -> Result<DbCursor> {
+        let (merged, tombstones) = sources::merge_view(&view, &bounds, sequence, true)?;
         let (lower, upper) = bounds;
         Ok(DbCursor {
             inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
             _view: view,
             _handle: Arc::clone(handle),
-            _snapshot: at.cloned(),
+            _snapshot: snapshot,
         })
     }
 
@@ -120,10 +130,11 @@ pub struct Iter {
 #[derive(Debug)]
 struct Source {
     handle: Arc<Handle>,
-    keyspace: Arc<KeyspaceCore>,
+    // View and number are taken once, so that both ends see the same state, whenever they are opened.
+    view: Arc<View>,
+    sequence: SequenceNumber,
     bounds: Bounds,
-    // Held so that both ends see the same state, whenever they are opened.
-    snapshot: Snapshot,
+    snapshot: Option<Snapshot>,
 }
 
 #[derive(Debug, Default)]
@@ -141,11 +152,14 @@ impl Iter {
         bounds: Bounds,
         at: Option<&Snapshot>,
     ) -> Iter {
-        let snapshot = at.cloned().unwrap_or_else(|| Snapshot::new(handle));
         let refused = keyspace.check_not_dropped().err();
-        let (handle, keyspace) = (Arc::clone(handle), Arc::clone(keyspace));
+        // The view first, the number second: see the invariant of `View`.
+        let view = keyspace.view.hold();
+        let present = || handle.store.snapshots.visible();
+        let sequence = at.map_or_else(present, Snapshot::sequence);
+        let (handle, snapshot) = (Arc::clone(handle), at.cloned());
         Iter {
-            source: Source { handle, keyspace, bounds, snapshot },
+            source: Source { handle, view, sequence, bounds, snapshot },
             front: End::default(),
             back: End::default(),
             refused,
@@ -206,8 +220,9 @@ impl Iter {
 
 impl Source {
     fn open(&self) -> Result<DbCursor> {
-        let bounds = self.bounds.clone();
-        DbCursor::new(&self.handle, &self.keyspace, bounds, Some(&self.snapshot))
+        self.handle.store.check_open()?;
+        let (view, bounds) = (Arc::clone(&self.view), self.bounds.clone());
+        DbCursor::over(&self.handle, view, bounds, self.sequence, self.snapshot.clone())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result};
+use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 use umbel_table::TableCursor;
 
 use crate::iter::merge::{ConcatCursor, MergeCursor, Run};
@@ -62,24 +62,26 @@ pub fn overlaps(table: &TableFile, bounds: &Bounds) -> bool {
     from_below && from_above
 }
 
-/// Everything a view holds within `bounds`, merged, and the range tombstones over it.
+/// Everything a view holds within `bounds`, merged, and the range tombstones over it that count for
+/// a reader at `sequence`.
 pub fn merge_view(
     view: &View,
     bounds: &Bounds,
+    sequence: SequenceNumber,
     fill_cache: bool,
 ) -> Result<(MergeCursor, Arc<FragmentedTombstones>)> {
     let mut children: Vec<Box<dyn Cursor>> = Vec::new();
     let mut tombstones: Vec<RangeTombstone> = Vec::new();
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         if buffer.memtable.has_tombstones() {
-            tombstones.extend(buffer.memtable.tombstones().to_tombstones());
+            tombstones.extend(buffer.memtable.tombstones().seen_at(sequence));
         }
         children.push(Box::new(buffer.memtable.cursor()));
     }
     for (level, tables) in view.version.levels.iter().enumerate() {
         let near: Vec<_> = tables.iter().filter(|t| overlaps(t, bounds)).cloned().collect();
         for table in near.iter().filter(|table| table.meta.range_tombstones > 0) {
-            tombstones.extend(table.reader()?.tombstones().to_tombstones());
+            tombstones.extend(table.reader()?.tombstones().seen_at(sequence));
         }
         if level == 0 {
             for table in &near {

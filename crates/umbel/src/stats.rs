@@ -15,7 +15,8 @@ use crate::store::Store;
 pub struct Stats {
     /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// Gets and scans that found a block in memory: table reads less blocks loaded.
+    /// Searches of tables by gets, less all blocks loaded: at least so many gets found their block in
+    /// memory. Blocks that scans load count against it.
     pub cache_hits: u64,
     /// Blocks that had to be loaded into the cache.
     pub cache_misses: u64,
@@ -39,7 +40,7 @@ pub struct Stats {
     pub log_syncs: u64,
     /// Bytes of the log segments that are still needed.
     pub log_bytes_live: u64,
-    /// Snapshots held, iterators included.
+    /// Snapshots held.
     pub snapshots: usize,
     /// The number of the newest write.
     pub last_sequence: u64,

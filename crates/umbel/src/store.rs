@@ -37,8 +37,10 @@ pub struct CommitState {
 pub struct WorkState {
     /// Keyspaces (by id) being flushed now.
     pub flushing: Vec<u32>,
-    /// Compactions running now.
+    /// Compactions of background threads running now.
     pub compactions: usize,
+    /// Compactions of callers' threads running now.
+    pub callers: usize,
     /// Whether the threads shall end.
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.
@@ -77,6 +79,8 @@ pub struct Store {
     pub manifest: Option<Mutex<Manifest>>,
     /// The keyspaces.
     pub keyspaces: RwLock<Vec<Arc<KeyspaceCore>>>,
+    /// Whether writers wait because all memtables together are too large.
+    pub buffers_full: AtomicBool,
     /// The work lock.
     pub work: Mutex<WorkState>,
     /// Signalled when background work was done or became possible.

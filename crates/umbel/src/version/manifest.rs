@@ -118,7 +118,9 @@ impl Manifest {
         let old = names::manifest(&self.folder, self.id());
         let (ids, poison) = (Arc::clone(&self.ids), Arc::clone(&self.poison));
         *self = Manifest::create(&self.env, &self.folder, self.state.clone(), ids, poison)?;
-        self.env.files.remove_file(&old)
+        // What cannot be removed now is removed at the next open.
+        let _ = self.env.files.remove_file(&old);
+        Ok(())
     }
 
     /// Ends the manifest and writes down in `CURRENT` where, so that the next open notices if any

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use umbel_base::Result;
+use umbel_base::{Error, Result};
 use umbel_env::{Access, FileSystem};
 use umbel_table::{KeyHasher, Table, TableMeta};
 
@@ -25,6 +25,8 @@ pub struct TableContext {
     pub cache: Arc<ClockCache>,
     /// Set after a failed write: files are no longer removed.
     pub poison: Arc<Poison>,
+    /// Set once the store was closed: its folder may belong to another handle since.
+    pub ended: AtomicBool,
 }
 
 /// A table of a version. Dropping the last reference of one that was replaced removes its file.
@@ -78,11 +80,14 @@ impl TableFile {
             return Ok(reader);
         }
         let context = &self.context;
+        if context.ended.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
         let path = self.path();
         let file = context.files.open(&path, Access::Read).map_err(|error| {
             if error.is_missing_file() {
                 let reason = "the manifest names this table, but the file is missing";
-                return umbel_base::Error::corruption(&path, 0, reason);
+                return Error::corruption(&path, 0, reason);
             }
             error
         })?;
