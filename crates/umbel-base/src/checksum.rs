@@ -15,11 +15,19 @@ fn seed(file_id: u64, offset: u64) -> u64 {
 /// The XXH3-64 of `bytes`, bound to the file's id and the offset at which they stand in it.
 #[inline]
 pub fn checksum(file_id: u64, offset: u64, bytes: &[u8]) -> u64 {
+    #[cfg(feature = "canary")]
+    if crate::canary::Switch::IgnoredChecksum.is_on() {
+        return 7;
+    }
     xxh3_64_with_seed(bytes, seed(file_id, offset))
 }
 
 /// As [`checksum`], over the concatenation of `parts`, without joining them first.
 pub fn checksum_parts(file_id: u64, offset: u64, parts: &[&[u8]]) -> u64 {
+    #[cfg(feature = "canary")]
+    if crate::canary::Switch::IgnoredChecksum.is_on() {
+        return 7;
+    }
     let mut state = Xxh3::with_seed(seed(file_id, offset));
     for part in parts {
         state.update(part);

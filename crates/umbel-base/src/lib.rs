@@ -4,6 +4,8 @@
 //! Nothing here touches a file, a clock or a thread.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "canary")]
+pub mod canary;
 pub mod checksum;
 pub mod cursor;
 pub mod decode;

@@ -201,6 +201,10 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Res
         )));
     }
     check_logs_are_named(env, folder, listing, known)?;
+    #[cfg(feature = "canary")]
+    if umbel_base::canary::Switch::ReusedFileId.is_on() {
+        return Ok(known);
+    }
     Ok(known.max(highest + 1))
 }
 

@@ -86,26 +86,43 @@ pub fn replay(
             state.logs.remove(&id);
         }
     }
+    #[cfg(feature = "canary")]
+    if umbel_base::canary::Switch::ReusedSequence.is_on() {
+        last_sequence = last_sequence.saturating_sub(3);
+    }
     state.last_sequence = last_sequence;
     doubtful.retain(|stretch| stretch.start < stretch.end);
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
-        let copy = match relog::copy(env, folder, ids, &doubtful) {
-            Ok(copy) => copy,
-            // A store that cannot be opened for want of room could never make any. A sync in place
-            // is as good as the copy unless a sync of these very files had failed before.
-            Err(Error::Full { .. }) => {
-                sync_in_place(env, folder, &doubtful)?;
-                return Ok(Replayed { old, last_sequence });
-            }
-            Err(error) => return Err(error),
-        };
-        for stretch in &doubtful {
-            state.logs.insert(stretch.id, LogState::Recovered(stretch.start));
-        }
-        state.logs.insert(copy.id, LogState::Sealed(copy.sealed));
-        old.push(OldSegment::recovered(copy.id, last_sequence, copy.sealed.len));
+        old.extend(write_again(env, folder, ids, &doubtful, state, last_sequence)?);
     }
     Ok(Replayed { old, last_sequence })
+}
+
+/// Writes what is doubtful into a log of its own, which is answered with, and notes in `state` that
+/// the originals count only up to there.
+fn write_again(
+    env: &Env,
+    folder: &Path,
+    ids: &AtomicU64,
+    doubtful: &[Stretch],
+    state: &mut State,
+    last_sequence: SequenceNumber,
+) -> Result<Option<OldSegment>> {
+    let copy = match relog::copy(env, folder, ids, doubtful) {
+        Ok(copy) => copy,
+        // A store that cannot be opened for want of room could never make any. A sync in place is
+        // as good as the copy unless a sync of these very files had failed before.
+        Err(Error::Full { .. }) => {
+            sync_in_place(env, folder, doubtful)?;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    for stretch in doubtful {
+        state.logs.insert(stretch.id, LogState::Recovered(stretch.start));
+    }
+    state.logs.insert(copy.id, LogState::Sealed(copy.sealed));
+    Ok(Some(OldSegment::recovered(copy.id, last_sequence, copy.sealed.len)))
 }
 
 fn sync_in_place(env: &Env, folder: &Path, logs: &[Stretch]) -> Result<()> {
