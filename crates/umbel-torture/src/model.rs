@@ -1,0 +1,481 @@
+//! What a store may hold: the effect of every prefix of the commits, kept as hashes, and which
+//! prefixes a crash may leave.
+//!
+//! INVARIANT: commits to keyspaces with a log have one order; a crash leaves the effect of a prefix
+//! of them that is at least as long as what was acknowledged for that kind of crash. Each keyspace
+//! without a log stands at one of its own earlier states, at the last acknowledged flush or later.
+//! Keyspaces appear and vanish durably when the call that does it returns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use umbel_base::checksum::checksum;
+
+use crate::script::Write;
+
+/// A keyspace's keys and values.
+pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How the store came to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The process died.
+    Kill,
+    /// The power failed.
+    Power,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Issued,
+    Done,
+}
+
+#[derive(Debug, Clone)]
+struct Event {
+    hash: u128,
+    marker: Option<Vec<u8>>,
+}
+
+/// One life of a keyspace, from its creation to its drop.
+#[derive(Debug, Clone)]
+struct Life {
+    name: &'static str,
+    logged: bool,
+    created: Stage,
+    dropped: Option<Stage>,
+    map: Map,
+    hash: u128,
+    /// With a log: the hash from this prefix on. Without: its states one after the other.
+    history: Vec<(usize, u128)>,
+    events: Vec<Event>,
+    event_floor: usize,
+    /// For explaining: the map before the first commit that is kept.
+    base: Map,
+}
+
+/// What was found in a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundKeyspace {
+    /// Its keys and values.
+    pub map: Map,
+    /// Its durable marker.
+    pub marker: Option<Vec<u8>>,
+}
+
+/// What was found in a store.
+pub type Found = BTreeMap<String, FoundKeyspace>;
+
+/// Which of the allowed states was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    prefix: usize,
+    /// Life and event of each keyspace without a log.
+    events: Vec<(usize, usize)>,
+    /// The lives that are there.
+    lives: Vec<usize>,
+}
+
+/// A copy of the store made by a checkpoint.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    /// Its folder.
+    pub folder: &'static str,
+    /// What it holds.
+    pub found: Found,
+}
+
+/// Everything known of a store.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    lives: Vec<Life>,
+    commits: Vec<Vec<(usize, Write)>>,
+    issued: usize,
+    acked: usize,
+    durable: usize,
+    together: Vec<Vec<(usize, usize)>>,
+    /// Every key ever written, per keyspace.
+    pub keys: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
+    /// Checkpoints that were acknowledged.
+    pub copies: Vec<Copy>,
+}
+
+fn entry_hash(key: &[u8], value: &[u8]) -> u128 {
+    let mut bytes = Vec::with_capacity(8 + key.len() + value.len());
+    bytes.extend((key.len() as u64).to_le_bytes());
+    bytes.extend(key);
+    bytes.extend(value);
+    u128::from(checksum(11, 0, &bytes)) << 64 | u128::from(checksum(12, 0, &bytes))
+}
+
+/// A number that two maps share only where they are the same.
+pub fn map_hash(map: &Map) -> u128 {
+    map.iter().fold(0, |sum: u128, (key, value)| sum.wrapping_add(entry_hash(key, value)))
+}
+
+/// Applies a write to a map.
+pub fn apply(map: &mut Map, write: &Write) {
+    match write {
+        Write::Put(_, key, value) => {
+            map.insert(key.clone(), value.clone());
+        }
+        Write::Delete(_, key) => {
+            map.remove(key);
+        }
+        Write::DeleteRange(_, start, end) => {
+            if start < end {
+                let gone: Vec<_> =
+                    map.range(start.clone()..end.clone()).map(|(key, _)| key.clone()).collect();
+                gone.iter().for_each(|key| {
+                    map.remove(key);
+                });
+            }
+        }
+    }
+}
+
+impl Life {
+    fn apply(&mut self, write: &Write) {
+        match write {
+            Write::Put(_, key, value) => {
+                let added = entry_hash(key, value);
+                let old = self.map.insert(key.clone(), value.clone());
+                let taken = old.map_or(0, |old| entry_hash(key, &old));
+                self.hash = self.hash.wrapping_add(added).wrapping_sub(taken);
+            }
+            _ => {
+                apply(&mut self.map, write);
+                self.hash = map_hash(&self.map);
+            }
+        }
+    }
+
+    fn hash_at(&self, prefix: usize) -> u128 {
+        let at = self.history.partition_point(|(from, _)| *from <= prefix);
+        at.checked_sub(1).map_or(0, |at| self.history[at].1)
+    }
+
+    fn marker(&self) -> Option<Vec<u8>> {
+        self.events.last().and_then(|event| event.marker.clone())
+    }
+
+    fn push_event(&mut self, marker: Option<Vec<u8>>) -> usize {
+        let marker = marker.or_else(|| self.marker());
+        self.events.push(Event { hash: self.hash, marker });
+        self.events.len() - 1
+    }
+}
+
+impl Model {
+    /// The life a name stands for now.
+    fn life(&self, name: &str) -> Option<usize> {
+        let at = self.lives.iter().rposition(|life| life.name == name)?;
+        (self.lives[at].dropped != Some(Stage::Done)).then_some(at)
+    }
+
+    /// The names there are.
+    pub fn names(&self) -> Vec<&'static str> {
+        let alive = |life: &&Life| life.dropped.is_none();
+        self.lives.iter().filter(alive).map(|life| life.name).collect()
+    }
+
+    /// Whether writes to a keyspace go to the log.
+    pub fn is_logged(&self, name: &str) -> bool {
+        self.life(name).is_some_and(|at| self.lives[at].logged)
+    }
+
+    /// What a keyspace holds when everything issued has happened.
+    pub fn map(&self, name: &str) -> Option<&Map> {
+        self.life(name).map(|at| &self.lives[at].map)
+    }
+
+    /// Everything as it is when everything issued has happened, markers left out.
+    pub fn state(&self) -> BTreeMap<&'static str, Map> {
+        let alive = self.lives.iter().filter(|life| life.dropped.is_none());
+        alive.map(|life| (life.name, life.map.clone())).collect()
+    }
+
+    /// A keyspace is about to be created, or to change to or from having a log.
+    pub fn issue_keyspace(&mut self, name: &'static str, logged: bool) {
+        let issued = self.issued;
+        if let Some(at) = self.life(name) {
+            let life = &mut self.lives[at];
+            if life.logged != logged {
+                // The engine demands that everything is flushed, so that both kinds agree.
+                life.logged = logged;
+                life.history = vec![(0, life.hash)];
+                life.events = vec![Event { hash: life.hash, marker: life.marker() }];
+                life.event_floor = 0;
+            }
+            return;
+        }
+        self.lives.push(Life {
+            name,
+            logged,
+            created: Stage::Issued,
+            dropped: None,
+            map: Map::new(),
+            hash: 0,
+            history: vec![(issued, 0)],
+            events: vec![Event { hash: 0, marker: None }],
+            event_floor: 0,
+            base: Map::new(),
+        });
+    }
+
+    /// A keyspace is about to be dropped.
+    pub fn issue_drop(&mut self, name: &str) {
+        if let Some(at) = self.life(name) {
+            self.lives[at].dropped = Some(Stage::Issued);
+        }
+    }
+
+    /// Creations and drops so far have been acknowledged.
+    pub fn ack_keyspaces(&mut self) {
+        for life in &mut self.lives {
+            life.created = Stage::Done;
+            if life.dropped.is_some() {
+                life.dropped = Some(Stage::Done);
+            }
+        }
+    }
+
+    /// A batch is about to be committed.
+    pub fn issue(&mut self, writes: &[Write], markers: &[(&'static str, Vec<u8>)]) {
+        let mut touched = BTreeSet::new();
+        let mut commit = Vec::new();
+        for write in writes {
+            let Some(at) = self.life(write.keyspace()) else { continue };
+            self.lives[at].apply(write);
+            touched.insert(at);
+            commit.push((at, write.clone()));
+            let keys = self.keys.entry(self.lives[at].name).or_default();
+            match write {
+                Write::Put(_, key, _) | Write::Delete(_, key) => {
+                    keys.insert(key.clone());
+                }
+                Write::DeleteRange(..) => {}
+            }
+        }
+        let logged = touched.iter().any(|at| self.lives[*at].logged);
+        self.issued += usize::from(logged);
+        for &at in &touched {
+            let (issued, life) = (self.issued, &mut self.lives[at]);
+            if life.logged {
+                life.history.push((issued, life.hash));
+            } else {
+                let marker = markers.iter().find(|(name, _)| *name == life.name);
+                life.push_event(marker.map(|(_, marker)| marker.clone()));
+            }
+        }
+        if logged {
+            self.commits.push(commit);
+        }
+        for (name, marker) in markers {
+            let Some(at) = self.life(name) else { continue };
+            if !touched.contains(&at) {
+                self.lives[at].push_event(Some(marker.clone()));
+            }
+        }
+    }
+
+    /// Everything issued has been acknowledged; `synced` where it survives power loss too.
+    pub fn ack(&mut self, synced: bool) {
+        self.acked = self.issued;
+        if synced {
+            self.durable = self.issued;
+        }
+    }
+
+    /// A flush of these keyspaces with one marker is about to begin.
+    pub fn issue_flush_all(&mut self, names: &[&'static str], marker: &[u8]) {
+        let mut together = Vec::new();
+        for name in names {
+            if let Some(at) = self.life(name) {
+                together.push((at, self.lives[at].push_event(Some(marker.to_vec()))));
+            }
+        }
+        self.together.push(together);
+    }
+
+    /// A flush of these keyspaces has been acknowledged.
+    pub fn ack_flush(&mut self, names: &[&'static str]) {
+        for name in names {
+            let Some(at) = self.life(name) else { continue };
+            let life = &mut self.lives[at];
+            if life.logged {
+                let last = life.history.last().map_or(0, |(prefix, _)| *prefix);
+                self.durable = self.durable.max(last);
+            } else {
+                life.event_floor = life.events.len() - 1;
+            }
+        }
+    }
+
+    /// A clean close has been acknowledged.
+    pub fn ack_close(&mut self) {
+        self.ack(true);
+        let names = self.names();
+        self.ack_flush(&names);
+    }
+
+    /// Which allowed state `found` is; otherwise what is wrong with it.
+    pub fn check(&self, found: &Found, loss: Loss) -> Result<Match, String> {
+        let lives = self.check_names(found)?;
+        let floor = match loss {
+            Loss::Kill => self.acked.max(self.durable),
+            Loss::Power => self.durable,
+        };
+        let logged: Vec<(usize, u128)> = lives
+            .iter()
+            .filter(|&&at| self.lives[at].logged)
+            .map(|&at| (at, found.get(self.lives[at].name).map_or(0, |f| map_hash(&f.map))))
+            .collect();
+        let fits =
+            |prefix: usize| logged.iter().all(|&(at, hash)| self.lives[at].hash_at(prefix) == hash);
+        let Some(prefix) = (floor..=self.issued).rev().find(|&prefix| fits(prefix)) else {
+            return Err(self.explain(found, &logged, floor));
+        };
+        let mut events = Vec::new();
+        for &at in lives.iter().filter(|&&at| !self.lives[at].logged) {
+            let life = &self.lives[at];
+            let Some(keyspace) = found.get(life.name) else { continue };
+            let hash = map_hash(&keyspace.map);
+            let fits = |event: &Event| event.hash == hash && event.marker == keyspace.marker;
+            let Some(event) = life.events.iter().rposition(fits) else {
+                return Err(format!(
+                    "keyspace '{}' has no log and is at no state it ever had: {} entries, marker {:?}",
+                    life.name,
+                    keyspace.map.len(),
+                    keyspace.marker.as_ref().map(|m| m.escape_ascii().to_string())
+                ));
+            };
+            if event < life.event_floor {
+                return Err(format!(
+                    "keyspace '{}' has no log and is at state {event}, but state {} was flushed",
+                    life.name, life.event_floor
+                ));
+            }
+            events.push((at, event));
+        }
+        self.check_together(&events)?;
+        Ok(Match { prefix, events, lives })
+    }
+
+    fn check_names(&self, found: &Found) -> Result<Vec<usize>, String> {
+        let mut lives = Vec::new();
+        for (at, life) in self.lives.iter().enumerate() {
+            let is_last = self.lives.iter().rposition(|other| other.name == life.name) == Some(at);
+            let there = found.contains_key(life.name);
+            let must = life.created == Stage::Done && life.dropped.is_none();
+            if !is_last || life.dropped == Some(Stage::Done) {
+                if is_last && there {
+                    return Err(format!("keyspace '{}' was dropped and is there", life.name));
+                }
+                continue;
+            }
+            if must && !there {
+                return Err(format!("keyspace '{}' is not there", life.name));
+            }
+            if there {
+                lives.push(at);
+            }
+        }
+        match found.keys().find(|name| !self.lives.iter().any(|life| life.name == name.as_str())) {
+            Some(name) => Err(format!("there is a keyspace '{name}' that nobody created")),
+            None => Ok(lives),
+        }
+    }
+
+    fn check_together(&self, events: &[(usize, usize)]) -> Result<(), String> {
+        for together in &self.together {
+            let reached = |&&(life, event): &&(usize, usize)| {
+                events.iter().any(|&(at, found)| at == life && found >= event)
+            };
+            let known: Vec<_> = together
+                .iter()
+                .filter(|(life, _)| events.iter().any(|(at, _)| at == life))
+                .collect();
+            let count = known.iter().filter(|pair| reached(pair)).count();
+            if count != 0 && count != known.len() {
+                return Err("keyspaces flushed together are not at the same flush".to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn explain(&self, found: &Found, logged: &[(usize, u128)], floor: usize) -> String {
+        let fits = |prefix: usize| {
+            logged.iter().filter(|&&(at, hash)| self.lives[at].hash_at(prefix) == hash).count()
+        };
+        let best = (0..=self.issued).rev().max_by_key(|&prefix| fits(prefix)).unwrap_or(0);
+        if fits(best) == logged.len() {
+            return format!(
+                "acknowledged writes are lost: the state is that after {best} commits, but {floor} \
+                 of {} were to survive",
+                self.issued
+            );
+        }
+        let mut text = format!(
+            "the state is the effect of no prefix of the {} commits (floor {floor}); nearest to \
+             {best}:",
+            self.issued
+        );
+        for &(at, hash) in logged {
+            let life = &self.lives[at];
+            if life.hash_at(best) != hash
+                && let Some(found) = found.get(life.name)
+            {
+                text.push_str(&crate::differ::difference(
+                    life.name,
+                    &self.rebuilt(at, best),
+                    &found.map,
+                ));
+            }
+        }
+        text
+    }
+
+    fn rebuilt(&self, at: usize, prefix: usize) -> Map {
+        let mut map = self.lives[at].base.clone();
+        let dropped = self.issued - self.commits.len();
+        for commit in self.commits.iter().take(prefix.saturating_sub(dropped)) {
+            commit.iter().filter(|(life, _)| *life == at).for_each(|(_, w)| apply(&mut map, w));
+        }
+        map
+    }
+
+    /// The power fails: what was only buffered need not be there any more.
+    pub fn lose_power(&mut self) {
+        self.acked = self.acked.min(self.durable);
+    }
+
+    /// Goes on from what was found after a crash.
+    pub fn rebase(&mut self, matched: &Match, found: &Found, loss: Loss) {
+        let lives = std::mem::take(&mut self.lives);
+        for (at, mut life) in lives.into_iter().enumerate() {
+            let there = matched.lives.contains(&at).then(|| found.get(life.name)).flatten();
+            let Some(keyspace) = there else { continue };
+            life.map = keyspace.map.clone();
+            life.hash = map_hash(&life.map);
+            life.base = life.map.clone();
+            life.created = Stage::Done;
+            life.dropped = None;
+            life.history.retain(|(prefix, _)| *prefix <= matched.prefix);
+            if let Some(&(_, event)) = matched.events.iter().find(|(life, _)| *life == at) {
+                life.events.truncate(event + 1);
+            }
+            self.lives.push(life);
+        }
+        self.commits.clear();
+        self.together.clear();
+        self.issued = matched.prefix;
+        self.acked = matched.prefix;
+        self.durable = self.durable.min(matched.prefix);
+        if loss == Loss::Power {
+            self.durable = matched.prefix;
+            for life in self.lives.iter_mut().filter(|life| !life.logged) {
+                life.event_floor = life.events.len() - 1;
+            }
+        }
+    }
+}

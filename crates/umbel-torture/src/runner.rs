@@ -1,0 +1,452 @@
+//! Running a script on a simulated machine, with the model kept in step: what is issued, what is
+//! acknowledged, what is durable.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use umbel::{Batch, Db, Durability, Env, Error, Iter, Keyspace, Snapshot};
+use umbel_sim::{Sim, Survival};
+
+use crate::look::{self, Trouble};
+use crate::model::{Copy, Found, FoundKeyspace, Loss, Map, Model};
+use crate::script::{Condition, Op, Script, Write};
+
+/// The world a machine is shown as.
+pub type World = Arc<dyn Fn(&Sim) -> Env + Send + Sync>;
+
+/// Why a step did not go as it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// The engine answered with an error.
+    Engine(Error),
+    /// Something was wrong.
+    Wrong(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Engine(error)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        match trouble {
+            Trouble::Said(error) => Failure::Engine(error),
+            Trouble::Wrong(text) => Failure::Wrong(text),
+        }
+    }
+}
+
+impl Failure {
+    /// As a sentence.
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Engine(error) => format!("the engine said: {error}"),
+            Failure::Wrong(text) => text.clone(),
+        }
+    }
+}
+
+type Step = Result<(), Failure>;
+
+struct View {
+    snapshot: Snapshot,
+    state: BTreeMap<&'static str, Map>,
+    sequence_at: usize,
+    /// Keys written since, per keyspace.
+    written: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// A script being run.
+pub struct Runner {
+    /// The script.
+    pub script: Arc<Script>,
+    /// The machine as it is now.
+    pub sim: Sim,
+    world: World,
+    model: Arc<Mutex<Model>>,
+    db: Option<Db>,
+    view: Option<View>,
+    iterator: Option<(Iter, Map)>,
+    steps: usize,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("script", &self.script.name).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    /// A script on a machine, not begun.
+    pub fn new(script: Arc<Script>, sim: Sim, world: World, model: Arc<Mutex<Model>>) -> Runner {
+        Runner { script, sim, world, model, db: None, view: None, iterator: None, steps: 0 }
+    }
+
+    /// The model.
+    pub fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open store.
+    pub fn db(&self) -> Result<&Db, Failure> {
+        self.db.as_ref().ok_or_else(|| Failure::Wrong("the store is not open".to_string()))
+    }
+
+    /// Whether the store is open.
+    pub fn is_open(&self) -> bool {
+        self.db.is_some()
+    }
+
+    /// Opens the store.
+    pub fn open(&mut self) -> Step {
+        self.sim.allow_mapping(self.script.mapping);
+        let env = (self.world)(&self.sim);
+        self.db = Some(Db::open(self.script.folder, look::options(&self.script, env))?);
+        Ok(())
+    }
+
+    /// Lets go of every handle; the store closes if it was open.
+    pub fn let_go(&mut self) {
+        self.view = None;
+        self.iterator = None;
+        self.db = None;
+    }
+
+    /// Opens the store, does every operation and closes it.
+    pub fn run(&mut self) -> Result<(), String> {
+        self.open().map_err(|failure| format!("the first open: {}", failure.text()))?;
+        let script = Arc::clone(&self.script);
+        for (number, op) in script.ops.iter().enumerate() {
+            let step = self.step(op);
+            step.map_err(|failure| format!("operation {number} ({op:.60?}): {}", failure.text()))?;
+        }
+        let ended = self.close().and_then(|()| self.open()).and_then(|()| self.read());
+        ended.map_err(|failure| format!("at the end: {}", failure.text()))?;
+        self.close().map_err(|failure| format!("the last close: {}", failure.text()))
+    }
+
+    fn keyspace(&self, name: &str) -> Result<Keyspace, Failure> {
+        let found = self.db()?.existing_keyspace(name)?;
+        found.ok_or_else(|| Failure::Wrong(format!("keyspace '{name}' is not there")))
+    }
+
+    /// Does one operation.
+    pub fn step(&mut self, op: &Op) -> Step {
+        self.steps += 1;
+        match op {
+            Op::Keyspace(name, options) => {
+                self.model().issue_keyspace(name, options.log);
+                self.db()?.keyspace(name, options.clone())?;
+                self.model().ack_keyspaces();
+            }
+            Op::Drop(name) => {
+                self.model().issue_drop(name);
+                self.db()?.drop_keyspace(name)?;
+                self.model().ack_keyspaces();
+            }
+            Op::Single(write) => self.single(write)?,
+            Op::Batch { writes, conditions, markers, durability } => {
+                self.batch(writes, conditions, markers, *durability)?;
+            }
+            Op::Sync => {
+                self.db()?.sync()?;
+                self.model().ack(true);
+            }
+            Op::Flush => {
+                self.db()?.flush()?;
+                let names = self.model().names();
+                self.model().ack_flush(&names);
+            }
+            Op::FlushOne(name) => {
+                self.keyspace(name)?.flush()?;
+                self.model().ack_flush(&[name]);
+            }
+            Op::FlushAll(names, marker) => self.flush_all(names, marker)?,
+            Op::Compact(name, start, end) => {
+                self.keyspace(name)?.compact(start.as_deref(), end.as_deref())?;
+                self.model().ack_flush(&[name]);
+            }
+            Op::Settle => self.db()?.wait_for_compaction()?,
+            Op::Checkpoint(folder) => self.checkpoint(folder)?,
+            Op::Read => self.read()?,
+            Op::Snapshot | Op::Release | Op::HoldIterator(_) | Op::ReadIterator => {
+                self.hold(op)?;
+            }
+            _ => self.again(op)?,
+        }
+        Ok(())
+    }
+
+    fn single(&mut self, write: &Write) -> Step {
+        self.note_written(std::slice::from_ref(write));
+        let keyspace = self.keyspace(write.keyspace())?;
+        self.model().issue(std::slice::from_ref(write), &[]);
+        match write {
+            Write::Put(_, key, value) => keyspace.put(key, value)?,
+            Write::Delete(_, key) => keyspace.delete(key)?,
+            Write::DeleteRange(_, start, end) => keyspace.delete_range(start, end)?,
+        }
+        let synced = self.script.durability == Durability::Synced;
+        let logged = self.model().is_logged(write.keyspace());
+        self.model().ack(synced && logged);
+        Ok(())
+    }
+
+    fn note_written(&mut self, writes: &[Write]) {
+        let Some(view) = &mut self.view else { return };
+        for write in writes {
+            if let Write::Put(name, key, _) | Write::Delete(name, key) = write {
+                view.written.push((name, key.clone()));
+            }
+        }
+    }
+
+    fn condition_holds(&self, condition: &Condition) -> bool {
+        let model = self.model();
+        match condition {
+            Condition::Absent(name, key) => model.map(name).is_none_or(|m| !m.contains_key(key)),
+            Condition::Value(name, key, value) => {
+                model.map(name).and_then(|m| m.get(key)) == Some(value)
+            }
+            Condition::Unchanged(name, key) => self.view.as_ref().is_some_and(|view| {
+                !view.written.iter().any(|(written, k)| written == name && k == key)
+            }),
+        }
+    }
+
+    fn add_to(&self, batch: &mut Batch, writes: &[Write], conditions: &[Condition]) -> Step {
+        for condition in conditions {
+            match condition {
+                Condition::Absent(name, key) => batch.expect_absent(&self.keyspace(name)?, key),
+                Condition::Value(name, key, value) => {
+                    batch.expect_value(&self.keyspace(name)?, key, value);
+                }
+                Condition::Unchanged(name, key) => {
+                    let view = self.view.as_ref();
+                    let view = view.ok_or_else(|| Failure::Wrong("no snapshot".to_string()))?;
+                    batch.expect_unchanged(&self.keyspace(name)?, key, &view.snapshot);
+                }
+            }
+        }
+        for write in writes {
+            let keyspace = self.keyspace(write.keyspace())?;
+            match write {
+                Write::Put(_, key, value) => batch.put(&keyspace, key, value),
+                Write::Delete(_, key) => batch.delete(&keyspace, key),
+                Write::DeleteRange(_, start, end) => batch.delete_range(&keyspace, start, end),
+            }
+        }
+        Ok(())
+    }
+
+    fn batch(
+        &mut self,
+        writes: &[Write],
+        conditions: &[Condition],
+        markers: &[(&'static str, Vec<u8>)],
+        durability: Durability,
+    ) -> Step {
+        let mut batch = self.db()?.batch();
+        self.add_to(&mut batch, writes, conditions)?;
+        for (name, marker) in markers {
+            batch.set_marker(&self.keyspace(name)?, marker);
+        }
+        let holds = conditions.iter().all(|condition| self.condition_holds(condition));
+        if holds {
+            self.model().issue(writes, markers);
+        }
+        match batch.commit(durability) {
+            Err(Error::Conflict(_)) if !holds => return Ok(()),
+            Ok(()) if !holds => {
+                return Err(Failure::Wrong("a condition that does not hold was met".to_string()));
+            }
+            other => other?,
+        }
+        self.note_written(writes);
+        self.model().ack(durability == Durability::Synced);
+        Ok(())
+    }
+
+    fn flush_all(&mut self, names: &[&'static str], marker: &[u8]) -> Step {
+        let keyspaces: Vec<Keyspace> =
+            names.iter().map(|name| self.keyspace(name)).collect::<Result<_, _>>()?;
+        self.model().issue_flush_all(names, marker);
+        self.db()?.flush_all(&keyspaces.iter().collect::<Vec<_>>(), marker)?;
+        self.model().ack_flush(names);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, folder: &'static str) -> Step {
+        self.db()?.checkpoint(folder)?;
+        let names = self.model().names();
+        self.model().ack_flush(&names);
+        let mut found = Found::new();
+        for name in names {
+            let marker = self.keyspace(name)?.marker();
+            let map = self.model().map(name).cloned().unwrap_or_default();
+            found.insert(name.to_string(), FoundKeyspace { map, marker });
+        }
+        self.model().copies.push(Copy { folder, found });
+        Ok(())
+    }
+
+    /// Reads everything and compares it with what everything issued amounts to.
+    pub fn read(&mut self) -> Step {
+        let keys = self.model().keys.clone();
+        let found = look::read_all(self.db()?, &keys)?;
+        let expected = self.model().state();
+        for (name, map) in &expected {
+            let have = found.get(*name).map(|keyspace| &keyspace.map);
+            if have != Some(map) {
+                let empty = Map::new();
+                let text = crate::differ::difference(name, map, have.unwrap_or(&empty));
+                return Err(Failure::Wrong(format!("a read is wrong:{text}")));
+            }
+        }
+        if found.len() != expected.len() {
+            return Err(Failure::Wrong("a read shows a keyspace too many".to_string()));
+        }
+        look::verify(self.db()?).map_err(|text| match text.contains("(os error") {
+            true => Failure::Engine(Error::invalid(text)),
+            false => Failure::Wrong(text),
+        })
+    }
+
+    fn hold(&mut self, op: &Op) -> Step {
+        match op {
+            Op::Snapshot => {
+                let snapshot = self.db()?.snapshot();
+                let state = self.model().state();
+                let sequence_at = self.steps;
+                self.view = Some(View { snapshot, state, sequence_at, written: Vec::new() });
+            }
+            Op::Release => {
+                let Some(view) = self.view.take() else { return Ok(()) };
+                for (name, map) in &view.state {
+                    let Ok(Some(keyspace)) = self.db()?.existing_keyspace(name) else { continue };
+                    let seen: Result<Map, Error> = keyspace.iter_at(&view.snapshot)?.collect();
+                    if seen? != *map {
+                        let at = view.sequence_at;
+                        let text = format!("the snapshot of step {at} has changed in '{name}'");
+                        return Err(Failure::Wrong(text));
+                    }
+                    for (key, value) in map {
+                        if keyspace.get_at(&view.snapshot, key)?.as_ref() != Some(value) {
+                            let text = format!("a get at the snapshot is wrong in '{name}'");
+                            return Err(Failure::Wrong(text));
+                        }
+                    }
+                }
+            }
+            Op::HoldIterator(name) => {
+                let iterator = self.keyspace(name)?.iter();
+                let map = self.model().map(name).cloned().unwrap_or_default();
+                self.iterator = Some((iterator, map));
+            }
+            _ => {
+                let Some((iterator, map)) = self.iterator.take() else { return Ok(()) };
+                let seen: Result<Map, Error> = iterator.collect();
+                if seen? != map {
+                    return Err(Failure::Wrong("the kept iterator saw another state".to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the store and says what came of it.
+    pub fn close(&mut self) -> Step {
+        self.view = None;
+        self.iterator = None;
+        if let Some(db) = self.db.take() {
+            db.close()?;
+            self.model().ack_close();
+        }
+        Ok(())
+    }
+
+    fn again(&mut self, op: &Op) -> Step {
+        match op {
+            Op::Reopen => {
+                self.close()?;
+                self.open()?;
+            }
+            Op::DropReopen => {
+                self.let_go();
+                self.model().ack_close();
+                self.open()?;
+            }
+            Op::ReadOnly => {
+                self.close()?;
+                self.look_only()?;
+                self.open()?;
+            }
+            Op::Kill => self.crash(None)?,
+            Op::KillReadOnly => {
+                self.die(None);
+                self.look_only()?;
+                self.open()?;
+                self.recovered(Loss::Kill)?;
+            }
+            Op::PowerCut(seed) => {
+                self.crash(Some(Survival::any(*seed, self.sim.pending_units())))?;
+            }
+            Op::SecondOpen => {
+                let env = (self.world)(&self.sim);
+                let second = Db::open(self.script.folder, look::options(&self.script, env));
+                if !matches!(second, Err(Error::Locked(_))) {
+                    let text = "a second open of the same store was not refused as locked";
+                    return Err(Failure::Wrong(text.to_string()));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn look_only(&mut self) -> Step {
+        let env = (self.world)(&self.sim);
+        let options = look::options(&self.script, env);
+        let db = Db::open_read_only(self.script.folder, options)?;
+        let keys = self.model().keys.clone();
+        let found = look::read_all(&db, &keys)?;
+        self.model().check(&found, Loss::Kill).map_err(Failure::Wrong)?;
+        let refused = db.keyspace("never", crate::script::small());
+        if refused.is_ok() {
+            return Err(Failure::Wrong("a store open for reading made a keyspace".to_string()));
+        }
+        db.close()?;
+        Ok(())
+    }
+
+    fn die(&mut self, survival: Option<Survival>) {
+        let next = match survival {
+            None => self.sim.kill_image(),
+            Some(policy) => self.sim.crash_image(&policy, self.steps as u64),
+        };
+        self.sim.crash_now();
+        self.let_go();
+        if survival.is_some() {
+            self.model().lose_power();
+        }
+        self.sim = next;
+    }
+
+    fn crash(&mut self, survival: Option<Survival>) -> Step {
+        self.die(survival);
+        self.open()?;
+        self.recovered(if survival.is_none() { Loss::Kill } else { Loss::Power })
+    }
+
+    /// Compares what was recovered with what may be there, and goes on from it.
+    pub fn recovered(&mut self, loss: Loss) -> Step {
+        let keys = self.model().keys.clone();
+        let found = look::read_all(self.db()?, &keys)?;
+        let matched = self.model().check(&found, loss).map_err(Failure::Wrong)?;
+        self.model().rebase(&matched, &found, loss);
+        Ok(())
+    }
+}

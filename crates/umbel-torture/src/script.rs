@@ -1,0 +1,255 @@
+//! Scripts: short sequences of operations on a store with everything small, so that a few writes
+//! are enough to flush, compact and rotate.
+
+pub use umbel::KeyspaceOptions;
+use umbel::{Compression, CompressionPlan, Durability};
+
+/// One write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Gives a key of a keyspace a value.
+    Put(&'static str, Vec<u8>, Vec<u8>),
+    /// Deletes a key of a keyspace.
+    Delete(&'static str, Vec<u8>),
+    /// Deletes a range of keys of a keyspace.
+    DeleteRange(&'static str, Vec<u8>, Vec<u8>),
+}
+
+impl Write {
+    /// The keyspace it goes to.
+    pub fn keyspace(&self) -> &'static str {
+        match self {
+            Write::Put(name, ..) | Write::Delete(name, _) | Write::DeleteRange(name, ..) => name,
+        }
+    }
+}
+
+/// What a conditional batch requires.
+#[derive(Debug, Clone)]
+pub enum Condition {
+    /// The key has no value.
+    Absent(&'static str, Vec<u8>),
+    /// The key has this value.
+    Value(&'static str, Vec<u8>, Vec<u8>),
+    /// The key was not written since the script's snapshot was taken.
+    Unchanged(&'static str, Vec<u8>),
+}
+
+/// One step of a script.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Opens, creates or changes a keyspace.
+    Keyspace(&'static str, KeyspaceOptions),
+    /// Drops a keyspace.
+    Drop(&'static str),
+    /// A put or delete by itself, as durable as the store's default says.
+    Single(Write),
+    /// A batch, perhaps with conditions and markers.
+    Batch {
+        /// Its writes.
+        writes: Vec<Write>,
+        /// What has to hold.
+        conditions: Vec<Condition>,
+        /// Markers of keyspaces without a log.
+        markers: Vec<(&'static str, Vec<u8>)>,
+        /// What it is to survive.
+        durability: Durability,
+    },
+    /// Makes everything so far durable.
+    Sync,
+    /// Flushes every keyspace.
+    Flush,
+    /// Flushes one keyspace.
+    FlushOne(&'static str),
+    /// Flushes several keyspaces without a log together.
+    FlushAll(Vec<&'static str>, Vec<u8>),
+    /// Compacts a range of a keyspace.
+    Compact(&'static str, Option<Vec<u8>>, Option<Vec<u8>>),
+    /// Waits until nothing is left to compact.
+    Settle,
+    /// Takes the script's snapshot; a later one takes its place.
+    Snapshot,
+    /// Reads the whole state of the snapshot and lets it go.
+    Release,
+    /// Begins to iterate over a keyspace and keeps the iterator.
+    HoldIterator(&'static str),
+    /// Reads the kept iterator to its end.
+    ReadIterator,
+    /// Copies the store to a folder of its own.
+    Checkpoint(&'static str),
+    /// Reads everything and compares it with the model.
+    Read,
+    /// Closes and opens again.
+    Reopen,
+    /// Closes by dropping the last handle and opens again.
+    DropReopen,
+    /// Closes, opens for reading only, reads, closes, opens again.
+    ReadOnly,
+    /// The process dies and the store is opened again.
+    Kill,
+    /// The process dies and the store is opened for reading only, then again.
+    KillReadOnly,
+    /// The power fails, leaving what this number chooses, and the store is opened again.
+    PowerCut(u64),
+    /// Somebody else tries to open the store and must be refused.
+    SecondOpen,
+}
+
+/// A named sequence of operations.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Its name.
+    pub name: String,
+    /// The operations.
+    pub ops: Vec<Op>,
+    /// What single writes survive.
+    pub durability: Durability,
+    /// Bytes of a log segment.
+    pub log_segment_bytes: u64,
+    /// Bytes of all memtables together.
+    pub write_buffer_bytes: u64,
+    /// Whether the disk can map files.
+    pub mapping: bool,
+    /// Where the store lies.
+    pub folder: &'static str,
+}
+
+/// The options of a keyspace with everything small.
+pub fn small() -> KeyspaceOptions {
+    KeyspaceOptions {
+        bloom_bits: 10,
+        memtable_bytes: 4096,
+        table_bytes: 4096,
+        block_bytes: 256,
+        level_bytes_base: 8192,
+        level_ratio: 2,
+        level0_tables: 2,
+        compression: CompressionPlan::default(),
+        log: true,
+    }
+}
+
+/// As [`small`], with a memtable that a script does not fill.
+pub fn roomy() -> KeyspaceOptions {
+    KeyspaceOptions { memtable_bytes: 1 << 20, ..small() }
+}
+
+/// As [`roomy`], without a log.
+pub fn unlogged() -> KeyspaceOptions {
+    KeyspaceOptions { log: false, ..roomy() }
+}
+
+/// As [`small`], with another compression at each level.
+pub fn compressed() -> KeyspaceOptions {
+    let mut levels = [Compression::Zstd; umbel::limits::LEVELS];
+    levels[0] = Compression::None;
+    levels[1] = Compression::Lz4;
+    KeyspaceOptions { compression: CompressionPlan { levels }, ..small() }
+}
+
+/// The key with this number; their order is that of the numbers.
+pub fn key(number: usize) -> Vec<u8> {
+    format!("key{number:04}").into_bytes()
+}
+
+/// A value that says which write it came from.
+pub fn value(number: usize, tag: &str, len: usize) -> Vec<u8> {
+    let mut bytes = format!("{tag}-{number}-").into_bytes();
+    while bytes.len() < len {
+        bytes.push(b'a' + ((bytes.len() * 7 + number) % 26) as u8);
+    }
+    bytes
+}
+
+impl Script {
+    /// An empty script.
+    pub fn new(name: &str) -> Script {
+        Script {
+            name: name.to_string(),
+            ops: Vec::new(),
+            durability: Durability::Buffered,
+            log_segment_bytes: 4096,
+            write_buffer_bytes: 64 << 10,
+            mapping: true,
+            folder: "/data/store",
+        }
+    }
+
+    /// Adds an operation.
+    pub fn op(mut self, op: Op) -> Script {
+        self.ops.push(op);
+        self
+    }
+
+    /// Adds a keyspace.
+    pub fn keyspace(self, name: &'static str, options: KeyspaceOptions) -> Script {
+        self.op(Op::Keyspace(name, options))
+    }
+
+    /// Adds a put.
+    pub fn put(self, name: &'static str, number: usize, tag: &str, len: usize) -> Script {
+        self.op(Op::Single(Write::Put(name, key(number), value(number, tag, len))))
+    }
+
+    /// Adds puts of the keys in a range.
+    pub fn fill(
+        mut self,
+        name: &'static str,
+        numbers: std::ops::Range<usize>,
+        tag: &str,
+        len: usize,
+    ) -> Script {
+        for number in numbers {
+            self = self.put(name, number, tag, len);
+        }
+        self
+    }
+
+    /// Adds a deletion.
+    pub fn delete(self, name: &'static str, number: usize) -> Script {
+        self.op(Op::Single(Write::Delete(name, key(number))))
+    }
+
+    /// Adds a deletion of a range.
+    pub fn delete_range(self, name: &'static str, numbers: std::ops::Range<usize>) -> Script {
+        self.op(Op::Single(Write::DeleteRange(name, key(numbers.start), key(numbers.end))))
+    }
+
+    /// Adds a batch.
+    pub fn batch(self, durability: Durability, writes: Vec<Write>) -> Script {
+        let (conditions, markers) = (Vec::new(), Vec::new());
+        self.op(Op::Batch { writes, conditions, markers, durability })
+    }
+
+    /// Adds a batch with conditions.
+    pub fn conditional(
+        self,
+        durability: Durability,
+        conditions: Vec<Condition>,
+        writes: Vec<Write>,
+    ) -> Script {
+        self.op(Op::Batch { writes, conditions, markers: Vec::new(), durability })
+    }
+
+    /// Adds a buffered batch that sets a marker.
+    pub fn marked(self, name: &'static str, marker: &[u8], writes: Vec<Write>) -> Script {
+        let markers = vec![(name, marker.to_vec())];
+        let durability = Durability::Buffered;
+        self.op(Op::Batch { writes, conditions: Vec::new(), markers, durability })
+    }
+}
+
+/// A put for a batch.
+pub fn put(name: &'static str, number: usize, tag: &str, len: usize) -> Write {
+    Write::Put(name, key(number), value(number, tag, len))
+}
+
+/// A deletion for a batch.
+pub fn delete(name: &'static str, number: usize) -> Write {
+    Write::Delete(name, key(number))
+}
+
+/// A deletion of a range for a batch.
+pub fn delete_range(name: &'static str, numbers: std::ops::Range<usize>) -> Write {
+    Write::DeleteRange(name, key(numbers.start), key(numbers.end))
+}

@@ -1,0 +1,169 @@
+//! Scripts about commits, the log, syncing and coming back.
+
+use umbel::Durability::{Buffered, Synced};
+
+use super::empty;
+use crate::script::{Condition, Op, Script, Write, delete, delete_range, key, put, roomy, value};
+
+fn one(name: &str) -> Script {
+    Script::new(name).keyspace("a", roomy())
+}
+
+/// The scripts.
+pub fn scripts() -> Vec<Script> {
+    let mut scripts = plain();
+    scripts.extend(rotation());
+    scripts.extend(coming_back());
+    scripts
+}
+
+fn plain() -> Vec<Script> {
+    let mut deep = one("deep-folder").batch(Synced, vec![put("a", 1, "x", 10)]);
+    deep.folder = "/data/one/two/three/store";
+    let mut always = one("synced-singles").fill("a", 0..6, "x", 20).delete("a", 2);
+    always.durability = Synced;
+    let mut unmapped = one("unmapped-log")
+        .fill("a", 0..4, "x", 300)
+        .batch(Synced, vec![put("a", 5, "x", 300)])
+        .fill("a", 6..20, "y", 400)
+        .op(Op::Sync)
+        .fill("a", 20..24, "z", 100);
+    unmapped.mapping = false;
+    let absent = |n| Condition::Absent("a", key(n));
+    let is = |n, tag: &str, len| Condition::Value("a", key(n), value(n, tag, len));
+    vec![
+        deep,
+        always,
+        unmapped,
+        one("buffered-singles").fill("a", 0..12, "x", 30).delete("a", 3).delete("a", 99),
+        one("synced-batches")
+            .batch(Synced, (0..3).map(|n| put("a", n, "x", 20)).collect())
+            .batch(Synced, vec![put("a", 1, "y", 20), delete("a", 0)])
+            .batch(Synced, vec![delete_range("a", 0..2), put("a", 0, "z", 5)]),
+        one("mixed-durability")
+            .put("a", 0, "x", 20)
+            .batch(Synced, vec![put("a", 1, "x", 20)])
+            .put("a", 2, "x", 20)
+            .put("a", 3, "x", 20)
+            .batch(Synced, vec![put("a", 2, "y", 20)])
+            .put("a", 4, "x", 20),
+        one("sync-call").fill("a", 0..5, "x", 40).op(Op::Sync).fill("a", 2..7, "y", 40),
+        one("empty-and-binary")
+            .op(Op::Single(Write::Put("a", empty(), empty())))
+            .op(Op::Single(Write::Put("a", vec![0], vec![0; 3])))
+            .op(Op::Single(Write::Put("a", vec![255; 40], empty())))
+            .batch(Synced, vec![Write::Delete("a", empty()), Write::Put("a", vec![0, 0], vec![1])])
+            .op(Op::Flush)
+            .op(Op::Read)
+            .op(Op::Single(Write::Put("a", empty(), vec![7]))),
+        one("conditional-batches")
+            .conditional(Synced, vec![absent(1)], vec![put("a", 1, "x", 9)])
+            .conditional(Synced, vec![absent(1)], vec![put("a", 1, "wrong", 9)])
+            .conditional(Buffered, vec![is(1, "x", 9)], vec![put("a", 1, "y", 9)])
+            .conditional(Buffered, vec![is(1, "x", 9)], vec![delete("a", 1)])
+            .op(Op::Snapshot)
+            .put("a", 2, "x", 9)
+            .conditional(
+                Synced,
+                vec![Condition::Unchanged("a", key(2))],
+                vec![put("a", 3, "wrong", 9)],
+            )
+            .op(Op::Flush)
+            .conditional(
+                Synced,
+                vec![Condition::Unchanged("a", key(1)), absent(7)],
+                vec![put("a", 3, "right", 9), delete("a", 2)],
+            )
+            .op(Op::Read),
+        one("range-deletes-in-the-log")
+            .fill("a", 0..10, "x", 20)
+            .delete_range("a", 2..6)
+            .put("a", 4, "y", 20)
+            .delete_range("a", 0..3)
+            .batch(Synced, vec![delete_range("a", 8..10), put("a", 9, "y", 10)]),
+    ]
+}
+
+fn rotation() -> Vec<Script> {
+    let big = |n, len| vec![put("a", n, "big", len)];
+    vec![
+        one("log-rotation").fill("a", 0..30, "x", 400),
+        one("log-rotation-synced")
+            .fill("a", 0..9, "x", 400)
+            .batch(Synced, vec![put("a", 9, "x", 400)])
+            .fill("a", 10..19, "x", 400)
+            .batch(Synced, vec![put("a", 9, "y", 400)])
+            .fill("a", 20..29, "x", 400),
+        one("several-unsynced-segments").fill("a", 0..40, "x", 700).op(Op::Sync).fill(
+            "a",
+            0..20,
+            "y",
+            700,
+        ),
+        one("big-values")
+            .batch(Buffered, big(1, 20_000))
+            .batch(Synced, big(2, 9_000))
+            .put("a", 3, "x", 10)
+            .batch(Buffered, big(1, 30_000)),
+        one("rotation-and-flush")
+            .fill("a", 0..20, "x", 400)
+            .op(Op::Flush)
+            .fill("a", 10..30, "y", 400)
+            .op(Op::Flush)
+            .fill("a", 0..10, "z", 400),
+        one("rotation-then-kill")
+            .fill("a", 0..20, "x", 500)
+            .op(Op::Kill)
+            .fill("a", 5..15, "y", 500)
+            .op(Op::Sync)
+            .fill("a", 0..4, "z", 500),
+    ]
+}
+
+fn coming_back() -> Vec<Script> {
+    let cuts = |name: &str, seeds: std::ops::Range<u64>| {
+        seeds.fold(one(name).fill("a", 0..8, "x", 300), |script, seed| {
+            script
+                .fill("a", seed as usize..seed as usize + 6, "y", 300)
+                .batch(Synced, vec![put("a", 50, "s", 30)])
+                .fill("a", 0..4, "z", 500)
+                .op(Op::PowerCut(seed * 77 + 5))
+        })
+    };
+    vec![
+        one("clean-reopen")
+            .fill("a", 0..6, "x", 30)
+            .op(Op::Reopen)
+            .fill("a", 3..9, "y", 30)
+            .op(Op::Reopen)
+            .op(Op::Reopen)
+            .delete("a", 1),
+        one("drop-reopen").fill("a", 0..6, "x", 30).op(Op::DropReopen).fill("a", 3..9, "y", 30),
+        one("kill-reopen")
+            .fill("a", 0..6, "x", 30)
+            .op(Op::Kill)
+            .fill("a", 3..9, "y", 30)
+            .op(Op::Kill)
+            .op(Op::Kill)
+            .batch(Synced, vec![put("a", 0, "z", 30)]),
+        cuts("power-cuts", 0..4),
+        cuts("more-power-cuts", 4..9),
+        one("read-only-open")
+            .fill("a", 0..6, "x", 30)
+            .op(Op::ReadOnly)
+            .fill("a", 2..4, "y", 30)
+            .op(Op::KillReadOnly)
+            .put("a", 9, "z", 30),
+        one("second-open").put("a", 1, "x", 9).op(Op::SecondOpen).put("a", 2, "x", 9),
+        one("reopen-with-old-logs")
+            .fill("a", 0..30, "x", 400)
+            .op(Op::Kill)
+            .fill("a", 0..4, "y", 400)
+            .op(Op::Kill)
+            .fill("a", 0..4, "z", 400)
+            .op(Op::Reopen)
+            .fill("a", 0..4, "w", 400)
+            .op(Op::Flush)
+            .op(Op::Kill),
+    ]
+}

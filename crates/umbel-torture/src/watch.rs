@@ -1,0 +1,163 @@
+//! An environment that tells an observer before and after every call of the file system, so that
+//! one run of a script can be looked at as if the power had failed at each of its calls.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel::{Env, Result};
+use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_sim::Sim;
+
+/// Who is told. The machine is as it is at that moment, and may be copied.
+pub trait Observer: Send + Sync + Debug {
+    /// A call is about to be made; `changes` where it can change the disk.
+    fn before(&self, sim: &Sim, changes: bool);
+    /// The call has been made.
+    fn after(&self, sim: &Sim, changes: bool);
+}
+
+/// The world of `sim` with somebody who watches every call.
+pub fn watched(sim: &Sim, observer: &Arc<dyn Observer>) -> Env {
+    let mut env = sim.env();
+    let watch = Watch { sim: sim.clone(), observer: Arc::clone(observer) };
+    env.files = Arc::new(WatchFiles { inner: Arc::clone(&env.files), watch });
+    env
+}
+
+#[derive(Debug, Clone)]
+struct Watch {
+    sim: Sim,
+    observer: Arc<dyn Observer>,
+}
+
+impl Watch {
+    fn call<T>(&self, changes: bool, call: impl FnOnce() -> T) -> T {
+        if self.sim.is_dead() {
+            return call();
+        }
+        self.observer.before(&self.sim, changes);
+        let result = call();
+        self.observer.after(&self.sim, changes);
+        result
+    }
+}
+
+#[derive(Debug)]
+struct WatchFiles {
+    inner: Arc<dyn FileSystem>,
+    watch: Watch,
+}
+
+#[derive(Debug)]
+struct WatchFile {
+    inner: Arc<dyn File>,
+    watch: Watch,
+}
+
+#[derive(Debug)]
+struct WatchMapping {
+    inner: Box<dyn Mapping>,
+    watch: Watch,
+}
+
+impl WatchFiles {
+    fn file(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(WatchFile { inner, watch: self.watch.clone() })
+    }
+}
+
+impl FileSystem for WatchFiles {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.create_dir_all(path))
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = self.watch.call(true, || self.inner.create(path))?;
+        Ok(self.file(file))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        let file = self.watch.call(false, || self.inner.open(path, access))?;
+        Ok(self.file(file))
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.rename(source, target))
+    }
+
+    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.hard_link(source, target))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.remove_file(path))
+    }
+
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        self.watch.call(false, || self.inner.read_dir(path))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.watch.call(false, || self.inner.exists(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.sync_dir(path))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.watch.call(true, || self.inner.lock(path))
+    }
+}
+
+impl File for WatchFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.watch.call(false, || self.inner.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.watch.call(false, || self.inner.read_at(buffer, offset))
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.watch.call(false, || self.inner.read_exact_at(buffer, offset))
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.watch.call(true, || self.inner.write_all_at(bytes, offset))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.watch.call(true, || self.inner.set_len(len))
+    }
+
+    fn preallocate(&self, len: u64) -> Result<()> {
+        self.watch.call(true, || self.inner.preallocate(len))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.watch.call(true, || self.inner.sync())
+    }
+
+    fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
+        let mapping = self.watch.call(false, || self.inner.map(len))?;
+        let watched = |inner| Box::new(WatchMapping { inner, watch: self.watch.clone() }) as _;
+        Ok(mapping.map(watched))
+    }
+}
+
+impl Mapping for WatchMapping {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        let inner = &mut self.inner;
+        self.watch.call(true, || inner.write_at(bytes, offset))
+    }
+}
