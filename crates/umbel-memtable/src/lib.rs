@@ -14,7 +14,8 @@
 //! use umbel_base::{Cursor, ValueKind};
 //! use umbel_memtable::{Memtable, MemtableOptions};
 //!
-//! let memtable = Arc::new(Memtable::new(&MemtableOptions { capacity_bytes: 1 << 20, bloom_bits: 10 }));
+//! let options = MemtableOptions { capacity_bytes: 1 << 20, bloom_bits: 10 };
+//! let memtable = Arc::new(Memtable::new(&options));
 //! memtable.insert(b"basil", 1, ValueKind::Put, b"green", 0x5eed);
 //! memtable.insert(b"basil", 2, ValueKind::Delete, b"", 0x5eed);
 //! assert_eq!(memtable.get(b"basil", 1).map(|found| found.value), Some(&b"green"[..]));

@@ -225,5 +225,10 @@ fn check_name(name: &str) -> Result<()> {
             limits::KEYSPACE_NAME_BYTES_MAX
         )));
     }
+    if name.chars().any(char::is_control) {
+        let name = name.escape_debug();
+        let message = format!("a keyspace's name has no control characters, but '{name}' does");
+        return Err(Error::invalid(message));
+    }
     Ok(())
 }

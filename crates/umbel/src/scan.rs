@@ -130,7 +130,8 @@ pub struct Iter {
 #[derive(Debug)]
 struct Source {
     handle: Arc<Handle>,
-    // View and number are taken once, so that both ends see the same state, whenever they are opened.
+    // View and number are taken once, so that both ends see the same state, whenever they are
+    // opened.
     view: Arc<View>,
     sequence: SequenceNumber,
     bounds: Bounds,

@@ -15,8 +15,8 @@ use crate::store::Store;
 pub struct Stats {
     /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// Searches of tables by gets, less all blocks loaded: at least so many gets found their block in
-    /// memory. Blocks that scans load count against it.
+    /// Searches of tables by gets, less all blocks loaded: at least so many gets found their block
+    /// in memory. Blocks that scans load count against it.
     pub cache_hits: u64,
     /// Blocks that had to be loaded into the cache.
     pub cache_misses: u64,

@@ -5,9 +5,9 @@
 //! valgrind --tool=callgrind --toggle-collect='*one_get*measured*' one_get hit FOLDER 1000000 20000
 //! ```
 //!
-//! `hit`, `missing`, `hot` and `seek` (with ten entries) first scan the whole store, so that every block is in the cache, and
-//! then read as many keys as said inside `measured`. `empty` makes the keys and reads nothing: what
-//! it takes is to be subtracted.
+//! `hit`, `missing`, `hot` and `seek` (with ten entries) first scan the whole store, so that every
+//! block is in the cache, and then read as many keys as said inside `measured`. `empty` makes the
+//! keys and reads nothing: what it takes is to be subtracted.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

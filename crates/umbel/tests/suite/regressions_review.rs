@@ -99,8 +99,8 @@ fn a_busy_keyspace_does_not_starve_a_later_one() {
     assert!(below > 0, "it was never compacted");
 }
 
-/// Trimming a queue with `delete_range(first, i)` made every iterator cut and copy the square of the
-/// number of deletes.
+/// Trimming a queue with `delete_range(first, i)` made every iterator cut and copy the square of
+/// the number of deletes.
 #[test]
 fn nested_range_deletes_stay_few() {
     let db = open(0);
@@ -118,8 +118,8 @@ fn nested_range_deletes_stay_few() {
     assert_eq!(queue.iter().count(), 1);
 }
 
-/// A cursor that outlived `Db::close` opened its tables late, and called a table that the next owner
-/// of the folder had rightly removed a corruption.
+/// A cursor that outlived `Db::close` opened its tables late, and called a table that the next
+/// owner of the folder had rightly removed a corruption.
 #[test]
 fn a_cursor_behind_a_close_does_not_cry_corruption() {
     let sim = Sim::new(1);

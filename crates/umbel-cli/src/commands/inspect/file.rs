@@ -105,6 +105,11 @@ fn log(path: &Path, kind: LogKind, id: u64) -> Outcome<Vec<Fact>> {
         payload += record.payload.len() as u64;
     }
     let outcome = reader.outcome();
+    if outcome.end == 0 {
+        let reason = "it does not begin with the header of such a file";
+        let (file, reason) = (path.to_path_buf(), reason.to_string());
+        return Err(umbel::Error::Corruption { file, offset: 0, reason }.into());
+    }
     let kind = if kind == LogKind::Manifest { "manifest" } else { "write-ahead log" };
     let end = match (outcome.sealed, outcome.torn) {
         (true, _) => "closed",
