@@ -1,6 +1,6 @@
 //! What writing, reading and walking a table costs, in memory: for looking, not for claims.
 //!
-//! `cargo run --release -p umbel-table --example speed [entries] [compression]`
+//! `cargo run --release -p umbel-table --example table_speed [entries] [compression]`
 
 use std::sync::Arc;
 use std::time::Instant;

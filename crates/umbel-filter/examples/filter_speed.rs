@@ -1,5 +1,5 @@
 //! Measures the hash and the filters on this machine:
-//! `cargo run --release -p umbel-filter --example speed`.
+//! `cargo run --release -p umbel-filter --example filter_speed`.
 //!
 //! Prints the fastest of several rounds, in nanoseconds for each operation. An argument is the
 //! size of the largest filter in millions of keys, 40 without; each million takes 20 MB.
