@@ -1,6 +1,7 @@
 //! Examining one image of a crashed store: it opens, holds an allowed state, verifies, and can be
 //! worked with.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,9 +53,26 @@ impl std::fmt::Debug for Examiner {
     }
 }
 
+thread_local! {
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps panics that [`no_panic`] catches off the terminal: they are reported as violations.
+pub fn quiet_panics() {
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !CATCHING.get() {
+            loud(panic);
+        }
+    }));
+}
+
 /// Runs `work` and makes a panic an error.
 pub fn no_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    let outer = CATCHING.replace(true);
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    CATCHING.set(outer);
+    ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
         Err(format!("it panicked: {}", text.unwrap_or_default()))

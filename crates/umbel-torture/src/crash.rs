@@ -1,5 +1,5 @@
-//! The crash campaign: every script, a crash before and after every call of the file system, several
-//! images each, and what comes after.
+//! The crash campaign: every script, a crash before and after every call of the file system,
+//! several images each, and what comes after.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The filter campaign: many keys at every density through the engine. No key is missed, and the rate
-//! of false positives is what the theory of the layout says.
+//! The filter campaign: many keys at every density through the engine. No key is missed, and the
+//! rate of false positives is what the theory of the layout says.
 
 use umbel::{Db, Keyspace, KeyspaceOptions, KeyspaceStats, Options};
 

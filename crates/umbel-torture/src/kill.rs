@@ -1,5 +1,6 @@
-//! The kill campaign: a child of this program works on a store on a real disk with several threads and
-//! is killed; what it acknowledged has to be there, of each thread a prefix, and the store opens fast.
+//! The kill campaign: a child of this program works on a store on a real disk with several threads
+//! and is killed; what it acknowledged has to be there, of each thread a prefix, and the store
+//! opens fast.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,7 @@
 //! `umbel-torture`: crashes, failing calls, rot and kills against the engine, as a program.
 //!
 //! Everything but what is said to run on a real disk is a function of the commit and the seed.
+#![forbid(unsafe_code)]
 
 mod big_open;
 mod canaries;
@@ -43,8 +44,8 @@ struct Arguments {
     /// Decides everything that is chosen.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Which campaigns: crash, first-open, faults, rot, kill, canaries, filters, big-open; all where
-    /// none is named.
+    /// Which campaigns: crash, first-open, faults, rot, kill, canaries, filters, big-open; all
+    /// where none is named.
     #[arg(long, num_args = 1.., value_parser = NAMES)]
     campaign: Vec<String>,
     /// How many scripts made from the seed are added to the named ones.
@@ -79,8 +80,7 @@ fn main() -> ExitCode {
     if let Some(ended) = child {
         return report_end(ended);
     }
-    // A panic of the engine is caught and reported as a violation.
-    std::panic::set_hook(Box::new(|_| {}));
+    check::quiet_panics();
     if let Some(what) = &arguments.replay {
         return report_end(replay::replay(what));
     }

@@ -343,7 +343,8 @@ impl Model {
             let fits = |event: &Event| event.hash == hash && event.marker == keyspace.marker;
             let Some(event) = life.events.iter().rposition(fits) else {
                 return Err(format!(
-                    "keyspace '{}' has no log and is at no state it ever had: {} entries, marker {:?}",
+                    "keyspace '{}' has no log and is at no state it ever had: {} entries, marker \
+                     {:?}",
                     life.name,
                     keyspace.map.len(),
                     keyspace.marker.as_ref().map(|m| m.escape_ascii().to_string())

@@ -1,6 +1,6 @@
-//! The rot campaign: a small store, cleanly closed, with every byte flipped, every file cut at every
-//! length, deleted, replaced by an older copy of itself, swapped, zeroed in part, made longer. What
-//! is read is right, or an error names the file.
+//! The rot campaign: a small store, cleanly closed, with every byte flipped, every file cut at
+//! every length, deleted, replaced by an older copy of itself, swapped, zeroed in part, made
+//! longer. What is read is right, or an error names the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
