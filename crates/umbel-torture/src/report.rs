@@ -1,7 +1,7 @@
 //! What a campaign did and found: counts, violations with the command that replays each, seconds.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use umbel::Env;
@@ -189,7 +189,9 @@ impl Outcome {
 
 /// Time, for measuring.
 pub fn now() -> Duration {
-    Env::system().clock.now()
+    // Each world counts from a moment of its own.
+    static WORLD: OnceLock<Env> = OnceLock::new();
+    WORLD.get_or_init(Env::system).clock.now()
 }
 
 /// A JSON string.
