@@ -170,9 +170,10 @@ pub fn campaign(seed: u64, rounds: u64) -> Tally {
     if let Err(text) = held {
         tally.violation(text, format!("kill {seed} {rounds}"));
     }
-    if world.open_max > Duration::from_secs(1) {
+    // A bound for what hangs; how long opening takes on a quiet machine is measured, not tested.
+    if world.open_max > Duration::from_secs(30) {
         tally.violation(
-            "an opening took more than a second".into(),
+            "an opening took more than thirty seconds".into(),
             format!("kill {seed} {rounds}"),
         );
     }
