@@ -12,6 +12,7 @@ mod suite {
     mod pressure;
     mod races;
     mod random;
+    mod regressions_crash;
     mod regressions_review;
     mod settings;
     mod space;
