@@ -15,8 +15,8 @@ fn synced_put(db: &Db, keyspace: &Keyspace, key: &str) {
     batch.commit(Durability::Synced).unwrap();
 }
 
-/// What `key` has in keyspace "k" of the store at `path`, after a power loss that keeps nothing that
-/// was not synced.
+/// What `key` has in keyspace "k" of the store at `path`, after a power loss that keeps nothing
+/// that was not synced.
 fn after_power_loss(sim: &Sim, path: &str, key: &str) -> Option<Vec<u8>> {
     let image = sim.crash_image(&Survival::None, 1);
     let db = Db::open(path, small(&image.env())).unwrap();
@@ -59,8 +59,8 @@ fn a_checkpoint_in_new_folders_survives() {
 }
 
 /// A sync of the log failed. The store was opened again and read, from the page cache, what had not
-/// reached the disk; its own sync wrote nothing of it, and it said "read up to here". After the next
-/// power loss the log ended before that, and the folder did not open.
+/// reached the disk; its own sync wrote nothing of it, and it said "read up to here". After the
+/// next power loss the log ended before that, and the folder did not open.
 #[test]
 fn what_a_failed_sync_gave_up_is_written_again() {
     for nth in 1..6 {
