@@ -253,6 +253,46 @@ impl Observer for Crashing {
     }
 }
 
+/// The file operations of the engine on each kind of file. Those that only a failure leads to are the
+/// fault campaign's business.
+const ENGINE_SITES: [&str; 35] = [
+    "create *.log",
+    "create *.manifest",
+    "create *.table",
+    "create CURRENT.new",
+    "create_dir directory",
+    "exists CURRENT",
+    "exists CURRENT.new",
+    "hard_link *.table",
+    "len *.log",
+    "len *.manifest",
+    "len *.table",
+    "lock LOCK",
+    "map *.log",
+    "open *.log",
+    "open *.manifest",
+    "open *.table",
+    "open CURRENT",
+    "preallocate *.log",
+    "read *.log",
+    "read *.manifest",
+    "read *.table",
+    "read CURRENT",
+    "read_dir directory",
+    "remove *.log",
+    "remove *.manifest",
+    "remove *.table",
+    "remove CURRENT.new",
+    "rename CURRENT.new to CURRENT",
+    "set_len *.log",
+    "store *.log",
+    "sync *.log",
+    "sync *.manifest",
+    "sync *.table",
+    "sync CURRENT.new",
+    "sync_dir directory",
+];
+
 /// Runs scripts over two threads and collects what they came to.
 pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
     let tally = Tally::new("crash");
@@ -269,9 +309,17 @@ pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
             });
         }
     });
-    for (site, (calls, crashes)) in sites.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let sites = sites.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (site, (calls, crashes)) in &sites {
         tally.note(format!("site {site}: {calls} calls, {crashes} images"));
     }
+    let writes = ["write *.log", "write *.manifest", "write *.table", "write CURRENT.new"];
+    for site in ENGINE_SITES.into_iter().chain(writes) {
+        if !sites.contains_key(site) {
+            tally.violation(format!("no script reaches the site {site}"), "crash".to_string());
+        }
+    }
+    tally.scenario(tally.violations() == 0);
     tally
 }
 

@@ -391,6 +391,16 @@ impl Runner {
                 self.open()?;
                 self.recovered(Loss::Kill)?;
             }
+            Op::Leftovers => {
+                self.die(None);
+                for name in ["CURRENT.new", "000099.table"] {
+                    let path = std::path::Path::new(self.script.folder).join(name);
+                    let file = self.sim.env().files.create(&path)?;
+                    file.write_all_at(b"half of it", 0)?;
+                }
+                self.open()?;
+                self.recovered(Loss::Kill)?;
+            }
             Op::PowerCut(seed) => {
                 self.crash(Some(Survival::any(*seed, self.sim.pending_units())))?;
             }

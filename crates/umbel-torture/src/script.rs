@@ -91,6 +91,8 @@ pub enum Op {
     KillReadOnly,
     /// The power fails, leaving what this number chooses, and the store is opened again.
     PowerCut(u64),
+    /// The process dies and leaves half a `CURRENT.new` and half a table; then as after `Kill`.
+    Leftovers,
     /// Somebody else tries to open the store and must be refused.
     SecondOpen,
 }

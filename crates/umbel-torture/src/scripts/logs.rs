@@ -154,6 +154,12 @@ fn coming_back() -> Vec<Script> {
             .fill("a", 2..4, "y", 30)
             .op(Op::KillReadOnly)
             .put("a", 9, "z", 30),
+        one("leftovers")
+            .fill("a", 0..6, "x", 30)
+            .op(Op::Leftovers)
+            .fill("a", 3..9, "y", 30)
+            .op(Op::Flush)
+            .op(Op::Kill),
         one("second-open").put("a", 1, "x", 9).op(Op::SecondOpen).put("a", 2, "x", 9),
         one("reopen-with-old-logs")
             .fill("a", 0..30, "x", 400)
