@@ -253,8 +253,8 @@ impl Observer for Crashing {
     }
 }
 
-/// The file operations of the engine on each kind of file. Those that only a failure leads to are the
-/// fault campaign's business.
+/// The file operations of the engine on each kind of file. Those that only a failure leads to are
+/// the fault campaign's business.
 const ENGINE_SITES: [&str; 35] = [
     "create *.log",
     "create *.manifest",
