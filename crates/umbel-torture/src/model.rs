@@ -450,6 +450,18 @@ impl Model {
         self.acked = self.acked.min(self.durable);
     }
 
+    /// Nothing of what was acknowledged is demanded any more: any earlier state will do.
+    pub fn forget_promises(&mut self) {
+        (self.acked, self.durable) = (0, 0);
+        for life in &mut self.lives {
+            life.created = Stage::Issued;
+            life.event_floor = 0;
+            if life.dropped.is_some() {
+                life.dropped = Some(Stage::Issued);
+            }
+        }
+    }
+
     /// Goes on from what was found after a crash.
     pub fn rebase(&mut self, matched: &Match, found: &Found, loss: Loss) {
         let lives = std::mem::take(&mut self.lives);

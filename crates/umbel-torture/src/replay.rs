@@ -37,6 +37,9 @@ pub fn replay(what: &str) -> Result<(), String> {
     match campaign {
         "crash" => crash_again(&words),
         "faults" => fail_again(&words),
+        "rot" if words.words.get(1) == Some(&"dirty") => {
+            show(rot::campaign(words.number(0)?, true))
+        }
         "rot" => {
             let (seed, small) = (words.number(0)?, words.number(1)? == 1);
             let plant = nothing_planted();

@@ -12,8 +12,8 @@ use umbel_sim::Sim;
 
 use crate::check::no_panic;
 use crate::crash::{Plant, nothing_planted};
-use crate::look;
-use crate::model::{Map, Model};
+use crate::look::{self, Trouble};
+use crate::model::{Loss, Map, Model};
 use crate::random::{Random, join};
 use crate::report::Tally;
 use crate::runner::Runner;
@@ -26,6 +26,9 @@ pub struct Specimen {
     sim: Sim,
     state: BTreeMap<&'static str, Map>,
     older: Vec<Sim>,
+    /// The machine as a process left it that died just before the last close, and what it may hold.
+    dirty: Sim,
+    dirty_model: Model,
 }
 
 /// One way to damage a store.
@@ -90,8 +93,11 @@ pub fn specimen(seed: u64, plant: &Plant) -> Result<Specimen, String> {
         }
     }
     let state = runner.model().state();
+    let dirty = sim.clone_disk();
+    let mut dirty_model = runner.model().clone();
+    dirty_model.forget_promises();
     runner.close().map_err(said)?;
-    Ok(Specimen { script, sim, state, older })
+    Ok(Specimen { script, sim, state, older, dirty, dirty_model })
 }
 
 impl Damage {
@@ -181,6 +187,53 @@ impl Specimen {
         sim.crash_now();
         drop(db);
         Ok(verdict)
+    }
+}
+
+impl Specimen {
+    /// Flips bits in the store that was not closed: what opens holds an earlier state or a right
+    /// one, since damage behind the last mark looks like a tear.
+    fn judge_dirty(&self, path: &Path, offset: u64, mask: u8) -> Result<Verdict, String> {
+        let sim = self.dirty.clone_disk();
+        sim.flip(path, offset, mask);
+        no_panic(|| {
+            let db = match Db::open(self.script.folder, look::options(&self.script, sim.env())) {
+                Ok(db) => db,
+                Err(error) => return noticed(&error),
+            };
+            let found = look::read_all(&db, &self.dirty_model.keys);
+            sim.crash_now();
+            match found {
+                Ok(found) => self.dirty_model.check(&found, Loss::Power).map(|_| Verdict::Right),
+                Err(Trouble::Said(error)) => noticed(&error),
+                Err(Trouble::Wrong(text)) => Err(text),
+            }
+        })
+    }
+
+    fn rot_dirty(&self, seed: u64, tally: &Tally) {
+        let mut random = Random::new(join(seed, 2));
+        for path in self.dirty.files() {
+            if path.ends_with("LOCK") {
+                continue;
+            }
+            let bytes = self.dirty.read(&path);
+            // Behind the last byte that is not zero a log is only reserved.
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            for offset in 0..used as u64 {
+                let mask = 1 << random.below(8);
+                tally.add("flips in a store not closed", 1);
+                match self.judge_dirty(&path, offset, mask) {
+                    Ok(Verdict::Noticed) => tally.add("flips in a store not closed noticed", 1),
+                    Ok(Verdict::Right) => {}
+                    Err(text) => {
+                        let what = format!("not closed, {path:?} byte {offset} ^ {mask}: {text}");
+                        tally.violation(what, format!("rot {seed} dirty"));
+                    }
+                }
+            }
+        }
+        tally.scenario(tally.violations() == 0);
     }
 }
 
@@ -321,6 +374,7 @@ pub fn campaign(seed: u64, is_small: bool) -> Tally {
         }
     };
     describe(&specimen, &tally);
+    specimen.rot_dirty(seed, &tally);
     match specimen.judge_image(&specimen.sim.clone_disk(), &plant) {
         Ok(Verdict::Right) => {}
         other => tally.violation(format!("undamaged: {other:?}"), format!("rot {seed} 0 0")),
