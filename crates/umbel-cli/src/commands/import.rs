@@ -4,9 +4,9 @@
 //! stops, every good line before the one it names is in the store and no line behind it is.
 
 mod csv_records;
+mod csv_text;
 mod line_records;
 mod lines;
-mod quotes;
 mod record;
 
 use std::cell::Cell;
@@ -62,8 +62,11 @@ pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
         counts: Counts::default(),
         progress,
         consumed,
+        line_end: LineEnd::of(args),
+        carriage_returns: 0,
     };
     import.all(records)?;
+    import.note_carriage_returns();
     let seconds = import.progress.elapsed().as_secs_f64();
     import.progress.finish();
     let counts = import.counts;
@@ -107,6 +110,24 @@ fn report(counts: &Counts, seconds: f64, json: bool) -> Outcome<()> {
     output.flush()
 }
 
+/// The part of an entry that the end of a line ends.
+#[derive(Debug, Clone, Copy)]
+enum LineEnd {
+    Key,
+    Value,
+}
+
+impl LineEnd {
+    fn of(args: &ImportArgs) -> Option<LineEnd> {
+        match args.format {
+            _ if args.hex => None,
+            ImportFormat::Lines => Some(LineEnd::Key),
+            ImportFormat::Tsv => Some(LineEnd::Value),
+            ImportFormat::Csv | ImportFormat::Jsonl => None,
+        }
+    }
+}
+
 struct Import<'a> {
     name: &'a str,
     batch: Batch,
@@ -118,6 +139,10 @@ struct Import<'a> {
     counts: Counts,
     progress: Progress,
     consumed: Rc<Cell<u64>>,
+    /// What the end of a line is the end of; nothing where a format has its own line ends.
+    line_end: Option<LineEnd>,
+    /// Entries stored with the carriage return that ended their line.
+    carriage_returns: u64,
 }
 
 impl Import<'_> {
@@ -135,7 +160,10 @@ impl Import<'_> {
             self.counts.lines = records.lines();
             match step {
                 Step::Entry => match record.check() {
-                    Ok(()) => self.add(&record)?,
+                    Ok(()) => {
+                        self.carriage_returns += u64::from(self.kept_return(&record));
+                        self.add(&record)?;
+                    }
                     Err(reason) => self.bad(record.line, &reason)?,
                 },
                 Step::Bad { line, reason } => self.bad(line, &reason)?,
@@ -145,6 +173,31 @@ impl Import<'_> {
         self.commit()?;
         // Whoever reads "keys written" may pull the plug.
         self.db.sync().map_err(|error| self.stopped(error.into()))
+    }
+
+    /// A file from Windows is stored as it is, because lines are bytes. Whoever did not mean that
+    /// would only find keys missing.
+    fn note_carriage_returns(&self) {
+        let part = match self.line_end {
+            Some(LineEnd::Value) => "value",
+            _ => "key",
+        };
+        if self.carriage_returns > 0 {
+            note(&format!(
+                "umbel: note: {} lines of {} end with a carriage return, which was stored as the \
+                 last byte of the {part}; `tr -d '\\r'` takes it off before an import",
+                number::grouped(self.carriage_returns),
+                self.name
+            ));
+        }
+    }
+
+    fn kept_return(&self, record: &Record) -> bool {
+        match self.line_end {
+            Some(LineEnd::Key) => record.key.last() == Some(&b'\r'),
+            Some(LineEnd::Value) => record.value.last() == Some(&b'\r'),
+            None => false,
+        }
     }
 
     fn add(&mut self, record: &Record) -> Outcome<()> {

@@ -123,3 +123,70 @@ fn an_import_into_a_keyspace_stays_there() {
     ground.run(&["scan", "--keyspace=words"]).writes("a\t1\n");
     ground.run(&["scan"]).fails(2, &["no keyspace `default`; it has `words`"]);
 }
+
+#[test]
+fn one_open_quote_costs_one_line_of_a_csv() {
+    let ground = Ground::new();
+    let mut text = String::from("a,1\nb,\"2\n");
+    let rest: String = (0..5000).map(|number| format!("key {number},value\n")).collect();
+    text.push_str(&rest);
+    let import = ["import", "--format=csv"];
+    let parts = ["line 2: a quote is opened and never closed", "1 keys from the lines before"];
+    ground.feed(&import, text.as_bytes()).fails(2, &parts);
+    let run = ground.feed(&["import", "--format=csv", "--skip-bad"], text.as_bytes()).succeeds();
+    let counts = "5,002 lines read, 5,001 keys written, 1 damaged lines left aside";
+    assert!(run.text().starts_with(counts), "{}", run.text());
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("line 2: a quote is opened and never closed; left aside"));
+    ground.run(&["get", "key 4999"]).writes("value\n");
+    ground.run(&["get", "b"]).fails(1, &[]);
+}
+
+#[test]
+fn skip_bad_counts_every_damaged_line_and_names_ten() {
+    let ground = Ground::new();
+    let text: String = (0..40).map(|line| ["good\t1\n", "bad\n"][line % 2]).collect();
+    let run = ground.feed(&["import", "--format=tsv", "--skip-bad", "--json"], text.as_bytes());
+    let run = run.succeeds();
+    assert_eq!(run.json()["lines_read"], 40);
+    assert_eq!(run.json()["lines_skipped"], 20);
+    assert_eq!(run.json()["keys_written"], 20);
+    let named: Vec<&str> = run.stderr.lines().collect();
+    assert_eq!(named.len(), 10, "{}", run.stderr);
+    assert!(named[9].contains("standard input, line 20: there is no tab"), "{}", named[9]);
+    let text = b"{\"key\":\"a\",\"value\":\"1\"}\n{\n{\"key\":\"b\",\"value\":\"2\"}\n";
+    let run = ground.feed(&["import", "--format=jsonl", "--skip-bad"], text).succeeds();
+    assert!(run.text().starts_with("3 lines read, 2 keys written, 1 damaged"), "{}", run.text());
+    let run = ground.feed(&["import", "--hex", "--skip-bad"], b"6b\n6\n").succeeds();
+    assert!(run.stderr.contains("line 2: the key has 1 hex digits"), "{}", run.stderr);
+}
+
+#[test]
+fn line_ends_from_windows_are_kept_and_said() {
+    let ground = Ground::new();
+    let run = ground.feed(&["import"], b"a\r\nb\r\n").succeeds();
+    assert!(run.stderr.starts_with("umbel: note: 2 lines of standard input end with a carriage"));
+    assert!(run.stderr.contains("last byte of the key; `tr -d '\\r'`"), "{}", run.stderr);
+    ground.run(&["scan"]).writes("a\\r\t1\nb\\r\t2\n");
+    let run = ground.feed(&["import", "--format=tsv"], b"a\t1\r\n").succeeds();
+    assert!(run.stderr.contains("last byte of the value"), "{}", run.stderr);
+    let other = Ground::new();
+    let run = other.feed(&["import", "--format=csv"], b"a,1\r\n\"b\",\"2\"\r\n").succeeds();
+    assert_eq!(run.stderr, "");
+    let run = other.feed(&["import", "--format=jsonl"], b"{\"key\":\"c\",\"value\":\"3\"}\r\n");
+    assert_eq!(run.succeeds().stderr, "");
+    other.run(&["scan"]).writes("a\t1\nb\t2\nc\t3\n");
+}
+
+#[test]
+fn a_long_line_is_a_value_or_a_damaged_line() {
+    let ground = Ground::new();
+    let long = "x".repeat(70 << 10);
+    let text = format!("k\t{long}\n{long}\t1\n\nlast\t3\n");
+    let run = ground.feed(&["import", "--format=tsv", "--skip-bad"], text.as_bytes()).succeeds();
+    let counts = "4 lines read, 2 keys written, 2 damaged lines left aside";
+    assert!(run.text().starts_with(counts), "{}", run.text());
+    let said = "line 2: the key has 71680 bytes, but may have 65536 at most; left aside";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+    ground.run(&["get", "k"]).writes(&format!("{long}\n"));
+}

@@ -2,17 +2,15 @@
 
 use std::io::{self, Read};
 
-use csv::{ByteRecord, Reader, ReaderBuilder};
-use umbel_base::limits::VALUE_BYTES_MAX;
+use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::quotes::{QuoteWatch, Seen, SeenRecords};
+use super::csv_text::{CsvText, Found};
 use super::record::{Record, Records, Step};
+use crate::text;
 
 /// The records of a CSV.
 pub struct CsvRecords<R> {
-    reader: Reader<QuoteWatch<R>>,
-    seen: SeenRecords,
-    fields: ByteRecord,
+    text: CsvText<R>,
     hex: bool,
     header: bool,
 }
@@ -20,62 +18,56 @@ pub struct CsvRecords<R> {
 impl<R: Read> CsvRecords<R> {
     /// Records of `input`; with `header` the first one is passed over.
     pub fn new(input: R, hex: bool, header: bool) -> CsvRecords<R> {
-        let seen = SeenRecords::default();
-        let bytes_max = if hex { 2 * VALUE_BYTES_MAX } else { VALUE_BYTES_MAX };
-        // Quotes may double every byte, and two of them stand around it.
-        let watch = QuoteWatch::new(input, 2 * bytes_max + 2, seen.clone());
-        let reader = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(64 << 10)
-            .from_reader(watch);
-        CsvRecords { reader, seen, fields: ByteRecord::new(), hex, header }
-    }
-
-    /// Reads the next record's columns; `None` at the end.
-    fn read(&mut self) -> io::Result<Option<Seen>> {
-        if !self.reader.read_byte_record(&mut self.fields).map_err(to_io)? {
-            return Ok(None);
-        }
-        let seen = self.seen.borrow_mut().pop_front();
-        Ok(Some(seen.unwrap_or(Seen { line: self.lines(), broken: None })))
+        let digits = if hex { 2 } else { 1 };
+        // Quotes may double every byte, and two of them and a comma stand around a column.
+        let record_bytes_max = 2 * digits * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 6;
+        let text = CsvText::new(input, digits * VALUE_BYTES_MAX, record_bytes_max);
+        CsvRecords { text, hex, header }
     }
 }
 
 impl<R: Read> Records for CsvRecords<R> {
     fn next(&mut self, record: &mut Record) -> io::Result<Step> {
-        let mut seen = self.read()?;
-        if self.header && seen.as_ref().is_some_and(|seen| seen.broken.is_none()) {
-            seen = self.read()?;
+        let mut found = self.text.next(&mut record.key, &mut record.value)?;
+        if self.header && matches!(found, Found::Record { .. }) {
+            found = self.text.next(&mut record.key, &mut record.value)?;
         }
         self.header = false;
-        let Some(Seen { line, broken }) = seen else { return Ok(Step::End) };
-        if let Some((line, reason)) = broken {
-            return Ok(Step::Bad { line, reason: reason.to_string() });
-        }
-        record.line = line;
-        let filled = match (self.fields.len(), self.fields.get(0), self.fields.get(1)) {
-            (2, Some(key), Some(value)) => record.fill(key, value, self.hex),
-            (1, ..) => Err("there is 1 column where 2 (key,value) belong".to_string()),
-            (columns, ..) => Err(format!("there are {columns} columns where 2 (key,value) belong")),
+        let (line, reason) = match found {
+            Found::Record { line, columns: 2 } => {
+                record.line = line;
+                match from_hex(record, self.hex) {
+                    Ok(()) => return Ok(Step::Entry),
+                    Err(reason) => (line, reason),
+                }
+            }
+            Found::Record { line, columns: 1 } => {
+                (line, "there is 1 column where 2 (key,value) belong".to_string())
+            }
+            Found::Record { line, columns } => {
+                (line, format!("there are {columns} columns where 2 (key,value) belong"))
+            }
+            Found::Broken { line, reason } => (line, reason),
+            Found::End => return Ok(Step::End),
         };
-        Ok(match filled {
-            Ok(()) => Step::Entry,
-            Err(reason) => Step::Bad { line, reason },
-        })
+        Ok(Step::Bad { line, reason })
     }
 
     fn lines(&self) -> u64 {
-        self.reader.get_ref().lines()
+        self.text.lines()
     }
 }
 
-fn to_io(error: csv::Error) -> io::Error {
-    let text = error.to_string();
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error,
-        _ => io::Error::other(text),
+/// Decodes key and value in their place, where they are written in hex.
+fn from_hex(record: &mut Record, hex: bool) -> Result<(), String> {
+    if hex {
+        let decode = |name, field: &[u8]| {
+            text::parse_hex(field).map_err(|reason| format!("the {name} {reason}"))
+        };
+        record.key = decode("key", &record.key)?;
+        record.value = decode("value", &record.value)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -130,8 +122,19 @@ mod tests {
     #[test]
     fn an_open_quote_is_never_a_value_of_many_lines() {
         let found = all(b"a,1\nb,\"2\nc,3\nd,4\n", false);
-        assert_eq!(found, ["1: a = 1", "2! a quote is opened and never closed"]);
-        let found = all(b"a,1\nb,\"2\nc\"d", false);
-        assert_eq!(found, ["1: a = 1", "3! there is text behind a closing quote"]);
+        let never = "2! a quote is opened and never closed";
+        assert_eq!(found, ["1: a = 1", never, "3: c = 3", "4: d = 4"]);
+        let found = all(b"\"k,v\na,1\n", true);
+        assert_eq!(found, ["1! a quote is opened and never closed", "2: a = 1"]);
+    }
+
+    #[test]
+    fn hex_is_decoded() {
+        let mut records = CsvRecords::new(&b"\"6b\",ff\n6b,f\n"[..], true, false);
+        let mut record = Record::default();
+        assert_eq!(records.next(&mut record).unwrap(), Step::Entry);
+        assert_eq!((&record.key[..], &record.value[..]), (&b"k"[..], &b"\xff"[..]));
+        let Step::Bad { line: 2, reason } = records.next(&mut record).unwrap() else { panic!() };
+        assert!(reason.starts_with("the value has 1 hex digits"), "{reason}");
     }
 }

@@ -7,6 +7,8 @@ pub struct Lines<R> {
     input: BufReader<R>,
     limit: usize,
     count: u64,
+    /// Whether the rest of a line that was too long is still to be passed over.
+    passes_over: bool,
     /// The line read last, without its line break.
     line: Vec<u8>,
 }
@@ -16,7 +18,7 @@ pub struct Lines<R> {
 pub enum Line {
     /// It is whole.
     Whole,
-    /// It has more bytes than the limit; they were passed over.
+    /// It has more bytes than the limit; they are passed over.
     TooLong,
 }
 
@@ -24,12 +26,16 @@ impl<R: Read> Lines<R> {
     /// Lines of at most `limit` bytes.
     pub fn new(input: R, limit: usize) -> Lines<R> {
         let input = BufReader::with_capacity(256 << 10, input);
-        Lines { input, limit, count: 0, line: Vec::new() }
+        Lines { input, limit, count: 0, passes_over: false, line: Vec::new() }
     }
 
     /// Reads the next line; `None` at the end of the input.
     pub fn next(&mut self) -> io::Result<Option<Line>> {
         self.line.clear();
+        // Not before somebody wants another line: this one may never end.
+        if std::mem::take(&mut self.passes_over) {
+            self.pass_over_rest()?;
+        }
         let bound = self.limit as u64 + 1;
         if self.input.by_ref().take(bound).read_until(b'\n', &mut self.line)? == 0 {
             return Ok(None);
@@ -42,7 +48,7 @@ impl<R: Read> Lines<R> {
         if self.line.len() <= self.limit {
             return Ok(Some(Line::Whole));
         }
-        self.pass_over_rest()?;
+        self.passes_over = true;
         Ok(Some(Line::TooLong))
     }
 
@@ -100,5 +106,13 @@ mod tests {
         assert_eq!(found[1], (Line::Whole, b"next".to_vec()));
         assert_eq!(found.len(), 2);
         assert_eq!(all(b"abcd", 3)[0].0, Line::TooLong);
+    }
+
+    #[test]
+    fn an_endless_line_is_told_at_once() {
+        let mut lines = Lines::new((&b"a\n"[..]).chain(io::repeat(b'x')), 100);
+        assert_eq!(lines.next().unwrap(), Some(Line::Whole));
+        assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
+        assert_eq!(lines.count(), 2);
     }
 }
