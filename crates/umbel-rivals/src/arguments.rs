@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::keys::Shape;
+use umbel_lab::keys::Shape;
 
 /// What `--help` prints.
 pub const USAGE: &str = "\

@@ -6,7 +6,6 @@
 pub mod arguments;
 pub mod engine;
 pub mod engines;
-pub mod keys;
 pub mod machine;
 pub mod measure;
 pub mod plan;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::arguments::Arguments;
 use crate::engine::{Engine, Result, Settings, Store};
 use crate::engines;
-use crate::keys::Keys;
+use umbel_lab::keys::Keys;
 use crate::machine::loads;
 use crate::measure::{Sample, measure, now};
 use crate::plan::Phase;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::{Reader, Result, Source, Store, Tally};
-use crate::keys::{Keys, Random};
+use umbel_lab::keys::{Keys, Random};
 use crate::measure::{Sample, measure};
 use crate::plan::Phase;
 

@@ -15,7 +15,17 @@ pub enum Shape {
     Decimal,
     /// Paths of files, a thousand to a folder.
     Path,
+    /// Addresses of pages: some hosts, each with sections and numbered pages.
+    Url,
+    /// Names of streams: a category and a number, `customer-0000001234`, as event stores use them.
+    CategoryId,
 }
+
+/// The hosts of [`Shape::Url`], ascending.
+const HOSTS: [&str; 4] =
+    ["docs.example.org", "en.example.com", "shop.example.com", "www.example.net"];
+/// The categories of [`Shape::CategoryId`], ascending.
+const CATEGORIES: [&str; 5] = ["account", "basket", "customer", "order", "shipment"];
 
 impl Shape {
     /// The shape of this name.
@@ -24,9 +34,15 @@ impl Shape {
             "random" => Some(Shape::Random),
             "decimal" => Some(Shape::Decimal),
             "path" => Some(Shape::Path),
+            "url" => Some(Shape::Url),
+            "category-id" => Some(Shape::CategoryId),
             _ => None,
         }
     }
+
+    /// Every shape.
+    pub const ALL: [Shape; 5] =
+        [Shape::Random, Shape::Decimal, Shape::Path, Shape::Url, Shape::CategoryId];
 }
 
 impl fmt::Display for Shape {
@@ -35,6 +51,8 @@ impl fmt::Display for Shape {
             Shape::Random => "random",
             Shape::Decimal => "decimal",
             Shape::Path => "path",
+            Shape::Url => "url",
+            Shape::CategoryId => "category-id",
         })
     }
 }
@@ -66,7 +84,7 @@ impl Keys {
         let least = match shape {
             Shape::Random => 8,
             Shape::Decimal => digits,
-            Shape::Path => 0,
+            Shape::Path | Shape::Url | Shape::CategoryId => 0,
         };
         if key_bytes < least || key_bytes > 511 {
             return Err(format!("--key is {key_bytes}, but must be {least} to 511 for {num} keys"));
@@ -84,7 +102,7 @@ impl Keys {
     pub fn present(&self, index: u64) -> u64 {
         match self.shape {
             Shape::Random => mix(index),
-            Shape::Decimal | Shape::Path => 2 * index,
+            _ => 2 * index,
         }
     }
 
@@ -93,7 +111,7 @@ impl Keys {
     pub fn absent(&self, index: u64) -> u64 {
         match self.shape {
             Shape::Random => mix(ABSENT + index),
-            Shape::Decimal | Shape::Path => 2 * index + 1,
+            _ => 2 * index + 1,
         }
     }
 
@@ -103,7 +121,7 @@ impl Keys {
     pub fn further(&self, index: u64) -> u64 {
         match self.shape {
             Shape::Random => mix(2 * ABSENT + index),
-            Shape::Decimal | Shape::Path => 2 * (self.num + index),
+            _ => 2 * (self.num + index),
         }
     }
 
@@ -126,7 +144,27 @@ impl Keys {
                 decimal(name % 1000, 3, out);
                 out.extend_from_slice(b".txt");
             }
+            Shape::Url => {
+                out.extend_from_slice(b"https://");
+                out.extend_from_slice(HOSTS[self.part(name, HOSTS.len())].as_bytes());
+                out.extend_from_slice(b"/articles/");
+                decimal(name / 10_000, 6, out);
+                out.extend_from_slice(b"/index.html?page=");
+                decimal(name % 10_000, 4, out);
+            }
+            Shape::CategoryId => {
+                out.extend_from_slice(CATEGORIES[self.part(name, CATEGORIES.len())].as_bytes());
+                out.push(b'-');
+                decimal(name, 10, out);
+            }
         }
+    }
+
+    /// Which of `parts` equal stretches of all names this one lies in; behind them, the last.
+    #[inline]
+    fn part(&self, name: u64, parts: usize) -> usize {
+        let part_names = (2 * self.num).div_ceil(parts as u64).max(1);
+        ((name / part_names) as usize).min(parts - 1)
     }
 
     /// Writes the value of a name.
@@ -213,7 +251,8 @@ mod tests {
 
     #[test]
     fn keys_are_distinct_and_in_the_order_of_their_names() {
-        for shape in [Shape::Random, Shape::Decimal, Shape::Path] {
+        for shape in Shape::ALL {
+            assert_eq!(Shape::parse(&shape.to_string()), Some(shape));
             let keys = Keys::new(shape, 1000, 16, 10).unwrap();
             let mut names = keys.sorted();
             names.extend((0..1000).map(|index| keys.absent(index)));

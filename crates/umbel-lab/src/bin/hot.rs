@@ -1,0 +1,278 @@
+//! The hot operations, one at a time, to be timed or counted instruction by instruction:
+//!
+//! ```text
+//! hot fill FOLDER SHAPE KEYS             write a store: three levels, every block in order
+//! hot time FOLDER SHAPE KEYS [ROUNDS]    ns of each operation, medians of the rounds
+//! hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
+//! ```
+//!
+//! `count` warms up and then does the operation inside [`measured`] only, for
+//! `valgrind --tool=callgrind --toggle-collect='*hot*measured*'`. What making the keys takes shows
+//! as the operation `nothing`.
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options, Result};
+use umbel_lab::keys::{Keys, Random, Shape};
+
+const USAGE: &str = "\
+hot fill FOLDER SHAPE KEYS
+hot time FOLDER SHAPE KEYS [ROUNDS]
+hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
+shapes: random decimal path url category-id
+operations: nothing hit missing hot half multi-hit multi-missing seek scan put";
+
+/// How many keys the hot reads go round.
+const HOT_KEYS: u64 = 10_000;
+/// Keys of one `multi_get`.
+const TOGETHER: usize = 32;
+/// Operations of a round when timing.
+const ROUND: u64 = 200_000;
+const VALUE_BYTES: usize = 100;
+/// Every operation that is timed.
+const OPERATIONS: [Operation; 10] = [
+    Operation::Nothing,
+    Operation::Hit,
+    Operation::Missing,
+    Operation::Hot,
+    Operation::Half,
+    Operation::MultiHit,
+    Operation::MultiMissing,
+    Operation::Seek,
+    Operation::Scan,
+    Operation::Put,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// Makes the keys: what the harness itself takes.
+    Nothing,
+    Hit,
+    Missing,
+    Hot,
+    /// Every other key is missing.
+    Half,
+    MultiHit,
+    MultiMissing,
+    /// A seek with a cursor that is kept, and ten entries.
+    Seek,
+    /// An operation is an entry.
+    Scan,
+    Put,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Operation::Nothing => "nothing",
+            Operation::Hit => "hit",
+            Operation::Missing => "missing",
+            Operation::Hot => "hot",
+            Operation::Half => "half",
+            Operation::MultiHit => "multi-hit",
+            Operation::MultiMissing => "multi-missing",
+            Operation::Seek => "seek",
+            Operation::Scan => "scan",
+            Operation::Put => "put",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Operation> {
+        OPERATIONS.into_iter().find(|operation| operation.name() == name)
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some(done) = run(&words) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `None` where the words are not understood.
+fn run(words: &[&str]) -> Option<Result<()>> {
+    let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number > 0);
+    let &[command, folder, shape, num, ref rest @ ..] = words else { return None };
+    let keys = match Keys::new(Shape::parse(shape)?, number(num)?, 16, VALUE_BYTES) {
+        Ok(keys) => keys,
+        Err(message) => return Some(Err(Error::invalid(message))),
+    };
+    let folder = Path::new(folder);
+    match (command, rest) {
+        ("fill", []) => Some(fill(folder, keys)),
+        ("time", []) => Some(time(folder, keys, 5)),
+        ("time", [rounds]) => Some(time(folder, keys, number(rounds)? as usize)),
+        ("count", [operation, operations]) => {
+            Some(count(folder, keys, Operation::parse(operation)?, number(operations)?))
+        }
+        _ => None,
+    }
+}
+
+fn open(folder: &Path) -> Result<(Db, Keyspace)> {
+    // Without threads in the background nothing but the operations is counted.
+    let options = Options { cache_bytes: 4 << 30, background_threads: 0, ..Options::default() };
+    let db = Db::open(folder, options)?;
+    let shape = KeyspaceOptions {
+        memtable_bytes: 16 << 20,
+        level_bytes_base: 32 << 20,
+        table_bytes: 16 << 20,
+        ..KeyspaceOptions::default()
+    };
+    let keyspace = db.keyspace("default", shape)?;
+    Ok((db, keyspace))
+}
+
+fn fill(folder: &Path, keys: Keys) -> Result<()> {
+    let (db, keyspace) = open(folder)?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for name in keys.shuffled() {
+        keys.key(name, &mut key);
+        keys.value(name, &mut value);
+        keyspace.put(&key, &value)?;
+    }
+    keyspace.flush()?;
+    db.wait_for_compaction()?;
+    db.close()
+}
+
+/// Reads everything once, so that every block is in the cache.
+fn warm_up(keyspace: &Keyspace, keys: Keys) -> Result<()> {
+    let mut key = Vec::new();
+    for name in keys.sorted() {
+        keys.key(name, &mut key);
+        keyspace.get_with(&key, |value| black_box(value.len()))?;
+    }
+    Ok(())
+}
+
+fn count(folder: &Path, keys: Keys, operation: Operation, operations: u64) -> Result<()> {
+    let (db, keyspace) = open(folder)?;
+    warm_up(&keyspace, keys)?;
+    let names = names(keys, operation, operations, 1);
+    let found = measured(&keyspace, keys, operation, &names)?;
+    println!("{} operations, {found} found", operation.name());
+    db.close()
+}
+
+fn time(folder: &Path, keys: Keys, rounds: usize) -> Result<()> {
+    let (db, keyspace) = open(folder)?;
+    warm_up(&keyspace, keys)?;
+    let mut took = [const { Vec::new() }; OPERATIONS.len()];
+    for round in 0..rounds {
+        for (operation, took) in OPERATIONS.into_iter().zip(&mut took) {
+            if operation == Operation::Put && round + 1 < rounds {
+                // Puts change what is read: they come last.
+                continue;
+            }
+            let names = names(keys, operation, ROUND, round as u64);
+            let start = Instant::now();
+            measured(&keyspace, keys, operation, &names)?;
+            took.push(start.elapsed().as_nanos() as f64 / names.len() as f64);
+        }
+    }
+    for (operation, mut took) in OPERATIONS.into_iter().zip(took) {
+        took.sort_by(f64::total_cmp);
+        if let (Some(middle), Some(least)) = (took.get(took.len() / 2), took.first()) {
+            println!("{:14} {middle:9.1} ns (least {least:.1})", operation.name());
+        }
+    }
+    db.close()
+}
+
+/// The names of the keys of a round, made before it is measured.
+fn names(keys: Keys, operation: Operation, operations: u64, seed: u64) -> Vec<u64> {
+    let mut random = Random::new(seed);
+    let hot = HOT_KEYS.min(keys.num());
+    let name = |index: u64| match operation {
+        Operation::Missing | Operation::MultiMissing => keys.absent(random.below(keys.num())),
+        Operation::Half if index % 2 == 0 => keys.absent(random.below(keys.num())),
+        Operation::Hot => keys.present(random.below(hot) * (keys.num() / hot)),
+        Operation::Put => keys.further(random.below(1 << 40)),
+        _ => keys.present(random.below(keys.num())),
+    };
+    (0..operations).map(name).collect()
+}
+
+/// The operations. Never inlined, so that counting can begin and end with it.
+#[inline(never)]
+fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]) -> Result<u64> {
+    let mut found = 0;
+    let mut key = Vec::new();
+    match operation {
+        Operation::Nothing => {
+            for &name in names {
+                keys.key(name, &mut key);
+                found += black_box(&key).len() as u64;
+            }
+        }
+        Operation::MultiHit | Operation::MultiMissing => {
+            let mut together = vec![Vec::new(); TOGETHER];
+            for names in names.chunks(TOGETHER) {
+                for (name, key) in names.iter().zip(&mut together) {
+                    keys.key(*name, key);
+                }
+                let values = keyspace.multi_get(&together[..names.len()])?;
+                found += values.iter().flatten().map(|value| read(value)).sum::<u64>();
+            }
+        }
+        Operation::Seek => {
+            let mut cursor = keyspace.cursor::<&[u8]>(..)?;
+            for &name in names {
+                keys.key(name, &mut key);
+                cursor.seek(&key)?;
+                for _ in 0..10 {
+                    if !cursor.valid() {
+                        break;
+                    }
+                    found += read(cursor.value());
+                    cursor.next()?;
+                }
+            }
+        }
+        Operation::Scan => {
+            let mut cursor = keyspace.cursor::<&[u8]>(..)?;
+            cursor.seek_to_first()?;
+            for _ in names {
+                if !cursor.valid() {
+                    cursor.seek_to_first()?;
+                }
+                found += read(cursor.value());
+                cursor.next()?;
+            }
+        }
+        Operation::Put => {
+            let value = [7; VALUE_BYTES];
+            for &name in names {
+                keys.key(name, &mut key);
+                keyspace.put(&key, value)?;
+            }
+        }
+        _ => {
+            for &name in names {
+                keys.key(name, &mut key);
+                found += keyspace.get_with(&key, read)?.unwrap_or(0);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Touches a value as whoever asked for it would: every line of it.
+#[inline]
+fn read(value: &[u8]) -> u64 {
+    value.iter().step_by(64).fold(1, |sum, byte| sum + u64::from(*byte >> 7))
+}
