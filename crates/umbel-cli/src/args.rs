@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
+use crate::number::counts;
 
 const ABOUT: &str =
     "A store for keys and values in which asking for what is not there costs almost nothing";
@@ -22,7 +24,8 @@ const ABOUT: &str =
 )]
 pub struct CommandLine {
     /// The folder of the store
-    #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR")]
+    #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR",
+        value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub db: Option<PathBuf>,
     /// Write JSON for programs (scan: one object per line)
     #[arg(long, global = true)]
@@ -177,7 +180,8 @@ pub struct ScanArgs {
     #[arg(long, value_name = "B")]
     pub to: Option<OsString>,
     /// At most so many entries
-    #[arg(long, value_name = "N", value_parser = crate::number::parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(0, u64::MAX),
+        allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// From the last key to the first
     #[arg(long)]

@@ -4,6 +4,7 @@
 //! store in a `folder`, prints the `header`, lets `workers` run each benchmark of `workload` and
 //! gives what their `tally` counted to `report`; at the end `summary` says what the filters did.
 
+mod absent;
 pub mod flags;
 pub mod folder;
 mod header;

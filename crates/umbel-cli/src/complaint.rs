@@ -1,5 +1,7 @@
 //! What the command line parser complains of, as one sentence.
 
+use std::ffi::OsString;
+
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -16,7 +18,8 @@ pub fn answer(error: &Error) -> Outcome<()> {
     }
 }
 
-fn sentence(error: &Error) -> String {
+/// What is wrong, as one sentence.
+pub fn sentence(error: &Error) -> String {
     let argument = text(error, ContextKind::InvalidArg);
     let value = text(error, ContextKind::InvalidValue);
     let complaint = match error.kind() {
@@ -30,8 +33,7 @@ fn sentence(error: &Error) -> String {
             format!("`{value}` is no value for `{argument}`, which may be {known}")
         }
         ErrorKind::ValueValidation => {
-            let reason = std::error::Error::source(error).map(ToString::to_string);
-            format!("`{argument}` cannot be `{value}`: {}", reason.unwrap_or_default())
+            return refused(&argument, &value, error);
         }
         ErrorKind::MissingRequiredArgument => format!("{argument} is missing"),
         ErrorKind::ArgumentConflict => {
@@ -44,7 +46,11 @@ fn sentence(error: &Error) -> String {
         .into_iter()
         .map(|kind| text(error, kind))
         .find(|suggested| !suggested.is_empty());
+    let is_dashed = argument.starts_with('-') && !argument.starts_with("--");
     match suggested {
+        None if error.kind() == ErrorKind::UnknownArgument && is_dashed => {
+            format!("{complaint}; where it is a key, write `--` in front of it")
+        }
         Some(suggested) => format!("{complaint}; did you mean `{suggested}`?"),
         None => format!("{complaint}; --help says what is"),
     }
@@ -60,8 +66,60 @@ fn text(error: &Error, kind: ContextKind) -> String {
     }
 }
 
+/// The reason says what may be.
+fn refused(argument: &str, value: &str, error: &Error) -> String {
+    let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    if !reason.starts_with("must be ") {
+        return format!("`{argument}` cannot be `{value}`: {reason}");
+    }
+    let flag = argument.split_whitespace().next().unwrap_or(argument);
+    format!("{flag} is {value}, but {reason}")
+}
+
+/// The sentence with the names of flags as they were typed: `--write-buffer-size`, and not
+/// `--write_buffer_size`.
+pub fn as_typed(sentence: &str, arguments: impl IntoIterator<Item = OsString>) -> String {
+    let mut sentence = sentence.to_string();
+    for argument in arguments {
+        let Some(text) = argument.to_str().filter(|text| text.starts_with("--")) else { continue };
+        let typed = text.split('=').next().unwrap_or(text);
+        let name = typed[2..].replace('-', "_");
+        let name = match name.as_str() {
+            "target_file_size_base" => "max_file_size",
+            "compression_type" => "compression",
+            name => name,
+        };
+        let known = format!("--{name}");
+        let Some(at) = sentence.find(&known) else { continue };
+        let is_longer = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        if !name.is_empty() && !sentence[at + known.len()..].starts_with(is_longer) {
+            sentence.replace_range(at..at + known.len(), typed);
+        }
+    }
+    sentence
+}
+
 fn first_line(error: &Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_named_as_they_were_typed() {
+        let typed = |sentence, arguments: &[&str]| {
+            as_typed(sentence, arguments.iter().map(|argument| OsString::from(*argument)))
+        };
+        let sentence = "--write_buffer_size is 1, but must be 4096";
+        let said = typed(sentence, &["bench", "--num", "--write-buffer-size=1"]);
+        assert_eq!(said, "--write-buffer-size is 1, but must be 4096");
+        assert_eq!(typed(sentence, &["--write_buffer_size", "1", "--write"]), sentence);
+        let said = typed("--max_file_size is 1", &["--target-file-size-base=1"]);
+        assert_eq!(said, "--target-file-size-base is 1");
+        assert_eq!(typed("--", &["--", "--="]), "--");
+    }
 }

@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 mod complaint;
 mod errors;
+mod file_size_signal;
 mod number;
 mod output;
 mod progress;
@@ -14,6 +15,7 @@ mod statistics;
 mod store;
 mod text;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -37,11 +39,16 @@ Three commands to try:
 `umbel --help` lists the rest.";
 
 fn main() -> ExitCode {
+    file_size_signal::ignore();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::OutputClosed) {
-                note(&format!("umbel: {failure}"));
+            match &failure {
+                Failure::OutputClosed => {}
+                Failure::Usage(text) => {
+                    note(&format!("umbel: {}", complaint::as_typed(text, std::env::args_os())));
+                }
+                failure => note(&format!("umbel: {failure}")),
             }
             ExitCode::from(failure.exit_code())
         }
@@ -66,13 +73,27 @@ fn run() -> Outcome<()> {
     dispatch(&line)
 }
 
+/// The folder of `--db` or `UMBEL_DB`. An empty variable is one that is not set; an empty flag is
+/// a script's mistake, for which no benchmark may take another folder.
+fn named_folder(line: &CommandLine) -> Outcome<Option<&Path>> {
+    match line.db.as_deref() {
+        Some(folder) if folder.as_os_str().is_empty() => {
+            if std::env::var_os("UMBEL_DB").is_some_and(|folder| folder.is_empty()) {
+                return Ok(None);
+            }
+            Err(Failure::usage("--db is empty; which store? Name its folder with --db DIR"))
+        }
+        folder => Ok(folder),
+    }
+}
+
 fn dispatch(line: &CommandLine) -> Outcome<()> {
     let Some(command) = &line.command else {
         let mut output = Output::new();
         output.line(WELCOME)?;
         return output.flush();
     };
-    let db = line.db.as_deref();
+    let db = named_folder(line)?;
     let store = || Store::named(db);
     let json = line.json;
     match command {

@@ -1,10 +1,30 @@
 //! Numbers as people write them: `1_000_000`, `10M`, `64MiB` are read; `1,234,567` and `1.5 MB`
 //! are written.
 
-/// Reads a whole number that may have `_` between digits and a suffix: `k`, `M`, `G`, `T` are
-/// powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` behind them changes nothing.
-pub fn parse_count(text: &str) -> Result<u64, String> {
+/// Reads whole numbers of this range. They may have `_` between digits and a suffix: `k`, `M`, `G`,
+/// `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` behind them changes
+/// nothing. An error that begins with `must` is about the range, others are about the writing.
+pub fn counts(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = parse_wide(text)?;
+        match u64::try_from(number) {
+            Ok(count) if (least..=most).contains(&count) => Ok(count),
+            _ if most == u64::MAX => Err(format!("must be {least} or more, in 64 bits")),
+            _ => Err(format!("must be {least} to {most}")),
+        }
+    }
+}
+
+/// Reads a number of any size; one that is too large is the largest or least there is.
+fn parse_wide(text: &str) -> Result<i128, String> {
     let trimmed = text.trim();
+    let (sign, trimmed) = match trimmed.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, trimmed),
+    };
     let digits_end = trimmed
         .find(|character: char| !character.is_ascii_digit() && character != '_')
         .unwrap_or(trimmed.len());
@@ -13,12 +33,11 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     if digits.is_empty() {
         return Err(format!("`{text}` is not a whole number (like 1000, 1_000, 10k, 64MiB)"));
     }
-    let too_large = || format!("`{text}` is larger than a number may be here");
-    let number: u64 = digits.parse().map_err(|_| too_large())?;
     let unit = unit_of(suffix).ok_or_else(|| {
         format!("`{suffix}` in `{text}` is no suffix; these are: k M G T (1000) Ki Mi Gi Ti (1024)")
     })?;
-    number.checked_mul(unit).ok_or_else(too_large)
+    let number: i128 = digits.parse().unwrap_or(i128::MAX);
+    Ok(sign * number.saturating_mul(i128::from(unit)))
 }
 
 fn unit_of(suffix: &str) -> Option<u64> {
@@ -38,16 +57,19 @@ fn unit_of(suffix: &str) -> Option<u64> {
     })
 }
 
-/// As [`parse_count`], and a minus in front is allowed: db_bench uses -1 for "not set".
+/// As [`counts`], and a minus in front is allowed: db_bench uses -1 for "not set".
 pub fn parse_signed(text: &str) -> Result<i64, String> {
-    let trimmed = text.trim();
-    let (sign, rest) = match trimmed.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, trimmed),
-    };
-    let count = parse_count(rest)?;
-    let count = i64::try_from(count).map_err(|_| format!("`{text}` is too large"))?;
-    Ok(sign * count)
+    let number = parse_wide(text)?;
+    i64::try_from(number).map_err(|_| format!("must be {} to {}", i64::MIN, i64::MAX))
+}
+
+/// Reads a share of a whole: 0 to 1.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        Ok(_) => Err("must be 0 to 1".to_string()),
+        Err(_) => Err(format!("`{text}` is not a number (like 0.5)")),
+    }
 }
 
 /// Reads a switch as gflags does: `1 true yes on` and `0 false no off`.
@@ -113,11 +135,28 @@ mod tests {
             (" 7 ", 7),
         ];
         for (text, count) in cases {
-            assert_eq!(parse_count(text), Ok(count), "{text}");
+            assert_eq!(counts(0, u64::MAX)(text), Ok(count), "{text}");
         }
-        for text in ["", "k", "-1", "1.5", "1x", "10 M", "18446744073709551616", "99999999999T"] {
-            assert!(parse_count(text).is_err(), "{text}");
+        for text in ["", "k", "-", "--1", "1.5", "1x", "10 M"] {
+            let error = counts(0, 9)(text).unwrap_err();
+            assert!(error.starts_with('`'), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn counts_out_of_range_are_told_what_may_be() {
+        let huge = "9".repeat(50);
+        for text in ["-1", "-5k", "0", "10", "18446744073709551616", "99999999999T", &huge] {
+            assert_eq!(counts(1, 9)(text), Err("must be 1 to 9".to_string()), "{text}");
+        }
+        let error = counts(0, u64::MAX)("18446744073709551616").unwrap_err();
+        assert_eq!(error, "must be 0 or more, in 64 bits");
+        assert_eq!(counts(0, u64::MAX)("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_share("0.25"), Ok(0.25));
+        for text in ["1.5", "-1", "nan", "inf"] {
+            assert_eq!(parse_share(text), Err("must be 0 to 1".to_string()), "{text}");
+        }
+        assert!(parse_share("half").unwrap_err().contains("`half` is not a number"));
     }
 
     #[test]

@@ -66,13 +66,14 @@ fn level(level: &LevelStats) -> Value {
     })
 }
 
-/// What a verification found.
-pub fn verify_to_json(report: &VerifyReport, seconds: f64) -> Value {
+/// What a verification found; `log_entries` are the entries that are in no table yet.
+pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> Value {
     json!({
         "whole": report.damage.is_empty(),
         "damage": report.damage,
         "tables": report.tables,
         "entries": report.entries,
+        "log_entries": log_entries,
         "bytes": report.bytes,
         "seconds": seconds,
     })

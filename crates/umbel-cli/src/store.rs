@@ -16,10 +16,8 @@ impl Store {
     /// The store in `folder`; a sentence where none was named.
     pub fn named(folder: Option<&Path>) -> Outcome<Store> {
         match folder {
-            Some(folder) if !folder.as_os_str().is_empty() => {
-                Ok(Store { folder: folder.to_path_buf() })
-            }
-            _ => Err(Failure::usage(
+            Some(folder) => Ok(Store { folder: folder.to_path_buf() }),
+            None => Err(Failure::usage(
                 "which store? Name its folder with --db DIR, or set UMBEL_DB to it",
             )),
         }
@@ -41,17 +39,15 @@ impl Store {
 
     /// Opens the store for writing and creates it where the folder is missing or empty.
     pub fn open_or_create(&self, durability: Durability) -> Outcome<Db> {
+        refuse_file(&self.folder)?;
         Ok(Db::open(&self.folder, Options { durability, ..Options::default() })?)
     }
 
     /// A sentence of our own where there is no folder: the engine would name a file inside it.
     fn require(&self) -> Outcome<()> {
+        refuse_file(&self.folder)?;
         match std::fs::metadata(&self.folder) {
-            Ok(metadata) if metadata.is_dir() => Ok(()),
-            Ok(_) => Err(Failure::usage(format!(
-                "{} is a file, but a store is a folder; name the folder with --db DIR",
-                self.folder.display()
-            ))),
+            Ok(_) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Err(Failure::usage(format!(
                     "there is no folder {}; check --db, or create a store there with \
@@ -62,6 +58,17 @@ impl Store {
             Err(error) => Err(Failure::system("open", &self.folder, &error)),
         }
     }
+}
+
+/// A sentence where a file was named.
+pub fn refuse_file(folder: &Path) -> Outcome<()> {
+    if std::fs::metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) {
+        return Err(Failure::usage(format!(
+            "{} is a file, but a store is a folder; name the folder with --db DIR",
+            folder.display()
+        )));
+    }
+    Ok(())
 }
 
 /// A keyspace that exists; a sentence with the names that do where it does not.

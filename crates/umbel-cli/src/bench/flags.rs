@@ -5,8 +5,18 @@ use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, ValueEnum};
 
+use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
 use super::left_aside::LEFT_ASIDE;
-use crate::number::{parse_count, parse_signed, parse_switch};
+use crate::number::{counts, parse_share, parse_signed, parse_switch};
+
+/// The most entries a benchmark may be asked for: their keys stay within a signed 64-bit number.
+pub const COUNT_MAX: u64 = 1 << 48;
+/// A key of readmissing is a byte longer.
+const KEY_SIZE_MAX: u64 = KEY_BYTES_MAX as u64 - 1;
+const VALUE_SIZE_MAX: u64 = VALUE_BYTES_MAX as u64;
+/// About thirty years, which can be added to any time of the clock.
+const SECONDS_MAX: u64 = 1_000_000_000;
 
 const EXAMPLES: &str = "\
 Benchmarks:
@@ -16,7 +26,7 @@ Benchmarks:
   multireadrandom seekrandom                                         read
   readwhilewriting readwhilescanning readrandomwriterandom           both
   flush compact waitforcompaction open verify                        look after the store
-  stats levelstats xxh3                                              tables, and a checksum
+  stats levelstats xxh3 crc32c                                       tables, and a checksum
   name[X10] runs one ten times, name[X10-W2] after two runs that do not count
 
 Examples:
@@ -50,7 +60,7 @@ pub struct BenchFlags {
     #[arg(long, value_name = "NAME,...")]
     pub benchmarks: Option<String>,
     /// Entries that benchmarks write and choose from [default: 1000000, 3000000 for the tour]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(1, COUNT_MAX))]
     pub num: Option<u64>,
     /// Reads of each thread; -1 is --num
     #[arg(long, value_name = "N", value_parser = parse_signed, default_value = "-1",
@@ -65,45 +75,45 @@ pub struct BenchFlags {
         allow_negative_numbers = true)]
     pub deletes: i64,
     /// Threads that run a benchmark at the same time
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1")]
+    #[arg(long, value_name = "N", value_parser = counts(1, 1024), default_value = "1")]
     pub threads: u64,
     /// Bytes of a key
-    #[arg(long, value_name = "BYTES", value_parser = parse_count, default_value = "16")]
+    #[arg(long, value_name = "BYTES", value_parser = counts(1, KEY_SIZE_MAX), default_value = "16")]
     pub key_size: u64,
     /// Letters `a` in front of each key
-    #[arg(long, value_name = "BYTES", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "BYTES", value_parser = counts(0, 1024), default_value = "0")]
     pub key_prefix: u64,
     /// How keys are written
     #[arg(long, value_enum, default_value_t = KeyFormat::Rocksdb)]
     pub key_format: KeyFormat,
     /// Bytes of a value
-    #[arg(long, value_name = "BYTES", value_parser = parse_count, default_value = "100")]
+    #[arg(long, value_name = "BYTES", value_parser = counts(0, VALUE_SIZE_MAX), default_value = "100")]
     pub value_size: u64,
     /// Values compress to this share of their size
-    #[arg(long, value_name = "SHARE", default_value = "0.5")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.5")]
     pub compression_ratio: f64,
     /// Entries of a write batch, and keys of a multi-get [default: 1, and 32 for multireadrandom]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(1, 1 << 20))]
     pub batch_size: Option<u64>,
     /// Seconds that a random benchmark runs, whatever the counts say; 0 goes by the counts
-    #[arg(long, value_name = "SECONDS", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "SECONDS", value_parser = counts(0, SECONDS_MAX), default_value = "0")]
     pub duration: u64,
     /// Entries that seekrandom reads behind each seek
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "N", value_parser = counts(0, COUNT_MAX), default_value = "0")]
     pub seek_nexts: u64,
     /// seekrandom reads them backwards
     #[arg(long, value_name = "0|1", value_parser = parse_switch, default_value = "0",
         num_args = 0..=1, default_missing_value = "1", action = clap::ArgAction::Set)]
     pub reverse_iterator: bool,
     /// Reads among 100 operations of readrandomwriterandom
-    #[arg(long, value_name = "PERCENT", value_parser = parse_count, default_value = "90")]
+    #[arg(long, value_name = "PERCENT", value_parser = counts(0, 100), default_value = "90")]
     pub readwritepercent: u64,
     /// 1: a read lends the value; 0: it copies it
     #[arg(long, value_name = "0|1", value_parser = parse_switch, default_value = "1",
         num_args = 0..=1, default_missing_value = "1", action = clap::ArgAction::Set)]
     pub pin_slice: bool,
     /// Seed of the random numbers; 0 takes the time
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "N", value_parser = counts(0, u64::MAX), default_value = "0")]
     pub seed: u64,
 
     #[command(flatten)]
@@ -129,33 +139,33 @@ pub struct StoreFlags {
         allow_negative_numbers = true)]
     pub cache_size: i64,
     /// Bytes of a memtable [default: 64MiB]
-    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", value_parser = counts(4 << 10, 16 << 30))]
     pub write_buffer_size: Option<u64>,
     /// Bytes of all memtables
-    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", value_parser = counts(0, 1 << 40))]
     pub db_write_buffer_size: Option<u64>,
     /// Bytes of a disk block [default: 4096]
-    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", value_parser = counts(64, 1 << 20))]
     pub block_size: Option<u64>,
     /// Bytes of a table [default: 64MiB]
-    #[arg(long, value_name = "BYTES", value_parser = parse_count,
+    #[arg(long, value_name = "BYTES", value_parser = counts(4 << 10, 16 << 30),
         aliases = ["target_file_size_base", "target-file-size-base"])]
     pub max_file_size: Option<u64>,
     /// Bytes of the first level below level 0 [default: 256MiB]
-    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", value_parser = counts(4 << 10, 1 << 50))]
     pub max_bytes_for_level_base: Option<u64>,
     /// How many times larger each level is than the one above [default: 10]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(2, 1000))]
     pub max_bytes_for_level_multiplier: Option<u64>,
     /// Tables in level 0 that start a compaction [default: 4]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(1, 1000))]
     pub level0_file_num_compaction_trigger: Option<u64>,
     /// none, lz4, zstd; 0 is none, 1 is lz4
     #[arg(long, value_name = "KIND", default_value = "none",
         aliases = ["compression_type", "compression-type"])]
     pub compression: String,
     /// Threads that flush and compact [default: 2]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = counts(0, 64))]
     pub max_background_jobs: Option<u64>,
     /// Sync the log before a write is acknowledged
     #[arg(long, value_name = "0|1", value_parser = parse_switch, default_value = "0",
@@ -187,13 +197,13 @@ pub struct ReportFlags {
         num_args = 0..=1, default_missing_value = "1", action = clap::ArgAction::Set)]
     pub statistics: bool,
     /// A line on standard error every N operations of each thread; 0 is none
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "N", value_parser = counts(0, COUNT_MAX), default_value = "0")]
     pub stats_interval: u64,
     /// At least so many seconds between two such lines
-    #[arg(long, value_name = "SECONDS", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "SECONDS", value_parser = counts(0, SECONDS_MAX), default_value = "0")]
     pub stats_interval_seconds: u64,
     /// Seconds between two rows of --report_file; 0 writes none
-    #[arg(long, value_name = "SECONDS", value_parser = parse_count, default_value = "0")]
+    #[arg(long, value_name = "SECONDS", value_parser = counts(0, SECONDS_MAX), default_value = "0")]
     pub report_interval_seconds: u64,
     /// A CSV with the operations of each interval
     #[arg(long, value_name = "FILE", default_value = "report.csv")]
@@ -207,6 +217,8 @@ pub struct ReportFlags {
 /// Lets every flag of the command be written with `-` too, and takes the flags of db_bench that
 /// mean nothing here.
 pub fn with_db_bench_spellings(command: Command) -> Command {
+    // A number that is out of range is to be told so, and not that `-5` is no flag.
+    let command = command.mut_args(|flag| flag.allow_negative_numbers(true));
     let command = command.mut_args(|flag| match flag.get_long() {
         Some(name) if name.contains('_') => {
             let dashed = dashed(name);

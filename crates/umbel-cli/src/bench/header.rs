@@ -136,6 +136,14 @@ pub fn date(seconds: u64) -> String {
     )
 }
 
+/// Seconds since 1970 as RocksDB writes them in front of progress lines, in UTC. The space behind
+/// them is RocksDB's.
+pub fn timestamp(seconds: u64) -> String {
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}/{month:02}/{day:02}-{hour:02}:{minute:02}:{second:02} ")
+}
+
 /// Year, month and day of a day since 1970, counted in years that begin in March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
@@ -159,6 +167,7 @@ mod tests {
     fn dates_are_written_as_ctime_does() {
         assert_eq!(date(0), "Thu Jan  1 00:00:00 1970");
         assert_eq!(date(951_827_696), "Tue Feb 29 12:34:56 2000");
+        assert_eq!(timestamp(951_827_696), "2000/02/29-12:34:56 ");
         assert_eq!(date(1_763_683_199), "Thu Nov 20 23:59:59 2025");
     }
 

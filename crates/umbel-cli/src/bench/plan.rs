@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::absent;
 use super::settings::Settings;
 use super::tally::Until;
 use crate::errors::{Failure, Outcome};
@@ -110,7 +111,7 @@ const fn on(name: &'static str, work: Work) -> Benchmark {
     Benchmark { name, work, fresh: false }
 }
 
-const BENCHMARKS: [Benchmark; 31] = [
+const BENCHMARKS: [Benchmark; 32] = [
     fresh("fillseq", Work::WriteSequential),
     fresh("fillrandom", Work::WriteRandom),
     fresh("filluniquerandom", Work::WriteUnique),
@@ -140,6 +141,7 @@ const BENCHMARKS: [Benchmark; 31] = [
     on("verify", Work::Verify),
     on("verifychecksum", Work::Verify),
     on("xxh3", Work::Checksum),
+    on("crc32c", Work::Checksum),
     on("stats", Work::Stats),
     on("levelstats", Work::LevelStats),
 ];
@@ -259,6 +261,9 @@ fn repeats(text: &str) -> Outcome<(&str, u64, u64)> {
 }
 
 fn unknown(name: &str) -> Failure {
+    if let Some(reason) = absent::reason(name) {
+        return Failure::usage(format!("the benchmark `{name}` of db_bench {reason}"));
+    }
     let nearest = BENCHMARKS
         .iter()
         .map(|benchmark| (distance(name, benchmark.name), benchmark.name))
@@ -335,6 +340,11 @@ mod tests {
         );
         let far = unknown("mixgraph").to_string();
         assert!(!far.contains("did you mean"), "{far}");
+        let snappy = unknown("snappycomp").to_string();
+        assert!(snappy.contains("measures Snappy, which Umbel does not have"), "{snappy}");
+        for benchmark in BENCHMARKS {
+            assert_eq!(absent::reason(benchmark.name), None);
+        }
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
     }

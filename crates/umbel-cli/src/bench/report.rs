@@ -20,16 +20,22 @@ pub fn result(format: LineFormat, name: &str, counted: &Counted) -> String {
     text
 }
 
+/// Benchmarks whose bytes LevelDB does not count.
+const LEVELDB_WITHOUT_RATE: [&str; 6] =
+    ["readrandom", "readrandomsmall", "readmissing", "readhot", "readwhilewriting", "seekrandom"];
+
 /// What stands behind the numbers: the rate in bytes, then the message.
-fn extra(counted: &Counted) -> String {
-    let rate = counted.megabytes_per_second().map(|rate| format!("{rate:6.1} MB/s"));
+fn extra(counted: &Counted, has_rate: bool) -> String {
+    let rate = counted.megabytes_per_second().filter(|_| has_rate);
+    let rate = rate.map(|rate| format!("{rate:6.1} MB/s"));
     let message = (!counted.message.is_empty()).then(|| counted.message.clone());
     let parts: Vec<String> = rate.into_iter().chain(message).collect();
     if parts.is_empty() { String::new() } else { format!(" {}", parts.join(" ")) }
 }
 
 fn leveldb_line(name: &str, counted: &Counted) -> String {
-    format!("{name:<12} : {:11.3} micros/op;{}\n", counted.micros_per_operation(), extra(counted))
+    let extra = extra(counted, !LEVELDB_WITHOUT_RATE.contains(&name));
+    format!("{name:<12} : {:11.3} micros/op;{extra}\n", counted.micros_per_operation())
 }
 
 fn rocksdb_line(name: &str, counted: &Counted) -> String {
@@ -39,7 +45,7 @@ fn rocksdb_line(name: &str, counted: &Counted) -> String {
         counted.operations_per_second() as u64,
         counted.elapsed(),
         counted.operations(),
-        extra(counted)
+        extra(counted, true)
     )
 }
 
@@ -171,12 +177,16 @@ mod tests {
             "fillseq      :     250.000 micros/op;    8.0 MB/s\n"
         );
         let message = found_message(format, 632, 1000, 2000);
-        let counted = Counted { bytes: 0, message, ..counted() };
-        assert_eq!(
-            result(format, "readrandom", &counted),
-            "readrandom   :     250.000 micros/op; (632 of 2000 found)\n"
-        );
-        let counted = Counted { message: String::new(), ..counted };
+        let counted = Counted { message, ..counted() };
+        for (name, column) in [
+            ("readrandom", "readrandom   "),
+            ("readwhilewriting", "readwhilewriting "),
+            ("seekrandom", "seekrandom   "),
+        ] {
+            let line = format!("{column}:     250.000 micros/op; (632 of 2000 found)\n");
+            assert_eq!(result(format, name, &counted), line);
+        }
+        let counted = Counted { bytes: 0, message: String::new(), ..counted };
         assert_eq!(
             result(format, "multireadrandom", &counted),
             "multireadrandom :     250.000 micros/op;\n"
@@ -187,10 +197,21 @@ mod tests {
     fn rocksdb_lines_are_to_the_letter() {
         let format = LineFormat::Rocksdb;
         let message = found_message(format, 632, 1000, 2000);
+        let whole = Counted { message, ..counted() };
+        for (name, column) in
+            [("readrandom", "readrandom   "), ("readwhilewriting", "readwhilewriting ")]
+        {
+            let line = format!(
+                "{column}:     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations;    \
+                 8.0 MB/s (632 of 1000 found)\n\n"
+            );
+            assert_eq!(result(format, name, &whole), line);
+        }
+        // Without --seek_nexts no bytes are read.
         assert_eq!(
-            result(format, "readrandom", &Counted { message, ..counted() }),
-            "readrandom   :     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations;    \
-             8.0 MB/s (632 of 1000 found)\n\n"
+            result(format, "seekrandom", &Counted { bytes: 0, ..whole }),
+            "seekrandom   :     250.000 micros/op 8000 ops/sec 0.250 seconds 2000 operations; (632 \
+             of 1000 found)\n\n"
         );
         assert_eq!(
             result(format, "compact", &Counted { done: 0, bytes: 0, ..counted() }),

@@ -21,6 +21,7 @@ use crate::errors::{Failure, Outcome};
 use crate::number;
 use crate::output::{Output, note};
 use crate::statistics;
+use crate::store::refuse_file;
 
 /// The keyspace that is measured, the one that the other commands use by default.
 const KEYSPACE: &str = "default";
@@ -57,7 +58,10 @@ impl Runner {
         let env = Env::system();
         let wall_micros = env.clock.wall_micros();
         let folder = match db {
-            Some(path) => Folder::named(path),
+            Some(path) => {
+                refuse_file(path)?;
+                Folder::named(path)
+            }
             None if settings.use_existing_db => {
                 return Err(Failure::usage(
                     "--use_existing_db needs to know which: name its folder with --db DIR",
@@ -133,6 +137,9 @@ impl Runner {
         if step.fresh && self.settings.use_existing_db {
             self.results.push(results::skipped(step.name));
             return self.print(&report::skipped(step.name));
+        }
+        if step.name == "crc32c" {
+            note("umbel: note: crc32c measures XXH3-64, the checksum that Umbel's files have");
         }
         if self.settings.format == LineFormat::Rocksdb && step.work.has_result_line() {
             let text = format!("DB path: [{}]\n", self.folder.path().display());

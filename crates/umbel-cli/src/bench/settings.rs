@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use umbel::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
-use umbel_base::limits::{BLOOM_BITS_RANGE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use umbel_base::limits::{BLOOM_BITS_RANGE, KEY_BYTES_MAX};
 
-use super::flags::{BenchFlags, KeyFormat, LineFormat};
+use super::flags::{BenchFlags, COUNT_MAX, KeyFormat, LineFormat};
 use crate::errors::{Failure, Outcome};
 
 /// The tour that runs when no benchmarks are named, and its entries: about a minute on two cores.
@@ -17,8 +17,6 @@ const TOUR_ENTRIES: u64 = 3_000_000;
 const ENTRIES: u64 = 1_000_000;
 /// Keys of one multi-get where --batch_size was not given.
 const MULTI_GET_KEYS: u64 = 32;
-/// The most entries a benchmark may be asked for: their keys stay within a signed 64-bit number.
-const COUNT_MAX: u64 = 1 << 48;
 
 /// What a run goes by.
 #[derive(Debug, Clone)]
@@ -97,23 +95,19 @@ impl Settings {
     /// The settings, or a sentence that says which flag is wrong and what it may be.
     pub fn resolve(flags: &BenchFlags, json: bool) -> Outcome<Settings> {
         let tour = flags.benchmarks.is_none();
-        let entries = flags.num.unwrap_or(if tour { TOUR_ENTRIES } else { ENTRIES });
-        let num = within("num", entries, 1, COUNT_MAX)?;
+        let num = flags.num.unwrap_or(if tour { TOUR_ENTRIES } else { ENTRIES });
         let count = |name: &str, value: i64| match value {
             -1 => Ok(None),
             value => signed_within(name, value, 1, COUNT_MAX).map(Some),
         };
-        let batch_size = within("batch_size", flags.batch_size.unwrap_or(1), 1, 1 << 20)?;
-        let prefix = within("key_prefix", flags.key_prefix, 0, 1024)?;
+        let batch_size = flags.batch_size.unwrap_or(1);
+        let prefix = flags.key_prefix;
         let least_key = prefix + if flags.key_format == KeyFormat::Leveldb { 16 } else { 1 };
         let key_size = match flags.key_format {
             KeyFormat::Leveldb => flags.key_size.max(least_key),
             KeyFormat::Rocksdb => flags.key_size,
         };
         let key_size = within("key_size", key_size, least_key, KEY_BYTES_MAX as u64 - 1)?;
-        if !(0.0..=1.0).contains(&flags.compression_ratio) {
-            return Err(out_of_range("compression_ratio", flags.compression_ratio, "0", "1"));
-        }
         let (compression, compression_name) = compression(&flags.store.compression)?;
         let report = &flags.report;
         Ok(Settings {
@@ -123,18 +117,18 @@ impl Settings {
             reads: count("reads", flags.reads)?.unwrap_or(num),
             writes: count("writes", flags.writes)?,
             deletes: count("deletes", flags.deletes)?,
-            threads: within("threads", flags.threads, 1, 1024)? as usize,
+            threads: flags.threads as usize,
             key_size: key_size as usize,
             key_prefix: prefix as usize,
             key_format: flags.key_format,
-            value_size: within("value_size", flags.value_size, 0, VALUE_BYTES_MAX as u64)? as usize,
+            value_size: flags.value_size as usize,
             compression_ratio: flags.compression_ratio,
             batch_size: batch_size as usize,
             multi_get_keys: flags.batch_size.map_or(MULTI_GET_KEYS, |_| batch_size) as usize,
             duration: (flags.duration > 0).then(|| Duration::from_secs(flags.duration)),
             seek_nexts: flags.seek_nexts,
             reverse_iterator: flags.reverse_iterator,
-            read_percent: within("readwritepercent", flags.readwritepercent, 0, 100)?,
+            read_percent: flags.readwritepercent,
             pin_slice: flags.pin_slice,
             seed: (flags.seed != 0).then_some(flags.seed),
             use_existing_db: flags.store.use_existing_db,
@@ -171,10 +165,10 @@ fn store_options(flags: &BenchFlags) -> Outcome<Options> {
     Ok(Options {
         durability: if store.sync { Durability::Synced } else { Durability::Buffered },
         cache_bytes,
-        background_threads: within("max_background_jobs", threads, 0, 64)? as usize,
+        background_threads: threads as usize,
         write_buffer_total_bytes: match buffers {
             0 => defaults.write_buffer_total_bytes.max(least),
-            bytes => bytes,
+            bytes => within("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?,
         },
         ..defaults
     })
@@ -196,10 +190,10 @@ fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<Key
         bloom_bits,
         memtable_bytes: store.write_buffer_size.unwrap_or(defaults.memtable_bytes),
         table_bytes: store.max_file_size.unwrap_or(defaults.table_bytes),
-        block_bytes: within("block_size", block, 1, 1 << 30)? as usize,
+        block_bytes: block as usize,
         level_bytes_base: store.max_bytes_for_level_base.unwrap_or(defaults.level_bytes_base),
-        level_ratio: within("max_bytes_for_level_multiplier", ratio, 2, 1000)? as u32,
-        level0_tables: within("level0_file_num_compaction_trigger", trigger, 1, 1000)? as usize,
+        level_ratio: ratio as u32,
+        level0_tables: trigger as usize,
         compression: CompressionPlan::all(compression),
         log: !store.disable_wal,
     })
@@ -249,6 +243,7 @@ pub mod testing {
 
     use super::*;
     use crate::bench::flags::with_db_bench_spellings;
+    use crate::complaint::sentence;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -261,7 +256,7 @@ pub mod testing {
         let command = with_db_bench_spellings(<Line as clap::CommandFactory>::command());
         let line = ["bench"].iter().chain(flags);
         let matches = command.try_get_matches_from(line);
-        let matches = matches.map_err(|error| Failure::usage(error.to_string()))?;
+        let matches = matches.map_err(|error| Failure::usage(sentence(&error)))?;
         let line = Line::from_arg_matches(&matches).unwrap();
         Settings::resolve(&line.flags, false)
     }
@@ -327,13 +322,22 @@ mod tests {
     fn numbers_out_of_range_are_refused_by_name() {
         for (flag, said) in [
             ("--num=0", "--num is 0, but must be 1 to"),
+            ("--num=-5", "--num is -5, but must be 1 to 281474976710656"),
+            ("--num=99999999999999999999", "but must be 1 to 281474976710656"),
+            ("--seed=-1", "--seed is -1, but must be 0 or more"),
+            ("--write_buffer_size=1", "--write_buffer_size is 1, but must be 4096 to 17179869184"),
+            ("--db_write_buffer_size=1", "--db_write_buffer_size is 1, but must be 16384 to"),
+            ("--block_size=1", "--block_size is 1, but must be 64 to 1048576"),
+            ("--max_bytes_for_level_base=1", "--max_bytes_for_level_base is 1, but must be 4096"),
+            ("--duration=9999999999", "--duration is 9999999999, but must be 0 to 1000000000"),
+            ("--compression_ratio=half", "`half` is not a number"),
             ("--bloom_bits=1001", "--bloom_bits is 1001, but must be -1 to 1000"),
             ("--bloom_bits=-2", "--bloom_bits is -2"),
             ("--reads=-2", "--reads is -2, but must be 1 to"),
             ("--threads=0", "--threads is 0, but must be 1 to 1024"),
             ("--key_size=0", "--key_size is 0"),
             ("--key_size=65536", "--key_size is 65536, but must be 1 to 65535"),
-            ("--value_size=300MiB", "--value_size is 314572800, but must be 0 to 268435456"),
+            ("--value_size=300MiB", "--value_size is 300MiB, but must be 0 to 268435456"),
             ("--compression_ratio=1.5", "--compression_ratio is 1.5, but must be 0 to 1"),
             ("--compression=snappy", "--compression is `snappy`, but must be none, lz4 or zstd"),
             ("--readwritepercent=101", "--readwritepercent is 101"),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use umbel_env::Clock;
 
 use super::flags::LineFormat;
+use super::header::timestamp;
 use super::histogram::{Histogram, Layout};
 use super::settings::Settings;
 use crate::output::note;
@@ -220,8 +221,9 @@ impl<'a> Tally<'a> {
         let total = now.saturating_sub(self.start).as_secs_f64().max(1e-9);
         let operations = self.done - interval.last_done;
         note(&format!(
-            "... thread {}: ({operations},{}) ops and ({:.1},{:.1}) ops/second in \
+            "{} ... thread {}: ({operations},{}) ops and ({:.1},{:.1}) ops/second in \
              ({since:.6},{total:.6}) seconds",
+            timestamp(self.clock.wall_micros() / 1_000_000),
             self.thread,
             self.done,
             operations as f64 / since,

@@ -190,7 +190,9 @@ impl Worker<'_> {
 
     fn say_found(&mut self) {
         let format = self.settings.format;
-        if format == LineFormat::Leveldb && self.step.work == Work::ReadHot {
+        // LevelDB's benchmarks of these two say nothing.
+        let is_silent = matches!(self.step.work, Work::ReadHot | Work::ReadMissing);
+        if format == LineFormat::Leveldb && is_silent {
             return;
         }
         let tally = &mut self.tally;

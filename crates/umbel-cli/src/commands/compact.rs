@@ -6,7 +6,7 @@ use serde_json::json;
 use umbel::{Durability, Env, Keyspace};
 
 use crate::args::CompactArgs;
-use crate::errors::Outcome;
+use crate::errors::{Failure, Outcome};
 use crate::number;
 use crate::output::Output;
 use crate::store::{Store, existing_keyspace};
@@ -20,6 +20,16 @@ pub fn run(store: &Store, args: &CompactArgs, json: bool) -> Outcome<()> {
     };
     let from = read("from", &args.from)?;
     let to = read("to", &args.to)?;
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from >= to
+    {
+        return Err(Failure::usage(format!(
+            "--from `{}` is not before --to `{}`, so that no key lies between; exchange them, or \
+             leave one out",
+            text::escaped(from),
+            text::escaped(to)
+        )));
+    }
     let clock = Env::system().clock;
     let db = store.open_to_change(Durability::Buffered)?;
     let keyspace = existing_keyspace(&db, &args.keyspace.keyspace)?;

@@ -17,13 +17,19 @@ pub fn run(store: &Store, json: bool) -> Outcome<()> {
     let start = clock.now();
     let db = store.open_to_read()?;
     let report = db.verify()?;
+    // Opening read the logs, checked them and holds what is in them.
+    let log_entries = db.stats().keyspaces.iter().map(|keyspace| keyspace.memtable_entries).sum();
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
     let mut output = Output::new();
     if json {
-        output.json(&statistics::verify_to_json(&report, seconds))?;
+        output.json(&statistics::verify_to_json(&report, log_entries, seconds))?;
     } else if report.damage.is_empty() {
+        let logged = match log_entries {
+            0 => String::new(),
+            entries => format!(", and {} entries in the log", number::grouped(entries)),
+        };
         output.line(&format!(
-            "the store in {} is whole: {} tables, {} entries, {} checked in {seconds:.1} s",
+            "the store in {} is whole: {} tables, {} entries, {} checked in {seconds:.1} s{logged}",
             db.path().display(),
             number::grouped(report.tables),
             number::grouped(report.entries),

@@ -1,9 +1,13 @@
 //! Whatever is wrong with the request or the disk: one sentence, the right exit code, no panic.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+
+use umbel_base::checksum::checksum;
 
 use super::harness::{Ground, file_of, wait_until};
 
@@ -25,6 +29,8 @@ fn typos_are_answered_with_what_was_meant() {
     ground.bare(&["bech"]).fails(2, &["no command `bech`", "did you mean `bench`?"]);
     ground.run(&["scan", "--prefx=a"]).fails(2, &["`--prefx`", "did you mean `--prefix`?"]);
     ground.run(&["scan", "--limit=many"]).fails(2, &["`--limit <N>`", "`many` is not a whole"]);
+    ground.run(&["scan", "--limit", "-1"]).fails(2, &["--limit is -1, but must be 0 or more"]);
+    ground.run(&["get", "-x"]).fails(2, &["`-x`", "write `--` in front of it"]);
     ground.run(&["get"]).fails(2, &["is missing"]);
     ground.run(&["get", "a", "b"]).fails(2, &["`b`"]);
     ground.run(&["get", "a", "--raw", "--hex"]).fails(2, &["do not go together"]);
@@ -44,9 +50,11 @@ fn a_missing_folder_is_refused_and_not_made() {
 fn a_file_or_a_folder_of_something_else_is_no_store() {
     let ground = Ground::new();
     fs::write(ground.store(), "text").unwrap();
-    for arguments in NEED_A_STORE {
+    let creators: [&[&str]; 3] = [&["put", "a", "b"], &["import"], &["bench", "--num=10"]];
+    for arguments in NEED_A_STORE.into_iter().chain(creators) {
         ground.run(arguments).fails(2, &["is a file, but a store is a folder"]);
     }
+    assert_eq!(fs::read(ground.store()).unwrap(), b"text");
     fs::remove_file(ground.store()).unwrap();
     fs::create_dir(ground.store()).unwrap();
     fs::write(ground.store().join("letter.txt"), "text").unwrap();
@@ -63,9 +71,11 @@ fn an_unreadable_folder_is_the_system_s_refusal() {
     fs::set_permissions(ground.store(), fs::Permissions::from_mode(0o0)).unwrap();
     let is_refused = fs::read_dir(ground.store()).is_err();
     let run = ground.run(&["get", "a"]);
+    let written = ground.run(&["put", "b", "2"]);
     fs::set_permissions(ground.store(), fs::Permissions::from_mode(0o700)).unwrap();
     if is_refused {
         run.fails(4, &["ermission denied"]);
+        written.fails(4, &["ermission denied"]);
     } else {
         // The superuser may read everything.
         run.writes("1\n");
@@ -144,4 +154,62 @@ fn a_full_disk_is_said_with_what_to_do() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{error}");
     assert!(error.starts_with("umbel: could not write to standard output: No space"), "{error}");
+}
+
+#[test]
+fn a_file_size_limit_is_an_error_and_no_signal() {
+    let ground = Ground::with(&[("before", "1")]);
+    let lines: String = (0..100_000).map(|number| format!("some key {number}\n")).collect();
+    let file = ground.path("lines");
+    fs::write(&file, &lines).unwrap();
+    // The disk is full for every file at 50 or 100 KiB.
+    let run = ground.run_limited(100, &["import", file.to_str().unwrap()]);
+    let run = run.fails(4, &["the import of ", " stopped after ", "File too large"]);
+    let after = run.stderr.split(" stopped after ").nth(1).unwrap();
+    let said: u64 = after.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    // What it said it had imported is there, without a hole, and so is what was there before.
+    let scanned = ground.run(&["scan", "--prefix=some key"]).succeeds().text();
+    let mut numbers: Vec<u64> =
+        scanned.lines().map(|line| line.split('\t').nth(1).unwrap().parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "a hole in {}", numbers.len());
+    let there = numbers.len() as u64;
+    assert!(said <= there && there < 100_000, "{there} keys are there, {said} were said");
+    ground.run(&["get", "before"]).writes("1\n");
+    ground.run(&["verify"]).succeeds();
+    ground.run(&["import", file.to_str().unwrap()]).succeeds();
+}
+
+#[test]
+fn a_limit_that_is_not_reached_changes_nothing() {
+    let ground = Ground::new();
+    let raw = OsStr::from_bytes(b"k \xff'\"$0");
+    let run = ground.run_limited(1 << 20, &[OsStr::new("put"), raw, OsStr::new("")]);
+    run.writes("");
+    ground.run_limited(1 << 20, &[OsStr::new("get"), raw]).writes("\n");
+    ground.run_limited(1 << 20, &["get", "none"]).fails(1, &["there is no key `none`"]);
+}
+
+#[test]
+fn a_store_of_a_newer_umbel_is_refused_and_not_touched() {
+    let ground = Ground::with(&[("a", "1")]);
+    let manifest = file_of(&ground.store(), "manifest");
+    let id = manifest.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    // CURRENT is checked as a file whose id no file has.
+    for (file, id) in [(ground.store().join("CURRENT"), u64::MAX), (manifest, id)] {
+        let before = fs::read(&file).unwrap();
+        // FORMAT: magic[8] version:u32 ... checksum:u64 over the 56 bytes before it.
+        let mut newer = before.clone();
+        newer[8] += 1;
+        let sum = checksum(id, 0, &newer[..56]);
+        newer[56..64].copy_from_slice(&sum.to_le_bytes());
+        fs::write(&file, &newer).unwrap();
+        for arguments in NEED_A_STORE.into_iter().chain([&["put", "b", "2"][..]]) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            ground.run(arguments).fails(2, &[name, "newer Umbel", "open the store with"]);
+        }
+        assert_eq!(fs::read(&file).unwrap(), newer);
+        fs::write(&file, &before).unwrap();
+    }
+    ground.run(&["get", "a"]).writes("1\n");
 }

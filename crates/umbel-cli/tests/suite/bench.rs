@@ -75,7 +75,12 @@ fn leveldb_lines_and_keys() {
     let text = bench(&ground, &flags).succeeds().text();
     assert!(text.starts_with("Keys:       16 bytes each\n"), "{text}");
     assert!(text.contains("micros/op; ") && !text.contains("ops/sec"), "{text}");
-    assert!(text.contains("(1000 of 1000 found)\n") && text.contains("(0 of 1000 found)\n"));
+    let line = text.lines().find(|line| line.starts_with("readrandom ")).unwrap();
+    assert!(line.ends_with(" micros/op; (1000 of 1000 found)"), "{line}");
+    for silent in ["readmissing ", "readhot "] {
+        let line = text.lines().find(|line| line.starts_with(silent)).unwrap();
+        assert!(line.ends_with(" micros/op;"), "{line}");
+    }
     assert_eq!(text.matches("Microseconds per op:\nCount: 1000  Average: ").count(), 4, "{text}");
     assert!(text.contains("Level  Files Size(MB) Time(sec) Read(MB) Write(MB)\n"), "{text}");
 }
@@ -166,12 +171,22 @@ fn somebody_s_data_is_never_replaced() {
 #[test]
 fn wrong_names_and_numbers_are_refused_before_anything_runs() {
     let ground = Ground::new();
-    let cases: [(&[&str], &[&str]); 6] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--benchmarks=fillseq,readrandum"], &["`readrandum`", "did you mean `readrandom`?"]),
         (&["--blom_bits=10"], &["`--blom_bits`", "did you mean `--bloom_bits`?"]),
         (&["--bloom_bits=1001"], &["--bloom_bits is 1001, but must be -1 to 1000"]),
         (&["--num=12x"], &["--num", "`x` in `12x` is no suffix"]),
         (&["--num=0"], &["--num is 0"]),
+        (&["--num", "-5"], &["--num is -5, but must be 1 to 281474976710656"]),
+        (&["--threads=-1"], &["--threads is -1, but must be 1 to 1024"]),
+        (&["--num=99999999999999999999"], &["but must be 1 to 281474976710656"]),
+        (&["--write-buffer-size=1"], &["--write-buffer-size is 1, but must be 4096 to"]),
+        (&["--write_buffer_size=1"], &["--write_buffer_size is 1, but must be 4096 to"]),
+        (&["--target-file-size-base", "1"], &["--target-file-size-base is 1, but must be 4096"]),
+        (&["--db-write-buffer-size=1"], &["--db-write-buffer-size is 1, but must be 16384 to"]),
+        (&["--benchmarks=fillseq,snappycomp"], &["`snappycomp`", "Umbel does not have; take"]),
+        (&["--benchmarks=snappyuncomp"], &["`snappyuncomp`", "--compression=lz4"]),
+        (&["--db="], &["--db is empty"]),
         (&["--format=rocks"], &["`rocks`", "rocksdb, leveldb"]),
     ];
     for (flags, parts) in cases {
@@ -226,6 +241,53 @@ fn a_duration_ends_a_random_benchmark_and_the_report_file_is_written() {
     assert!(number(&run.text(), "fillrandom", "operations") > 1000.0);
     let report = std::fs::read_to_string(report).unwrap();
     assert!(report.starts_with("secs_elapsed,interval_qps\n1,"), "{report}");
+}
+
+#[test]
+fn crc32c_says_which_checksum_it_measures() {
+    let ground = Ground::new();
+    for format in ["--format=leveldb", "--format=rocksdb"] {
+        let run = bench(&ground, &["--benchmarks=crc32c", "--num=10", format]).succeeds();
+        let text = run.text();
+        let line = text.lines().find(|line| line.starts_with("crc32c       : ")).unwrap();
+        assert!(line.ends_with(" MB/s (4K per op)"), "{line}");
+        assert!(run.stderr.contains("crc32c measures XXH3-64"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn reads_beside_a_writer_and_seeks_have_the_lines_of_db_bench() {
+    let ground = Ground::new();
+    let flags = ["--benchmarks=fillseq,readwhilewriting,seekrandom", "--num=1000", "--threads=2"];
+    let text = bench(&ground, &flags).succeeds().text();
+    let line = |text: &str, name: &str| {
+        text.lines().find(|line| line.starts_with(name)).unwrap().to_string()
+    };
+    let read = line(&text, "readwhilewriting : ");
+    assert!(read.contains(" seconds 2000 operations; "), "the writer counts for nothing: {read}");
+    assert!(read.ends_with(" MB/s (1000 of 1000 found)"), "{read}");
+    let seek = line(&text, "seekrandom   : ");
+    assert!(seek.ends_with(" seconds 2000 operations; (1000 of 1000 found)"), "{seek}");
+    let text = bench(&ground, &[&flags[..], &["--format=leveldb"]].concat()).succeeds().text();
+    for name in ["readwhilewriting : ", "seekrandom   : "] {
+        let line = line(&text, name);
+        assert!(line.ends_with(" micros/op; (1000 of 1000 found)"), "{line}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_run_quietly() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["bench", "--benchmarks=fillseq,readseq", "--num=1000"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!error.contains("umbel:"), "{error}");
+    assert!(ground.temporary().is_empty());
 }
 
 impl Run {

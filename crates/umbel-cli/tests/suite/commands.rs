@@ -58,6 +58,15 @@ fn the_store_is_named_by_flag_or_environment_and_the_flag_wins() {
     command.args(["get", "apple", "--db"]).arg(ground.store()).env("UMBEL_DB", "/nowhere");
     assert_eq!(command.output().unwrap().stdout, b"1\n");
     ground.bare(&["get", "apple"]).fails(2, &["--db DIR", "UMBEL_DB"]);
+    // An empty variable is one that is not set.
+    let output = ground.command().args(["get", "apple"]).env("UMBEL_DB", "").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.starts_with("umbel: which store? Name its folder with --db DIR"), "{error}");
+    let mut command = ground.command();
+    command.args(["get", "apple", "--db"]).arg(ground.store()).env("UMBEL_DB", "");
+    assert_eq!(command.output().unwrap().stdout, b"1\n");
+    ground.bare(&["get", "apple", "--db="]).fails(2, &["--db is empty", "--db DIR"]);
 }
 
 #[test]
@@ -161,6 +170,13 @@ fn keyspaces_are_apart() {
 fn compaction_verification_and_inspection_see_the_same_entries() {
     let ground = Ground::with(&FRUIT);
     ground.run(&["delete", "banana"]).writes("");
+    let verify = ground.run(&["verify"]).succeeds().text();
+    assert!(verify.contains("and 5 entries in the log"), "{verify}");
+    assert_eq!(ground.run(&["verify", "--json"]).succeeds().json()["log_entries"], 5);
+    for (from, to) in [("z", "a"), ("a", "a")] {
+        let said = format!("--from `{from}` is not before --to `{to}`");
+        ground.run(&["compact", "--from", from, "--to", to]).fails(2, &[&said, "exchange them"]);
+    }
     let compact = ground.run(&["compact"]).succeeds().text();
     assert!(compact.starts_with("compacted `default` in "), "{compact}");
     let verify = ground.run(&["verify"]).succeeds().text();

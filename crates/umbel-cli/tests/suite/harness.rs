@@ -63,6 +63,17 @@ impl Ground {
         Run::of(self.command().arg("--db").arg(self.store()).args(arguments))
     }
 
+    /// Runs the binary on the store where files may have so many times 512 bytes (or 1024, as the
+    /// shell counts) and no more.
+    pub fn run_limited<A: AsRef<OsStr>>(&self, blocks: u32, arguments: &[A]) -> Run {
+        let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        let program = self.command();
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(script).arg(program.get_program());
+        command.arg("--db").arg(self.store()).args(arguments).stdin(Stdio::null());
+        Run::of(command.env_remove("UMBEL_DB").env("TMPDIR", self.path("tmp")))
+    }
+
     /// Runs the binary on the store and gives it `input` to read.
     pub fn feed<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Run {
         let mut command = self.command();
