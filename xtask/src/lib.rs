@@ -12,6 +12,7 @@ pub mod documents;
 pub mod exceptions;
 pub mod expression;
 pub mod floors;
+pub mod instructions;
 pub mod manifest;
 pub mod modules;
 pub mod path_scan;

@@ -13,6 +13,7 @@ cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
+cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
 /// The exit code for a command that does not exist or has a wrong argument.
@@ -31,6 +32,8 @@ fn main() -> ExitCode {
         ("tidy", []) => rules(xtask::tidy),
         ("floors", []) => rules(xtask::floors),
         ("smoke", []) => test_command::smoke_alone(),
+        ("instructions", []) => test_command::instructions_alone(false),
+        ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
@@ -38,13 +41,13 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ("test" | "tidy" | "floors" | "smoke", [first, ..]) => {
+        ("test" | "tidy" | "floors" | "smoke" | "instructions", [first, ..]) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 torture, rivals and fuzz"
+                 instructions, torture, rivals and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
@@ -53,7 +56,11 @@ fn main() -> ExitCode {
 }
 
 fn refuse_argument(command: &str, argument: &str) -> ExitCode {
-    let known = if command == "test" { "--fast or nothing" } else { "nothing" };
+    let known = match command {
+        "test" => "--fast or nothing",
+        "instructions" => "--write or nothing",
+        _ => "nothing",
+    };
     eprintln!("`{command}` does not know `{argument}`: it takes {known}");
     ExitCode::from(WRONG_USE)
 }

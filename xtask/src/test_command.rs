@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, smoke, tree};
+use crate::{Tree, instructions, smoke, tree};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -29,9 +29,10 @@ pub fn test(fast: bool) -> bool {
         });
         return report.finish();
     }
-    if release_build(&mut report, &["umbel-cli", "umbel-torture"]) {
+    if release_build(&mut report, &["umbel-cli", "umbel-torture", "umbel-lab"]) {
         report.step(SMOKE, smoke::smoke);
         report.step("torture, the small seeded part", small_torture);
+        report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
     report.finish()
 }
@@ -45,6 +46,14 @@ pub fn smoke_alone() -> bool {
     report.finish()
 }
 
+/// Counts the instructions of the hot operations alone. Whether nothing failed.
+pub fn instructions_alone(write: bool) -> bool {
+    let mut report = Report::default();
+    report.step(INSTRUCTIONS, || instructions::instructions(write));
+    report.finish()
+}
+
+const INSTRUCTIONS: &str = "instructions of the hot operations";
 const SMOKE: &str = "smoke test of the binary";
 
 fn release_build(report: &mut Report, packages: &[&str]) -> bool {

@@ -1,0 +1,194 @@
+//! Instructions that the hot operations take, counted by callgrind and held to a committed
+//! baseline: unlike times, they are the same whatever else the machine does.
+//!
+//! The count depends on the compiler and, through the C library's choice of `memcpy` and `memcmp`,
+//! on the processor a little. So a count may exceed its baseline by [`TOLERANCE`], and with another
+//! compiler than the baseline's nothing is compared.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::smoke::target;
+use crate::steps::{Counts, Outcome, cargo, run};
+use crate::tree;
+
+/// Where the baseline lies.
+const BASELINE: &str = "docs/lab/instructions.txt";
+/// What is counted: the shape of the keys, how many there are, and the operation.
+const SHAPES: [&str; 2] = ["random", "category-id"];
+const KEYS: &str = "100000";
+const OPERATIONS: [&str; 9] =
+    ["hit", "missing", "hot", "half", "multi-hit", "multi-missing", "seek", "scan", "put"];
+const REPEATS: u64 = 10_000;
+/// How much more than its baseline an operation may take.
+const TOLERANCE: f64 = 1.03;
+/// How much less says that the baseline should be lowered.
+const SLACK: f64 = 0.90;
+
+/// One line of the baseline: an operation and its instructions.
+type Row = (String, u64);
+
+/// Counts every operation and compares with the baseline, or writes a new one.
+pub fn instructions(write: bool) -> Outcome {
+    if !responds("valgrind") {
+        return Outcome::skip(
+            "instruction counts: there is no `valgrind` (on Debian `apt-get install valgrind`)",
+        );
+    }
+    let compiler = compiler();
+    let text = std::fs::read_to_string(tree::root().join(BASELINE)).unwrap_or_default();
+    let (made_with, baseline) = parse(&text);
+    if !write && made_with != compiler {
+        return Outcome::skip(format!(
+            "instruction counts: {BASELINE} was made with {made_with}, this is {compiler}; \
+             `cargo xtask instructions --write` makes a new one"
+        ));
+    }
+    let mut build = cargo();
+    if run(build.args(["build", "--quiet", "--release", "-p", "umbel-lab"])).counts.failed > 0 {
+        return Outcome::of(false);
+    }
+    let folder = std::env::temp_dir().join(format!("umbel-hot-{}", std::process::id()));
+    let counted = count_all(&folder);
+    // Nothing depends on whether the folder goes: its name is this process's own.
+    std::fs::remove_dir_all(&folder).ok();
+    match counted {
+        Err(message) => {
+            println!("{message}");
+            Outcome::of(false)
+        }
+        Ok(rows) if write => Outcome::of(write_baseline(&compiler, &rows)),
+        Ok(rows) => compare(&baseline, &rows),
+    }
+}
+
+fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
+    let program = target().join("release").join(format!("hot{}", std::env::consts::EXE_SUFFIX));
+    let mut rows = Vec::new();
+    for shape in SHAPES {
+        let store = folder.join(shape);
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mut fill = Command::new(&program);
+        let filled = fill.arg("fill").arg(&store).args([shape, KEYS]).status();
+        if !filled.is_ok_and(|status| status.success()) {
+            return Err(format!("`hot fill` failed for {shape} keys"));
+        }
+        let empty = count(&program, &store, shape, "nothing")?;
+        for operation in OPERATIONS {
+            let all = count(&program, &store, shape, operation)?;
+            let each = all.saturating_sub(empty) / REPEATS;
+            rows.push((format!("{shape} {operation}"), each));
+        }
+    }
+    Ok(rows)
+}
+
+/// Instructions of the measured function.
+fn count(program: &Path, store: &Path, shape: &str, operation: &str) -> Result<u64, String> {
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*hot*measured*")
+        .arg(program)
+        .arg("count")
+        .arg(store)
+        .args([shape, KEYS, operation, &REPEATS.to_string()]);
+    let output = command.output().map_err(|error| format!("valgrind did not start: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected : "));
+    collected
+        .filter(|_| output.status.success())
+        .and_then(|(_, number)| number.trim().parse().ok())
+        .ok_or_else(|| format!("callgrind counted nothing for {operation}: {text}"))
+}
+
+/// The compiler of a baseline and its rows. Lines that start with `#` are for people.
+fn parse(text: &str) -> (String, Vec<Row>) {
+    let mut compiler = String::new();
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match line.split_once(": ") {
+            Some(("compiler", name)) => compiler = name.to_string(),
+            Some((operation, number)) => {
+                rows.extend(number.parse().ok().map(|number| (operation.to_string(), number)));
+            }
+            None => {}
+        }
+    }
+    (compiler, rows)
+}
+
+fn compare(baseline: &[Row], rows: &[Row]) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut lower = 0;
+    for (operation, now) in rows {
+        let allowed = baseline.iter().find(|(name, _)| name == operation).map(|(_, count)| *count);
+        let passes = allowed.is_some_and(|count| *now as f64 <= count as f64 * TOLERANCE);
+        let Counts { passed, failed } = &mut outcome.counts;
+        *(if passes { passed } else { failed }) += 1;
+        let before = allowed.map_or("no baseline".to_string(), |count| count.to_string());
+        println!("   {operation:26} {now:7} (baseline {before}){}", mark(passes));
+        lower += u64::from(allowed.is_some_and(|count| (*now as f64) < count as f64 * SLACK));
+    }
+    if lower > 0 {
+        println!("   {lower} operations got cheaper: `cargo xtask instructions --write` says so");
+    }
+    outcome
+}
+
+fn mark(passes: bool) -> &'static str {
+    if passes { "" } else { "  TOO MANY" }
+}
+
+fn write_baseline(compiler: &str, rows: &[Row]) -> bool {
+    let mut text = format!(
+        "# Instructions of one operation, {KEYS} keys of 16 to 46 bytes with values of 100 bytes, \
+         everything cached,\n# counted by callgrind without what making the keys takes. `cargo \
+         xtask test` fails where one\n# takes over 3 % more; `cargo xtask instructions --write` \
+         writes this file.\ncompiler: {compiler}\n"
+    );
+    for (operation, count) in rows {
+        text.push_str(&format!("{operation}: {count}\n"));
+    }
+    print!("{text}");
+    match std::fs::write(tree::root().join(BASELINE), text) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("could not write {BASELINE}: {error}");
+            false
+        }
+    }
+}
+
+fn responds(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The compiler's version and the architecture it compiles for.
+fn compiler() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output();
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
+    format!("{} {}", version.unwrap_or_default(), std::env::consts::ARCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_baseline_is_read_back_and_held_to() {
+        let (compiler, rows) = parse("# people\ncompiler: rustc 1\nrandom hit: 100\nx y: many\n");
+        assert_eq!(compiler, "rustc 1");
+        assert_eq!(rows, [("random hit".to_string(), 100)]);
+        let now = |count| [("random hit".to_string(), count)];
+        assert_eq!(compare(&rows, &now(103)).counts, Counts { passed: 1, failed: 0 });
+        assert_eq!(compare(&rows, &now(104)).counts, Counts { passed: 0, failed: 1 });
+        // A new operation needs a baseline of its own.
+        let other = [("random new".to_string(), 1)];
+        assert_eq!(compare(&rows, &other).counts, Counts { passed: 0, failed: 1 });
+    }
+}
