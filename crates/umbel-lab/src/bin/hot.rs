@@ -168,6 +168,7 @@ fn count(folder: &Path, keys: Keys, operation: Operation, operations: u64) -> Re
     db.close()
 }
 
+#[expect(clippy::disallowed_methods, reason = "it is a measurement, and nothing is decided by it")]
 fn time(folder: &Path, keys: Keys, rounds: usize) -> Result<()> {
     let (db, keyspace) = open(folder)?;
     warm_up(&keyspace, keys)?;
@@ -199,7 +200,7 @@ fn names(keys: Keys, operation: Operation, operations: u64, seed: u64) -> Vec<u6
     let hot = HOT_KEYS.min(keys.num());
     let name = |index: u64| match operation {
         Operation::Missing | Operation::MultiMissing => keys.absent(random.below(keys.num())),
-        Operation::Half if index % 2 == 0 => keys.absent(random.below(keys.num())),
+        Operation::Half if index.is_multiple_of(2) => keys.absent(random.below(keys.num())),
         Operation::Hot => keys.present(random.below(hot) * (keys.num() / hot)),
         Operation::Put => keys.further(random.below(1 << 40)),
         _ => keys.present(random.below(keys.num())),
