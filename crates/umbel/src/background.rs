@@ -1,4 +1,4 @@
-//! Background work: who flushes and compacts when, how writers are held back, and how a store ends.
+//! Background work: who flushes and compacts when, and how writers are held back.
 //!
 //! With `background_threads` 0 the thread whose write made work necessary does it before it
 //! returns, which makes every run of a program the same.
@@ -11,7 +11,7 @@ use std::time::Duration;
 use umbel_base::{Error, Result};
 
 use crate::commit::{self, Aftermath};
-use crate::compact::{self, CompactionJob, Step};
+use crate::compact::{self, CompactionJob};
 use crate::compaction::pick;
 use crate::compaction::pressure::{self, Limits, Load};
 use crate::counters::add;
@@ -19,20 +19,21 @@ use crate::flush::{self, FlushJob};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::store::{Store, WorkState};
-use crate::version::Edit;
 use crate::writes::{Action, Writes};
 
 /// Frozen memtables of one keyspace at which its writers wait for a flush.
 pub const FROZEN_MAX: usize = 4;
-/// Bytes of memtables that a clean close leaves to the log instead of flushing them.
-const CLOSE_FLUSH_BYTES: u64 = 4 << 20;
-/// Old log segments above which a clean close flushes.
-const CLOSE_LOGS_MAX: usize = 4;
+/// Old log segments above which a clean close, or an open, flushes.
+pub const OLD_LOGS_MAX: usize = 4;
 /// Owed delay below which a writer is not held back yet.
 const DELAY_GRAIN_NS: u64 = 1_000_000;
 
-enum Job {
+/// Work that was claimed.
+#[derive(Debug)]
+pub enum Job {
+    /// Writes a memtable into a table.
     Flush(FlushJob),
+    /// Merges tables.
     Compact(Arc<CompactionJob>),
 }
 
@@ -51,7 +52,11 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
 }
 
 /// Commits a batch, held back as far as the background work is behind.
-pub fn commit(store: &Arc<Store>, writes: Writes, durability: Durability) -> Result<()> {
+pub fn commit(
+    store: &Arc<Store>,
+    writes: &mut Writes,
+    durability: Option<Durability>,
+) -> Result<()> {
     for keyspace in writes.keyspaces() {
         hold_back(store, keyspace, writes.bytes())?;
     }
@@ -68,8 +73,7 @@ pub fn commit_one(
     value: &[u8],
 ) -> Result<()> {
     hold_back(store, keyspace, key.len() + value.len())?;
-    let durability = store.options.durability;
-    let aftermath = commit::commit_one(store, keyspace, action, key, value, durability)?;
+    let aftermath = commit::commit_one(store, keyspace, action, key, value)?;
     see_to(store, aftermath)
 }
 
@@ -87,48 +91,67 @@ fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
 
 /// Does all work there is on the calling thread.
 pub fn run_inline(store: &Arc<Store>) -> Result<()> {
-    loop {
-        let job = find_job(store, &mut store.work_lock());
-        let Some(job) = job else { return Ok(()) };
-        run(store, job, false).map_err(|error| store.poison.set(error))?;
-    }
+    while run_one(store)? {}
+    Ok(())
+}
+
+/// Does one piece of work on the calling thread. `false` where there is none.
+pub fn run_one(store: &Arc<Store>) -> Result<bool> {
+    let keyspaces = store.keyspaces();
+    let job = find_job(store, &keyspaces, &mut store.work_lock());
+    let Some(job) = job else { return Ok(false) };
+    run(store, job, false).map_err(|error| store.poison.set(error))?;
+    Ok(true)
 }
 
 fn work(store: &Arc<Store>) {
-    let mut state = store.work_lock();
-    while !state.stop {
-        let seen = state.ticks;
-        let job = if store.poison.is_set() { None } else { find_job(store, &mut state) };
+    loop {
+        // A keyspace that appears after this is signalled after it.
+        let seen = store.work_lock().ticks;
+        let keyspaces = store.keyspaces();
+        let mut state = store.work_lock();
+        let idle = store.poison.is_set();
+        let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
         let Some(job) = job else {
             while state.ticks == seen && !state.stop {
                 state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
+            if state.stop {
+                return;
+            }
             continue;
         };
-        drop(state);
+        drop((state, keyspaces));
         let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
         let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
             store.poison.set(error);
             store.signal();
         }
-        state = store.work_lock();
     }
 }
 
-fn find_job(store: &Store, state: &mut WorkState) -> Option<Job> {
+/// Claims the most urgent work there is in `keyspaces`, which were read before the work lock.
+pub fn find_job(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    state: &mut WorkState,
+) -> Option<Job> {
     if state.stop {
         return None;
     }
-    let mut keyspaces = store.keyspaces();
-    keyspaces.retain(|keyspace| !keyspace.dropped.load(Ordering::Acquire));
+    let live = |keyspace: &&Arc<KeyspaceCore>| !keyspace.dropped.load(Ordering::Acquire);
+    let keyspaces: Vec<&Arc<KeyspaceCore>> = keyspaces.iter().filter(live).collect();
     // The oldest writes first: no keyspace waits behind another for ever, and the log gets shorter.
-    let oldest = |keyspace: &Arc<KeyspaceCore>| {
+    let oldest = |keyspace: &&Arc<KeyspaceCore>| {
         let buffer = keyspace.view.load().frozen.last().cloned()?;
-        Some((buffer.first_sequence(), Arc::clone(keyspace), buffer))
+        Some((buffer.first_sequence(), Arc::clone(*keyspace), buffer))
     };
     let idle = keyspaces.iter().filter(|keyspace| !state.flushing.contains(&keyspace.id));
-    if let Some((_, keyspace, buffer)) = idle.filter_map(oldest).min_by_key(|(first, ..)| *first) {
+    let idle = idle.copied();
+    if let Some((_, keyspace, buffer)) =
+        idle.filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
+    {
         state.flushing.push(keyspace.id);
         return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
     }
@@ -137,14 +160,36 @@ fn find_job(store: &Store, state: &mut WorkState) -> Option<Job> {
     if threads > 1 && state.compactions + 1 >= threads {
         return None;
     }
-    let urgency = |keyspace: &Arc<KeyspaceCore>| {
-        compact::urgency(keyspace).map(|score| (score, Arc::clone(keyspace)))
-    };
+    let urgency =
+        |keyspace: &&Arc<KeyspaceCore>| Some((compact::urgency(keyspace)?, Arc::clone(*keyspace)));
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
-    let (_, keyspace) = urgent?;
-    let job = compact::pick_most_urgent(&keyspace)?;
+    let job = match urgent {
+        Some((_, keyspace)) => compact::pick_most_urgent(&keyspace)?,
+        None => find_leftovers(store, &keyspaces)?,
+    };
     state.compactions += 1;
     Some(Job::Compact(Arc::new(job)))
+}
+
+/// Where nothing else is to be done: a table of a last level with what a snapshot kept. Whoever
+/// drops the snapshot that is still in the way signals.
+fn find_leftovers(store: &Store, keyspaces: &[&Arc<KeyspaceCore>]) -> Option<CompactionJob> {
+    loop {
+        let oldest = store.snapshots.oldest();
+        let mut awaited = None;
+        for keyspace in keyspaces {
+            let (job, waits_for) = compact::pick_leftovers(keyspace, oldest);
+            if job.is_some() {
+                return job;
+            }
+            awaited = awaited.into_iter().chain(waits_for).min();
+        }
+        match awaited {
+            // It was dropped in between: look again.
+            Some(sequence) if !store.snapshots.await_oldest(sequence) => {}
+            _ => return None,
+        }
+    }
 }
 
 /// A claim on work, given back even where the work panics.
@@ -170,7 +215,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+/// Does the work and gives the claim on it back: the caller's own, or one of [`find_job`].
+pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
         Job::Flush(job) => {
             let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
@@ -301,7 +347,8 @@ pub fn flush_then<R>(
     Ok(result)
 }
 
-fn freeze_all(
+/// Freezes these keyspaces at one moment and says what is to be flushed of them.
+pub fn freeze_all(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
     marker: Option<&[u8]>,
@@ -325,7 +372,7 @@ fn freeze_all(
 /// Flushes what recovery left over where keeping its logs would cost the next open too much.
 pub fn after_open(store: &Arc<Store>) -> Result<()> {
     let (logs, bytes, _) = store.commit_lock().wal.old_summary();
-    if logs > CLOSE_LOGS_MAX || bytes > store.options.write_buffer_total_bytes {
+    if logs > OLD_LOGS_MAX || bytes > store.options.write_buffer_total_bytes {
         let keyspaces = store.keyspaces();
         freeze_all(store, &keyspaces, None);
     }
@@ -349,123 +396,6 @@ fn begin_flush(store: &Store, ids: &[u32]) -> Result<()> {
 }
 
 /// An error where the store is being closed: no work may begin any more.
-fn check_not_stopped(state: &WorkState) -> Result<()> {
+pub fn check_not_stopped(state: &WorkState) -> Result<()> {
     if state.stop { Err(Error::Closed) } else { Ok(()) }
-}
-
-/// Waits until there is nothing to flush or compact.
-pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
-    store.check_writable()?;
-    if store.options.background_threads == 0 {
-        return run_inline(store);
-    }
-    loop {
-        store.poison.check()?;
-        store.check_open()?;
-        let mut state = store.work_lock();
-        let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
-        if quiet {
-            match find_job(store, &mut state) {
-                None => return Ok(()),
-                // Leave it to the threads: undo the claim and wake one.
-                Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),
-                Some(Job::Compact(job)) => {
-                    drop(job);
-                    state.compactions -= 1;
-                }
-            }
-            state.ticks += 1;
-            store.moved.notify_all();
-        }
-        drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Compacts everything that overlaps the range down to the deepest level that holds some of it.
-pub fn compact_range(
-    store: &Arc<Store>,
-    keyspace: &Arc<KeyspaceCore>,
-    start: Option<&[u8]>,
-    end: Option<&[u8]>,
-) -> Result<()> {
-    flush_together(store, std::slice::from_ref(keyspace), None)?;
-    let mut level = 0;
-    while level < keyspace.view.load().version.levels.len() {
-        store.check_writable()?;
-        let mut state = store.work_lock();
-        check_not_stopped(&state)?;
-        let job = match compact::pick_range(keyspace, level, start, end) {
-            Step::Run(job) => job,
-            Step::Blocked => {
-                drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
-                continue;
-            }
-            Step::Done => {
-                level += 1;
-                continue;
-            }
-        };
-        state.callers += 1;
-        drop(state);
-        run(store, Job::Compact(Arc::new(job)), true).map_err(|error| store.poison.set(error))?;
-    }
-    Ok(())
-}
-
-/// Ends background work, writes down where the logs end and lets go of the folder. Only the first
-/// call does anything.
-pub fn close(store: &Arc<Store>) -> Result<()> {
-    if store.closed.swap(true, Ordering::AcqRel) {
-        return Ok(());
-    }
-    store.work_lock().stop = true;
-    store.signal();
-    let threads =
-        std::mem::take(&mut *store.threads.lock().unwrap_or_else(PoisonError::into_inner));
-    let whole = threads.into_iter().all(|thread| thread.join());
-    if whole {
-        wait_for_callers(store);
-    }
-    let result = if store.read_only { Ok(()) } else { finish(store) };
-    // Only now may somebody else open it, and from now on its files may be another's.
-    store.context.ended.store(true, Ordering::Release);
-    store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
-    result?;
-    if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
-}
-
-/// Waits for flushes and compactions that run on threads of callers.
-fn wait_for_callers(store: &Store) {
-    let mut state = store.work_lock();
-    while state.compactions + state.callers > 0 || !state.flushing.is_empty() {
-        state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
-    }
-}
-
-fn finish(store: &Arc<Store>) -> Result<()> {
-    store.poison.check()?;
-    let mut keyspaces = store.keyspaces();
-    let unflushed = keyspaces.iter().filter(|keyspace| keyspace.has_unflushed());
-    let unflushed: u64 = unflushed.map(|keyspace| keyspace.memtable_bytes()).sum();
-    let (logs, _, _) = store.commit_lock().wal.old_summary();
-    if unflushed <= CLOSE_FLUSH_BYTES && logs <= CLOSE_LOGS_MAX {
-        // The next open replays these few from the log. Without a log that would lose them.
-        keyspaces.retain(|keyspace| !keyspace.logs());
-    }
-    let jobs = freeze_all(store, &keyspaces, None);
-    if !jobs.is_empty() {
-        flush::flush(store, &jobs)?;
-    }
-    let through = store.commit_lock().wal.last_sequence();
-    store.sync_through(through)?;
-    let edits = {
-        let mut state = store.commit_lock();
-        let mut edits = state.wal.take_ends();
-        edits.extend(state.wal.close()?);
-        edits.push(Edit::LastSequence(state.last_sequence));
-        edits
-    };
-    let mut manifest = store.manifest_lock()?;
-    manifest.commit(&edits)?;
-    manifest.seal()
 }

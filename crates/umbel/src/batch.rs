@@ -115,18 +115,42 @@ impl Batch {
     }
 
     /// Commits everything or nothing. On success every reader sees all of it, and it survives what
-    /// `durability` says.
+    /// `durability` says. `None` takes what `Options::durability` says, which promises nothing for
+    /// a keyspace without a log.
     ///
     /// # Errors
     /// `Conflict` where a condition does not hold, `Invalid` where a key, value or the batch is
     /// over a limit, a keyspace is of another store, or a write to a keyspace without a log is
     /// asked to be `Synced`. After `ReadOnly` or `Io` the outcome is known at the next open.
-    pub fn commit(self, durability: Durability) -> Result<()> {
+    ///
+    /// The batch is gone whatever comes of it; [`Batch::try_commit`] keeps it.
+    pub fn commit(mut self, durability: impl Into<Option<Durability>>) -> Result<()> {
+        self.try_commit(durability)
+    }
+
+    /// As [`Batch::commit`], but a batch that was refused stays as it was, to be committed again or
+    /// added to; one that was committed is empty afterwards and can be filled anew.
+    ///
+    /// After a `Conflict` over [`Batch::expect_unchanged`] the same condition never holds again:
+    /// read anew, call [`Batch::clear_conditions`] and say what is to be expected now.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub fn try_commit(&mut self, durability: impl Into<Option<Durability>>) -> Result<()> {
         if self.foreign {
             return Err(umbel_base::Error::invalid(
                 "the batch names a keyspace or snapshot of another store",
             ));
         }
-        background::commit(&self.handle.store, self.writes, durability)
+        background::commit(&self.handle.store, &mut self.writes, durability.into())?;
+        self.writes = Writes::default();
+        self.snapshots.clear();
+        Ok(())
+    }
+
+    /// Forgets every condition; the writes stay.
+    pub fn clear_conditions(&mut self) {
+        self.writes.clear_conditions();
+        self.snapshots.clear();
     }
 }

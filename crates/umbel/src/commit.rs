@@ -28,11 +28,17 @@ pub struct Aftermath {
     pub frozen: bool,
 }
 
-/// Commits a batch. On success it is visible, and durable as `durability` says.
-pub fn commit(store: &Store, mut writes: Writes, durability: Durability) -> Result<Aftermath> {
+/// Commits a batch. On success it is visible, and durable as `durability` says or, where that is
+/// `None`, as the store's options do. `writes` is as it was afterwards, whatever came of it.
+pub fn commit(
+    store: &Store,
+    writes: &mut Writes,
+    durability: Option<Durability>,
+) -> Result<Aftermath> {
     store.check_writable()?;
     writes.check(durability)?;
-    let request = Arc::new(Request { writes, outcome: Mutex::default() });
+    let taken = std::mem::take(writes);
+    let request = Arc::new(Request { writes: taken, durability, outcome: Mutex::default() });
     queue(store).push(Arc::clone(&request));
     let mut state = store.commit_lock();
     let mut aftermath = Aftermath { frozen: false };
@@ -43,30 +49,31 @@ pub fn commit(store: &Store, mut writes: Writes, durability: Durability) -> Resu
         outcome = take_outcome(&request);
     }
     drop(state);
+    // Whoever took it along let go of the group before the lock.
+    let request = Arc::into_inner(request).expect("nobody else holds a request with an outcome");
+    *writes = request.writes;
     let committed = outcome.unwrap_or(Err(Error::Closed))?;
     finish(store, committed, durability)?;
     Ok(aftermath)
 }
 
-/// Commits one put or delete, without a detour where nobody else is writing.
+/// Commits one put or delete as durable as the store's options say, without a detour where nobody
+/// else is writing.
 pub fn commit_one(
     store: &Store,
     keyspace: &Arc<KeyspaceCore>,
     action: Action,
     key: &[u8],
     value: &[u8],
-    durability: Durability,
 ) -> Result<Aftermath> {
     check_operation(action, key, value)?;
-    // The store's default is not a promise a keyspace without a log could keep.
-    let durability = if keyspace.logs() { durability } else { Durability::Buffered };
     let mut state = match store.commit.try_lock() {
         Ok(state) => state,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => {
             let mut writes = Writes::default();
             writes.push(action, keyspace, key, value);
-            return commit(store, writes, durability);
+            return commit(store, &mut writes, None);
         }
     };
     store.check_writable()?;
@@ -82,7 +89,7 @@ pub fn commit_one(
     let bytes = key.len() + value.len();
     let frozen = settle(store, &mut state, std::slice::from_ref(keyspace), bytes);
     drop(state);
-    finish(store, committed, durability)?;
+    finish(store, committed, None)?;
     Ok(Aftermath { frozen })
 }
 
@@ -94,34 +101,43 @@ fn take_outcome(request: &Request) -> Option<Result<Committed>> {
     request.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-fn finish(store: &Store, committed: Committed, durability: Durability) -> Result<()> {
-    match durability {
+fn finish(store: &Store, committed: Committed, durability: Option<Durability>) -> Result<()> {
+    // What went to no log has nothing to sync: the store's default promises it nothing.
+    if committed.logged_through == 0 {
+        return Ok(());
+    }
+    match durability.unwrap_or(store.options.durability) {
         Durability::Synced => store.sync_through(committed.logged_through),
         Durability::Buffered => Ok(()),
     }
 }
 
 fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) -> Aftermath {
-    let mut frozen = false;
+    let (mut frozen, mut commits) = (false, 0);
     for request in group {
         let writes = &request.writes;
-        let outcome = commit_in_order(store, state, writes);
+        let outcome = commit_in_order(store, state, writes, request.durability);
         if outcome.is_ok() {
+            commits += 1;
             frozen |= settle(store, state, writes.keyspaces(), writes.bytes());
         }
         *request.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
     store.snapshots.publish(state.last_sequence);
-    add(&store.counters.commits, group.len() as u64);
-    add(&store.counters.commit_groups, 1);
+    add(&store.counters.commits, commits);
+    add(&store.counters.commit_groups, u64::from(commits > 0));
     Aftermath { frozen }
 }
 
-fn commit_in_order(store: &Store, state: &mut CommitState, writes: &Writes) -> Result<Committed> {
+fn commit_in_order(
+    store: &Store,
+    state: &mut CommitState,
+    writes: &Writes,
+    durability: Option<Durability>,
+) -> Result<Committed> {
     store.check_writable()?;
-    for keyspace in writes.keyspaces() {
-        keyspace.check_not_dropped()?;
-    }
+    // Again, because a keyspace may have been dropped, or opened without its log, meanwhile.
+    writes.check_keyspaces(durability)?;
     check_conditions(store, state.last_sequence, writes)?;
     let mut scratch = std::mem::take(&mut state.scratch);
     scratch.clear();

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
 use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
 use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
 use crate::counters::add;
@@ -53,6 +54,8 @@ pub fn facts<'a>(
         smallest: &table.meta.smallest,
         largest: &table.meta.largest,
         largest_is_exclusive: table.meta.largest_is_exclusive,
+        sequence_min: table.meta.sequence_min,
+        sequence_max: table.meta.sequence_max,
         busy: table.is_busy(),
     };
     let level = |tables: &'a Vec<Arc<TableFile>>| tables.iter().map(fact).collect();
@@ -88,6 +91,35 @@ pub fn pick_most_urgent(keyspace: &Arc<KeyspaceCore>) -> Option<CompactionJob> {
     let cursors = keyspace.pick_cursors();
     let picked = pick::pick(&facts(&version, &options, &cursors))?;
     Some(take(keyspace, &version, &picked))
+}
+
+/// What of a keyspace's last level only readers that are gone could see: a job that writes a table
+/// with such leftovers again, or the sequence number that the oldest reader must reach first.
+/// REQUIRES: the work lock.
+pub fn pick_leftovers(
+    keyspace: &Arc<KeyspaceCore>,
+    oldest: u64,
+) -> (Option<CompactionJob>, Option<u64>) {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.view.load().version);
+    let Leftovers { pick, waits_for } = last::leftovers(&facts(&version, &options, &[]), oldest);
+    (pick.map(|picked| take(keyspace, &version, &picked)), waits_for)
+}
+
+/// Picks tables of the last level to write again. REQUIRES: the work lock.
+pub fn pick_last(
+    keyspace: &Arc<KeyspaceCore>,
+    wanted: Wanted,
+    range: (Option<&[u8]>, Option<&[u8]>),
+    behind: &Behind,
+) -> Step {
+    let options = keyspace.options();
+    let version = Arc::clone(&keyspace.view.load().version);
+    match last::pick_last(&facts(&version, &options, &[]), wanted, range, behind) {
+        LastPick::Done => Step::Done,
+        LastPick::Blocked => Step::Blocked,
+        LastPick::Run(picked) => Step::Run(take(keyspace, &version, &picked)),
+    }
 }
 
 /// The next step of a compaction asked for by hand.
@@ -127,6 +159,7 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
         );
     }
     if picked.level > 0
+        && picked.level < LAST
         && let Some((_, last)) = inputs.iter().rfind(|(level, _)| *level == picked.level)
     {
         keyspace.set_pick_cursor(picked.level, last.meta.largest.clone());
@@ -140,7 +173,8 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
     CompactionJob { keyspace, target, trivial, inputs, beneath }
 }
 
-/// The tables of the inputs' first level and below that are no inputs and overlap their keys.
+/// The tables older than the inputs that are no inputs and overlap their keys: those below the
+/// inputs' first level and, as tables overlap there, those of level 0 itself.
 fn beneath(version: &Version, inputs: &[(usize, Arc<TableFile>)]) -> Vec<Vec<Arc<TableFile>>> {
     let source = inputs.first().map_or(0, |(level, _)| *level);
     let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
@@ -150,7 +184,8 @@ fn beneath(version: &Version, inputs: &[(usize, Arc<TableFile>)]) -> Vec<Vec<Arc
     let near =
         |table: &&Arc<TableFile>| overlaps(table, smallest, largest) && !is_input(table.meta.id);
     let mut beneath: Vec<Vec<Arc<TableFile>>> = Vec::new();
-    for (level, tables) in version.levels.iter().enumerate().skip(source) {
+    let first = if source == 0 { 0 } else { source + 1 };
+    for (level, tables) in version.levels.iter().enumerate().skip(first) {
         let near = tables.iter().filter(near).cloned();
         match level {
             0 => beneath.extend(near.map(|table| vec![table])),
@@ -185,6 +220,12 @@ impl CompactionJob {
         (self.inputs.clone(), self.beneath.clone())
     }
 
+    /// The end of its keys.
+    pub fn end(&self) -> Behind {
+        let (_, table) = self.inputs.last()?;
+        last::end_of(&table.meta.largest, table.meta.largest_is_exclusive)
+    }
+
     fn move_down(&self, store: &Store) -> Result<StreamCounts> {
         let keyspace = self.keyspace.id;
         let mut edits = self.removals();
@@ -198,6 +239,7 @@ impl CompactionJob {
             let bytes = self.input_bytes();
             add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
         }
+        add(&store.counters.bytes_compacted, self.input_bytes());
         Ok(StreamCounts::default())
     }
 
@@ -228,6 +270,7 @@ impl CompactionJob {
         }
         let work = &self.keyspace.counters.work[self.target];
         add(&work.bytes_read, self.input_bytes());
+        add(&store.counters.bytes_compacted, self.input_bytes());
         add(&work.bytes_written, added.iter().map(|(_, table)| table.meta.file_bytes).sum());
         Ok(counts)
     }

@@ -8,7 +8,9 @@ use umbel_base::{Error, Result, limits};
 
 use crate::background;
 use crate::batch::Batch;
+use crate::by_hand;
 use crate::checkpoint;
+use crate::close;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
@@ -53,11 +55,27 @@ impl Db {
         Ok(Db { handle })
     }
 
-    /// The keyspace called `name`, which is created where it does not exist. For one that exists
-    /// `options` replace those it had, for what is written from now on.
-    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+    /// The keyspace called `name`, which is created where it does not exist.
+    ///
+    /// With `None` one that exists keeps its options, and a new one gets the default ones. Options
+    /// given replace those of one that exists, for what is written from now on.
+    pub fn keyspace(
+        &self,
+        name: &str,
+        options: impl Into<Option<KeyspaceOptions>>,
+    ) -> Result<Keyspace> {
+        let options = options.into();
+        self.handle.store.check_open()?;
+        match self.handle.store.keyspace(name) {
+            Some(core) if options.is_none() => Ok(Keyspace::new(&self.handle, core)),
+            _ => self.keyspace_with(name, options),
+        }
+    }
+
+    fn keyspace_with(&self, name: &str, given: Option<KeyspaceOptions>) -> Result<Keyspace> {
+        let is_given = given.is_some();
+        let options = given.unwrap_or_default();
         let store = &self.handle.store;
-        store.check_open()?;
         options.check()?;
         check_name(name)?;
         if let Some(core) = store.keyspace(name)
@@ -70,6 +88,10 @@ impl Db {
         let commit = store.commit_lock();
         let mut manifest = store.manifest_lock()?;
         let existing = store.keyspace(name);
+        if let (false, Some(core)) = (is_given, &existing) {
+            // Somebody else has just created it.
+            return Ok(Keyspace::new(&self.handle, Arc::clone(core)));
+        }
         let id = existing.as_ref().map_or(manifest.state().next_keyspace_id, |core| core.id);
         if existing.is_none() && manifest.state().keyspaces.len() >= limits::KEYSPACES_MAX {
             return Err(Error::invalid(format!(
@@ -200,15 +222,18 @@ impl Db {
         checkpoint::checkpoint(&self.handle.store, target.as_ref())
     }
 
-    /// Waits until there is nothing to flush or compact.
+    /// Waits until there is nothing to flush or compact; where others go on writing, at least until
+    /// the memtables are flushed that were full when it was called, and as many bytes are compacted
+    /// as were owed then. So it returns beside a writer that never pauses.
     pub fn wait_for_compaction(&self) -> Result<()> {
-        background::wait_until_idle(&self.handle.store)
+        by_hand::wait_until_idle(&self.handle.store)
     }
 
     /// Closes the store for every handle: waits for background work, makes everything durable and
-    /// writes down where each file ends, so that the next open notices any change to them.
+    /// writes down where each file ends, so that the next open notices any change to them. Whoever
+    /// calls it while another handle closes the store, or later, waits and gets the same answer.
     pub fn close(self) -> Result<()> {
-        background::close(&self.handle.store)
+        close::close(&self.handle.store)
     }
 
     /// The store's folder.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::background;
+use crate::close;
 use crate::store::Store;
 
 /// Keeps a store open. Background threads do not hold one.
@@ -15,6 +15,6 @@ pub struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // Whoever wants to know whether closing worked calls `Db::close`.
-        let _ = background::close(&self.store);
+        let _ = close::close(&self.store);
     }
 }

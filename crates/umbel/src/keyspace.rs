@@ -6,6 +6,7 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 
 use crate::background;
+use crate::by_hand;
 use crate::handle::Handle;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::KeyspaceOptions;
@@ -75,7 +76,9 @@ impl Keyspace {
     pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let (start, end) = (start.as_ref(), end.as_ref());
         if start >= end {
-            return Ok(());
+            // Nothing to delete, but whoever could not is told.
+            self.handle.store.check_writable()?;
+            return self.core.check_not_dropped();
         }
         background::commit_one(&self.handle.store, &self.core, Action::DeleteRange, start, end)
     }
@@ -187,11 +190,15 @@ impl Keyspace {
         DbCursor::new(&self.handle, &self.core, owned_bounds(&range), Some(snapshot))
     }
 
-    /// Flushes, then compacts what overlaps the range down to the deepest level that holds some of
-    /// it. `None` is an open end.
+    /// Flushes, then compacts what overlaps the range down to the last level. `None` is an open
+    /// end.
+    ///
+    /// There, tables with deletes or old versions that nobody can see any more are written again,
+    /// as are neighbours that fit into one table. What a snapshot needs stays until a call after
+    /// it was dropped; the background sees to it too when it has nothing else to do.
     pub fn compact(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         self.core.check_not_dropped()?;
-        background::compact_range(&self.handle.store, &self.core, start, end)
+        by_hand::compact_range(&self.handle.store, &self.core, start, end)
     }
 
     /// Writes its memtables into tables and waits for it.

@@ -30,8 +30,10 @@
 
 mod background;
 mod batch;
+mod by_hand;
 mod cache;
 mod checkpoint;
+mod close;
 mod commit;
 mod compact;
 mod compaction;

@@ -42,10 +42,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     }
     let mut state = match recovered {
         Some(state) => state,
-        None => {
-            check_is_new(&env, folder, &listing, &options, read_only)?;
-            new_state(&env)?
-        }
+        None => check_is_new(&env, folder, &listing, &options, read_only)
+            .and_then(|()| new_state(&env))?,
     };
     state.next_file_id = first_free_id(&env, folder, &listing, state.next_file_id)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
@@ -96,6 +94,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         moved: Condvar::new(),
         counters: StoreCounters::default(),
         closed: AtomicBool::new(false),
+        close_outcome: Mutex::default(),
         threads: Mutex::default(),
         lock: Mutex::new(lock),
     }))

@@ -39,6 +39,9 @@ impl Clone for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.handle.store.snapshots.release(self.sequence);
+        let store = &self.handle.store;
+        if store.snapshots.release(self.sequence) {
+            store.signal();
+        }
     }
 }

@@ -14,7 +14,15 @@ use umbel_base::SequenceNumber;
 #[derive(Debug, Default)]
 pub struct Snapshots {
     visible: AtomicU64,
-    held: Mutex<BTreeMap<SequenceNumber, usize>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// How often each state is held.
+    counts: BTreeMap<SequenceNumber, usize>,
+    /// The sequence number that somebody waits for the oldest reader to reach.
+    awaited: Option<SequenceNumber>,
 }
 
 impl Snapshots {
@@ -23,7 +31,7 @@ impl Snapshots {
         Snapshots { visible: AtomicU64::new(visible), held: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<SequenceNumber, usize>> {
+    fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,30 +51,54 @@ impl Snapshots {
     pub fn hold(&self) -> SequenceNumber {
         let mut held = self.held();
         let sequence = self.visible();
-        *held.entry(sequence).or_insert(0) += 1;
+        *held.counts.entry(sequence).or_insert(0) += 1;
         sequence
     }
 
     /// Holds a state once more that is held already.
     pub fn hold_again(&self, sequence: SequenceNumber) {
-        *self.held().entry(sequence).or_insert(0) += 1;
+        *self.held().counts.entry(sequence).or_insert(0) += 1;
     }
 
-    /// Lets go of a state held by [`Snapshots::hold`].
-    pub fn release(&self, sequence: SequenceNumber) {
+    /// Lets go of a state held by [`Snapshots::hold`]. Answers whether somebody waited for it; see
+    /// [`Snapshots::await_oldest`].
+    #[must_use]
+    pub fn release(&self, sequence: SequenceNumber) -> bool {
         let mut held = self.held();
-        if let Some(count) = held.get_mut(&sequence) {
+        if let Some(count) = held.counts.get_mut(&sequence) {
             *count -= 1;
             if *count == 0 {
-                held.remove(&sequence);
+                held.counts.remove(&sequence);
             }
         }
+        let oldest = self.oldest_of(&held);
+        held.awaited.take_if(|awaited| *awaited <= oldest).is_some()
+    }
+
+    fn oldest_of(&self, held: &Held) -> SequenceNumber {
+        held.counts.keys().next().copied().unwrap_or_else(|| self.visible())
+    }
+
+    /// The oldest sequence number at which somebody may read. It never becomes less.
+    pub fn oldest(&self) -> SequenceNumber {
+        self.oldest_of(&self.held())
+    }
+
+    /// Has the release answer yes by which the oldest reader reaches `sequence`. `false` where it
+    /// has done so already.
+    pub fn await_oldest(&self, sequence: SequenceNumber) -> bool {
+        let mut held = self.held();
+        if self.oldest_of(&held) >= sequence {
+            return false;
+        }
+        held.awaited = Some(held.awaited.map_or(sequence, |awaited| awaited.min(sequence)));
+        true
     }
 
     /// How many snapshots are held, and the oldest.
     pub fn summary(&self) -> (usize, Option<SequenceNumber>) {
         let held = self.held();
-        (held.values().sum(), held.keys().next().copied())
+        (held.counts.values().sum(), held.counts.keys().next().copied())
     }
 
     /// The sequence numbers at which somebody may read, ascending, the published one last:
@@ -78,7 +110,7 @@ impl Snapshots {
         if umbel_base::canary::Switch::SnapshotsForgotten.is_on() {
             return vec![visible];
         }
-        let mut boundaries: Vec<_> = held.keys().copied().collect();
+        let mut boundaries: Vec<_> = held.counts.keys().copied().collect();
         if boundaries.last() != Some(&visible) {
             boundaries.push(visible);
         }
@@ -98,9 +130,11 @@ mod tests {
         snapshots.publish(9);
         assert_eq!((first, again), (5, 5));
         assert_eq!(snapshots.boundaries(), [5, 9]);
-        snapshots.release(first);
+        assert!(snapshots.await_oldest(7), "a reader is older");
+        assert!(!snapshots.release(first), "it is held once more");
         assert_eq!(snapshots.boundaries(), [5, 9]);
-        snapshots.release(again);
+        assert!(snapshots.release(again));
+        assert!(!snapshots.await_oldest(9));
         assert_eq!(snapshots.boundaries(), [9]);
         assert_eq!(snapshots.summary(), (0, None));
     }

@@ -30,7 +30,7 @@ pub struct Stats {
     pub stalls: u64,
     /// Time writers were held back, in microseconds.
     pub stall_micros: u64,
-    /// Batches and single writes committed.
+    /// Batches and single writes committed; those that were refused do not count.
     pub commits: u64,
     /// Groups they were committed in.
     pub commit_groups: u64,
@@ -38,7 +38,7 @@ pub struct Stats {
     pub log_bytes_written: u64,
     /// Syncs of the write-ahead log.
     pub log_syncs: u64,
-    /// Bytes of the log segments that are still needed.
+    /// Bytes of the log segments that are still needed, of the current one what is written.
     pub log_bytes_live: u64,
     /// Snapshots held.
     pub snapshots: usize,
@@ -130,7 +130,7 @@ pub fn of_store(store: &Store) -> Stats {
     let counters = &store.counters;
     let (last_sequence, log_bytes_live) = {
         let state = store.commit_lock();
-        (state.last_sequence, state.wal.old_summary().1)
+        (state.last_sequence, state.wal.live_bytes())
     };
     let log_bytes_written = read(&counters.log_bytes);
     let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();

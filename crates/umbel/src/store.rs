@@ -87,8 +87,11 @@ pub struct Store {
     pub moved: Condvar,
     /// Counters.
     pub counters: StoreCounters,
-    /// Whether the store was closed.
+    /// Whether the store was closed, or is being closed.
     pub closed: AtomicBool,
+    /// How closing ended. Locked while somebody closes; no lock but those named above is taken
+    /// before it.
+    pub close_outcome: Mutex<Option<Result<()>>>,
     /// The background threads.
     pub threads: Mutex<Vec<Box<dyn JoinHandle>>>,
     /// Holds the folder.

@@ -194,6 +194,11 @@ impl Wal {
         (self.old.len(), bytes, self.old.first().map(|segment| segment.last_sequence))
     }
 
+    /// Bytes of the segments that are still needed, the current one up to where it is written.
+    pub fn live_bytes(&self) -> u64 {
+        self.old_summary().1 + self.current.as_ref().map_or(0, LogWriter::end)
+    }
+
     /// Edits that write down where old segments end that are durable by now: from then on any
     /// damage to them is noticed.
     pub fn take_ends(&mut self) -> Vec<Edit> {

@@ -157,6 +157,11 @@ impl Writes {
         }
     }
 
+    /// Forgets the conditions.
+    pub fn clear_conditions(&mut self) {
+        self.conditions.clear();
+    }
+
     /// Sets the marker of a keyspace without a log.
     pub fn mark(&mut self, keyspace: &Arc<KeyspaceCore>, marker: &[u8]) {
         if self.refuse(check_marker(keyspace, marker)) {
@@ -212,22 +217,43 @@ impl Writes {
         }
     }
 
-    /// An error where an operation was bad or the batch is over a limit.
-    pub fn check(&mut self, durability: Durability) -> Result<()> {
-        if let Some(error) = self.refused.take() {
-            return Err(error);
-        }
-        let unlogged = self.iter().find(|write| !write.keyspace.logs());
-        if let (Durability::Synced, Some(write)) = (durability, unlogged) {
-            return Err(Error::invalid(format!(
-                "keyspace '{}' has no log, so a write to it cannot be synced; commit it Buffered \
-                 and flush the keyspace",
-                write.keyspace.name
-            )));
-        }
+    /// An error where a keyspace was dropped or, with or without a log as it is now, cannot do what
+    /// is asked of it. Certain only under the commit lock.
+    pub fn check_keyspaces(&self, durability: Option<Durability>) -> Result<()> {
         for keyspace in &self.keyspaces {
             keyspace.check_not_dropped()?;
         }
+        for (keyspace, marker) in self.markers() {
+            check_marker(keyspace, marker)?;
+        }
+        if durability != Some(Durability::Synced) {
+            return Ok(());
+        }
+        match self.keyspaces.iter().find(|keyspace| !keyspace.logs()) {
+            None => Ok(()),
+            Some(_) => self.check_logged(),
+        }
+    }
+
+    fn check_logged(&self) -> Result<()> {
+        let mut keyspaces = self.operations.iter().map(|o| &self.keyspaces[o.keyspace as usize]);
+        match keyspaces.find(|keyspace| !keyspace.logs()) {
+            None => Ok(()),
+            Some(keyspace) => Err(Error::invalid(format!(
+                "keyspace '{}' has no log, so a write to it cannot be synced; commit it Buffered \
+                 and flush the keyspace",
+                keyspace.name
+            ))),
+        }
+    }
+
+    /// An error where an operation was bad or the batch is over a limit.
+    pub fn check(&self, durability: Option<Durability>) -> Result<()> {
+        // It stays refused: the batch may be given back and committed again.
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
+        self.check_keyspaces(durability)?;
         if self.bytes.len() > limits::BATCH_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "the batch has {} bytes of keys and values, but may have {} at most; split it",
@@ -342,6 +368,8 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
 pub struct Request {
     /// What to write.
     pub writes: Writes,
+    /// How durable it shall be; `None` for the store's default.
+    pub durability: Option<Durability>,
     /// What came of it.
     pub outcome: Mutex<Option<Result<Committed>>>,
 }

@@ -14,6 +14,7 @@ mod suite {
     mod random;
     mod regressions_crash;
     mod regressions_review;
+    mod regressions_upkeep;
     mod settings;
     mod space;
     mod stage;

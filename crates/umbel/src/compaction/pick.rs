@@ -12,7 +12,8 @@
 //! 2. No input is busy. The key ranges of the inputs touch one another without a gap, so what a
 //!    running compaction will write lies within what its busy inputs cover, and whoever would
 //!    write into the same keys of the same level meets a busy table.
-//! 3. Every pick moves bytes downward, so picking ends.
+//! 3. Every pick moves bytes downward, so picking ends. What is written again within the last level
+//!    is picked in [`super::last`].
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use std::ops::Range;
 use umbel_base::limits::LEVELS;
 
 /// A compaction is not widened for free neighbours beyond this many full tables of input.
-const WIDENED_TABLES_MAX: u64 = 25;
+pub(super) const WIDENED_TABLES_MAX: u64 = 25;
 
 /// What picking needs to know about one table.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,10 @@ pub struct TableFact<'a> {
     pub largest: &'a [u8],
     /// Whether `largest` is the first key behind.
     pub largest_is_exclusive: bool,
+    /// The least sequence number in it.
+    pub sequence_min: u64,
+    /// The greatest sequence number in it; 0 where every reader sees all of it.
+    pub sequence_max: u64,
     /// Whether a running compaction reads it.
     pub busy: bool,
 }
@@ -96,7 +101,7 @@ pub enum RangePick {
 
 /// A stretch of keys with the bounds of a table.
 #[derive(Debug, Clone, Copy)]
-struct Span<'a> {
+pub(super) struct Span<'a> {
     smallest: &'a [u8],
     largest: &'a [u8],
     largest_is_exclusive: bool,
@@ -112,11 +117,16 @@ impl<'a> Span<'a> {
         }
     }
 
-    fn overlaps(&self, other: &Span) -> bool {
+    /// Whether some of it lies in `start..end`, where `None` is an open end.
+    pub(super) fn is_within(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
+        start.is_none_or(|start| self.reaches(start)) && end.is_none_or(|end| self.smallest < end)
+    }
+
+    pub(super) fn overlaps(&self, other: &Span) -> bool {
         self.reaches(other.smallest) && other.reaches(self.smallest)
     }
 
-    fn joined(self, other: Span<'a>) -> Span<'a> {
+    pub(super) fn joined(self, other: Span<'a>) -> Span<'a> {
         let end = |span: &Span<'a>| (span.largest, !span.largest_is_exclusive);
         let (largest, inclusive) = end(&self).max(end(&other));
         let smallest = self.smallest.min(other.smallest);
@@ -125,13 +135,13 @@ impl<'a> Span<'a> {
 }
 
 impl<'a> TableFact<'a> {
-    fn span(&self) -> Span<'a> {
+    pub(super) fn span(&self) -> Span<'a> {
         let (smallest, largest) = (self.smallest, self.largest);
         Span { smallest, largest, largest_is_exclusive: self.largest_is_exclusive }
     }
 
     /// Whether so much of the table is deletes that sinking it soon frees space.
-    fn is_rich_in_deletes(&self) -> bool {
+    pub(super) fn is_rich_in_deletes(&self) -> bool {
         self.deletes > 0 && self.deletes.saturating_mul(4) >= self.entries
     }
 }
@@ -155,7 +165,7 @@ struct Shape {
 }
 
 impl<'a> LevelsView<'a> {
-    fn level(&self, level: usize) -> &[TableFact<'a>] {
+    pub(super) fn level(&self, level: usize) -> &[TableFact<'a>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
@@ -201,11 +211,19 @@ impl<'a> LevelsView<'a> {
         }
     }
 
-    /// The overlap of `span` in `target`, unless a busy table is among it.
+    /// The overlap of `span` in `target`, unless a busy table is among it or it lies in a gap that
+    /// a running compaction may write into.
     fn idle_overlap(&self, target: usize, span: &Span) -> Option<Range<usize>> {
-        let overlap = overlapping(self.level(target), span);
-        let busy = self.level(target)[overlap.clone()].iter().any(|table| table.busy);
-        (!busy).then_some(overlap)
+        let tables = self.level(target);
+        let overlap = overlapping(tables, span);
+        let busy = tables[overlap.clone()].iter().any(|table| table.busy);
+        // Neighbours in the last level may be written into one table, with the gap between them.
+        let before = overlap.start.checked_sub(1).and_then(|index| tables.get(index));
+        let gap = overlap.is_empty() && target == LEVELS - 1;
+        let taken = gap
+            && before.is_some_and(|table| table.busy)
+            && tables.get(overlap.end).is_some_and(|table| table.busy);
+        (!busy && !taken).then_some(overlap)
     }
 
     fn finish(
@@ -376,9 +394,7 @@ pub fn pick_range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> RangePick {
-    let within = |span: &Span| {
-        start.is_none_or(|start| span.reaches(start)) && end.is_none_or(|end| span.smallest < end)
-    };
+    let within = |span: &Span| span.is_within(start, end);
     let tables = view.level(level);
     if level + 1 >= LEVELS || !tables.iter().any(|table| within(&table.span())) {
         return RangePick::Done;

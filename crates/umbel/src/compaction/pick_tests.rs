@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use umbel_base::limits::LEVELS;
 
 use super::*;
+use crate::compaction::last::{LAST, LastPick, Wanted, pick_last};
 
 /// What a table says about keys: sequence numbers by key. A range tombstone says it of every key
 /// of its range and of what lies between.
@@ -40,6 +41,8 @@ impl Table {
             smallest,
             largest,
             largest_is_exclusive: self.exclusive_end.is_some(),
+            sequence_min: 1,
+            sequence_max: 1,
             busy: self.busy,
         }
     }
@@ -113,7 +116,8 @@ impl Store {
     }
 
     fn start(&mut self, pick: Pick) {
-        assert!(pick.level < pick.target_level && pick.target_level < LEVELS);
+        assert!(pick.level < pick.target_level || pick.level == LAST && !pick.trivial_move);
+        assert!(pick.target_level < LEVELS);
         for level in pick.level + 1..pick.target_level {
             assert!(self.levels[level].is_empty(), "passes level {level}");
         }
@@ -219,6 +223,7 @@ enum Step {
     Flush(Flush),
     Pick,
     Range(u8, u8, u8),
+    Last(bool, u8, u8),
     Finish(usize),
 }
 
@@ -233,8 +238,44 @@ fn step() -> impl Strategy<Value = Step> {
         5 => Just(Step::Pick),
         1 => (0u8..7, 0u8..250, 1u8..100)
             .prop_map(|(level, start, width)| Step::Range(level, start, width)),
+        1 => (any::<bool>(), 0u8..250, 1u8..100)
+            .prop_map(|(small, start, width)| Step::Last(small, start, width)),
         4 => (0usize..8).prop_map(Step::Finish),
     ]
+}
+
+fn take_step(store: &mut Store, step: Step) {
+    match step {
+        Step::Flush(flush) => store.flush(flush),
+        Step::Pick => {
+            if let Some(pick) = store.with_view(pick) {
+                assert!(pick.score >= 1.0);
+                store.start(pick);
+            }
+        }
+        Step::Range(level, start, n) => {
+            let (start, end) = ([start], [start.saturating_add(n)]);
+            let asked =
+                |view: &LevelsView| pick_range(view, usize::from(level), Some(&start), Some(&end));
+            if let RangePick::Run(pick) = store.with_view(asked) {
+                store.start(pick);
+            }
+        }
+        Step::Last(small, start, n) => {
+            let (start, end) = ([start], [start.saturating_add(n)]);
+            let range = (Some(&start[..]), Some(&end[..]));
+            let wanted = if small { Wanted::Small } else { Wanted::Stale(1) };
+            let asked = |view: &LevelsView| pick_last(view, wanted, range, &None);
+            if let LastPick::Run(pick) = store.with_view(asked) {
+                store.start(pick);
+            }
+        }
+        Step::Finish(index) => {
+            if !store.running.is_empty() {
+                store.finish(index % store.running.len());
+            }
+        }
+    }
 }
 
 const SMALL: PickOptions =
@@ -249,31 +290,7 @@ proptest! {
         base in prop::sample::select(vec![200u64, 600, 2_000, 100_000]),
     ) {
         let mut store = Store::new(PickOptions { level_bytes_base: base, ..SMALL });
-        for step in steps {
-            match step {
-                Step::Flush(flush) => store.flush(flush),
-                Step::Pick => {
-                    if let Some(pick) = store.with_view(pick) {
-                        prop_assert!(pick.score >= 1.0);
-                        store.start(pick);
-                    }
-                }
-                Step::Range(level, start, n) => {
-                    let (start, end) = ([start], [start.saturating_add(n)]);
-                    let asked = |view: &LevelsView| {
-                        pick_range(view, usize::from(level), Some(&start), Some(&end))
-                    };
-                    if let RangePick::Run(pick) = store.with_view(asked) {
-                        store.start(pick);
-                    }
-                }
-                Step::Finish(index) => {
-                    if !store.running.is_empty() {
-                        store.finish(index % store.running.len());
-                    }
-                }
-            }
-        }
+        steps.into_iter().for_each(|step| take_step(&mut store, step));
         store.finish_all();
         store.check();
 
@@ -314,7 +331,7 @@ proptest! {
     fn targets_shrink_by_the_ratio_up_to_the_base(sizes in prop::array::uniform6(0u64..1 << 40)) {
         let facts = |bytes: u64| TableFact {
             id: 1, bytes, entries: 1, deletes: 0, smallest: b"a", largest: b"b",
-            largest_is_exclusive: false, busy: false,
+            largest_is_exclusive: false, sequence_min: 0, sequence_max: 0, busy: false,
         };
         let mut levels = vec![Vec::new()];
         levels.extend(sizes.iter().map(|&bytes| vec![facts(bytes)]));
@@ -345,6 +362,8 @@ fn fact<'a>(id: u64, bytes: u64, smallest: &'a [u8], largest: &'a [u8]) -> Table
         smallest,
         largest,
         largest_is_exclusive: false,
+        sequence_min: 0,
+        sequence_max: 0,
         busy: false,
     }
 }

@@ -151,7 +151,7 @@ fn readers_see_whole_batches() {
 fn synced_writes_share_their_syncs() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
-    let keyspace = db.keyspace("a", Default::default()).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..8 {
             let (db, keyspace) = (&db, &keyspace);
@@ -178,7 +178,7 @@ fn synced_writes_share_their_syncs_on_the_real_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let db = Db::open(&path, Default::default()).unwrap();
-    let keyspace = db.keyspace("a", Default::default()).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..8 {
             let (db, keyspace) = (&db, &keyspace);

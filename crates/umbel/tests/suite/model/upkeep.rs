@@ -85,7 +85,7 @@ pub fn keyspaces(world: &mut World) {
             let mut batch = world.db().batch();
             batch.put(&space.handle, b"key", b"value");
             world.db().drop_keyspace(&space.name).unwrap();
-            assert!(matches!(batch.commit(Default::default()), Err(Error::Invalid(_))));
+            assert!(matches!(batch.commit(None), Err(Error::Invalid(_))));
             assert!(matches!(space.handle.get(b"key"), Err(Error::Invalid(_))));
             assert!(matches!(space.handle.put(b"key", b""), Err(Error::Invalid(_))));
             assert!(matches!(space.handle.iter().next(), Some(Err(Error::Invalid(_)))));

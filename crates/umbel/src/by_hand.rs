@@ -1,0 +1,148 @@
+//! Compaction that a caller asks for, or waits for.
+
+use std::sync::{Arc, PoisonError};
+
+use umbel_base::{Result, SequenceNumber};
+
+use crate::background::{self, Job, check_not_stopped};
+use crate::compact::{self, Step};
+use crate::compaction::last::{Behind, LAST, Wanted};
+use crate::compaction::pick;
+use crate::counters::read;
+use crate::keyspace_core::KeyspaceCore;
+use crate::store::Store;
+
+/// What was due at one moment, so that waiting for it ends beside a writer that never pauses.
+struct Due {
+    /// What was visible: as long as nothing is added, all there is to do is waited for.
+    visible: SequenceNumber,
+    /// The newest write of each keyspace that waited in a full memtable.
+    frozen: Vec<(Arc<KeyspaceCore>, SequenceNumber)>,
+    /// How many bytes are compacted once as many as were owed have been.
+    bytes_compacted: u64,
+}
+
+impl Due {
+    fn now(store: &Store) -> Due {
+        let visible = store.snapshots.visible();
+        let mut bytes_compacted = read(&store.counters.bytes_compacted);
+        let mut frozen = Vec::new();
+        for keyspace in store.keyspaces() {
+            let view = keyspace.view.hold();
+            let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
+            let owed = pick::debt_bytes(&compact::facts(&view.version, &options, &cursors));
+            bytes_compacted = bytes_compacted.saturating_add(owed);
+            if let Some(newest) = view.frozen.first() {
+                frozen.push((keyspace, newest.last_sequence()));
+            }
+        }
+        Due { visible, frozen, bytes_compacted }
+    }
+
+    /// Whether enough was done although there may be more to do.
+    fn is_done(&self, store: &Store) -> bool {
+        let flushed = |(keyspace, newest): &(Arc<KeyspaceCore>, SequenceNumber)| {
+            let view = keyspace.view.load();
+            view.frozen.last().is_none_or(|oldest| oldest.first_sequence() > *newest)
+        };
+        store.snapshots.visible() != self.visible
+            && read(&store.counters.bytes_compacted) >= self.bytes_compacted
+            && self.frozen.iter().all(flushed)
+    }
+}
+
+/// Waits until there is nothing to flush or compact or, beside writers, until as much is done as
+/// was due when it was called.
+pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
+    store.check_writable()?;
+    let due = Due::now(store);
+    if store.options.background_threads == 0 {
+        while !due.is_done(store) && background::run_one(store)? {}
+        return Ok(());
+    }
+    loop {
+        store.poison.check()?;
+        store.check_open()?;
+        let keyspaces = store.keyspaces();
+        let mut state = store.work_lock();
+        if due.is_done(store) {
+            return Ok(());
+        }
+        let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
+        if quiet {
+            match background::find_job(store, &keyspaces, &mut state) {
+                None => return Ok(()),
+                // Leave it to the threads: undo the claim and wake one.
+                Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),
+                Some(Job::Compact(job)) => {
+                    drop(job);
+                    state.compactions -= 1;
+                }
+            }
+            state.ticks += 1;
+            store.moved.notify_all();
+        }
+        drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Compacts everything that overlaps the range down to the last level. There, writes again what
+/// holds leftovers that no reader can see any more, and joins neighbours that are small.
+pub fn compact_range(
+    store: &Arc<Store>,
+    keyspace: &Arc<KeyspaceCore>,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Result<()> {
+    background::flush_together(store, std::slice::from_ref(keyspace), None)?;
+    for level in 0..LAST {
+        while step(store, || compact::pick_range(keyspace, level, start, end))?.is_some() {}
+    }
+    rewrite_last(store, keyspace, Wanted::Stale(store.snapshots.oldest()), (start, end))?;
+    rewrite_last(store, keyspace, Wanted::Small, (start, end))
+}
+
+/// Walks once through the range in the last level and writes again what is wanted.
+fn rewrite_last(
+    store: &Arc<Store>,
+    keyspace: &Arc<KeyspaceCore>,
+    wanted: Wanted,
+    range: (Option<&[u8]>, Option<&[u8]>),
+) -> Result<()> {
+    let tables = || keyspace.view.load().version.levels[LAST].len();
+    let mut behind: Behind = None;
+    loop {
+        let before = tables();
+        let done = step(store, || compact::pick_last(keyspace, wanted, range, &behind))?;
+        let Some(end) = done else { return Ok(()) };
+        // What was joined may have room for one more. Never twice where nothing came of it, so
+        // that the walk ends.
+        if wanted != Wanted::Small || tables() >= before {
+            behind = end;
+        }
+    }
+}
+
+/// Runs what `pick` picks, when it can be run, and answers with the end of its keys; `None` where
+/// nothing is left to pick.
+fn step(store: &Arc<Store>, pick: impl Fn() -> Step) -> Result<Option<Behind>> {
+    loop {
+        store.check_writable()?;
+        let mut state = store.work_lock();
+        check_not_stopped(&state)?;
+        let job = match pick() {
+            Step::Run(job) => job,
+            Step::Blocked => {
+                drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            Step::Done => return Ok(None),
+        };
+        state.callers += 1;
+        drop(state);
+        let end = job.end();
+        let done = background::run(store, Job::Compact(Arc::new(job)), true);
+        done.map_err(|error| store.poison.set(error))?;
+        return Ok(Some(end));
+    }
+}

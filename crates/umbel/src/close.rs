@@ -1,0 +1,82 @@
+//! How a store ends.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use umbel_base::{Error, Result};
+
+use crate::background::{self, OLD_LOGS_MAX};
+use crate::flush;
+use crate::store::Store;
+use crate::version::Edit;
+
+/// Bytes of memtables that a clean close leaves to the log instead of flushing them.
+const CLOSE_FLUSH_BYTES: u64 = 4 << 20;
+
+/// Ends background work, writes down where the logs end and lets go of the folder. Only the first
+/// call does anything; every other one waits for it and answers as it does.
+pub fn close(store: &Arc<Store>) -> Result<()> {
+    let mut outcome = store.close_outcome.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &*outcome {
+        return known.clone();
+    }
+    if store.closed.swap(true, Ordering::AcqRel) {
+        return Err(Error::invalid("internal: closing the store panicked"));
+    }
+    let result = close_once(store);
+    *outcome = Some(result.clone());
+    result
+}
+
+fn close_once(store: &Arc<Store>) -> Result<()> {
+    store.work_lock().stop = true;
+    store.signal();
+    let threads =
+        std::mem::take(&mut *store.threads.lock().unwrap_or_else(PoisonError::into_inner));
+    let whole = threads.into_iter().all(|thread| thread.join());
+    if whole {
+        wait_for_callers(store);
+    }
+    let result = if store.read_only { Ok(()) } else { finish(store) };
+    // Only now may somebody else open it, and from now on its files may be another's.
+    store.context.ended.store(true, Ordering::Release);
+    store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    result?;
+    if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
+}
+
+/// Waits for flushes and compactions that run on threads of callers.
+fn wait_for_callers(store: &Store) {
+    let mut state = store.work_lock();
+    while state.compactions + state.callers > 0 || !state.flushing.is_empty() {
+        state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn finish(store: &Arc<Store>) -> Result<()> {
+    store.poison.check()?;
+    let mut keyspaces = store.keyspaces();
+    let unflushed = keyspaces.iter().filter(|keyspace| keyspace.has_unflushed());
+    let unflushed: u64 = unflushed.map(|keyspace| keyspace.memtable_bytes()).sum();
+    let (logs, _, _) = store.commit_lock().wal.old_summary();
+    if unflushed <= CLOSE_FLUSH_BYTES && logs <= OLD_LOGS_MAX {
+        // The next open replays these few from the log. Without a log that would lose them.
+        keyspaces.retain(|keyspace| !keyspace.logs());
+    }
+    let jobs = background::freeze_all(store, &keyspaces, None);
+    if !jobs.is_empty() {
+        flush::flush(store, &jobs)?;
+    }
+    let through = store.commit_lock().wal.last_sequence();
+    store.sync_through(through)?;
+    let edits = {
+        let mut state = store.commit_lock();
+        let mut edits = state.wal.take_ends();
+        edits.extend(state.wal.close()?);
+        edits.push(Edit::LastSequence(state.last_sequence));
+        edits
+    };
+    let mut manifest = store.manifest_lock()?;
+    manifest.commit(&edits)?;
+    manifest.seal()
+}

@@ -1,0 +1,91 @@
+//! What is written again in the last level, and that it ends.
+
+use super::*;
+use crate::compaction::pick::PickOptions;
+
+fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> TableFact<'a> {
+    TableFact {
+        id,
+        bytes,
+        entries: 100,
+        deletes: 0,
+        smallest: &keys[..1],
+        largest: &keys[1..],
+        largest_is_exclusive: false,
+        sequence_min: sequences.0,
+        sequence_max: sequences.1,
+        busy: false,
+    }
+}
+
+fn view(last: Vec<TableFact>) -> LevelsView {
+    let mut levels = vec![Vec::new(); LEVELS];
+    levels[LAST] = last;
+    let options =
+        PickOptions { level0_tables: 4, level_bytes_base: 1000, level_ratio: 10, table_bytes: 100 };
+    LevelsView { levels, options, cursors: Vec::new() }
+}
+
+fn ids(pick: LastPick) -> Vec<u64> {
+    match pick {
+        LastPick::Run(pick) => {
+            assert_eq!((pick.level, pick.target_level, pick.inputs.len()), (LAST, LAST, 1));
+            pick.inputs[0].1.clone()
+        }
+        LastPick::Done => Vec::new(),
+        LastPick::Blocked => panic!("blocked"),
+    }
+}
+
+const ALL: (Option<&[u8]>, Option<&[u8]>) = (None, None);
+
+#[test]
+fn leftovers_wait_for_the_oldest_reader() {
+    let merged = view(vec![table(1, 50, b"ac", (0, 0)), table(2, 50, b"df", (0, 9))]);
+    assert_eq!(leftovers(&merged, 8), Leftovers { pick: None, waits_for: Some(9) });
+    let found = leftovers(&merged, 9).pick.unwrap();
+    assert_eq!(found.inputs, [(LAST, vec![2])]);
+    let moved = table(3, 50, b"gi", (4, 9));
+    assert_eq!(leftovers(&view(vec![moved]), 9), Leftovers::default());
+    let rich = TableFact { deletes: 30, ..moved };
+    assert_eq!(leftovers(&view(vec![rich]), 9).pick.unwrap().inputs, [(LAST, vec![3])]);
+    let busy = TableFact { busy: true, ..rich };
+    assert_eq!(leftovers(&view(vec![busy]), 9), Leftovers::default());
+}
+
+#[test]
+fn asked_for_every_table_with_numbers_is_written_again_once() {
+    let last = vec![
+        table(1, 50, b"ac", (4, 9)),
+        table(2, 50, b"df", (0, 8)),
+        table(3, 50, b"gi", (0, 0)),
+        table(4, 50, b"jl", (0, 10)),
+        table(5, 50, b"mo", (7, 7)),
+    ];
+    let view = view(last);
+    let stale = |behind: &Behind| ids(pick_last(&view, Wanted::Stale(9), ALL, behind));
+    assert_eq!(stale(&None), [1, 2]);
+    assert_eq!(stale(&end_of(b"f", false)), [5]);
+    assert_eq!(stale(&end_of(b"d", true)), [2]);
+    assert_eq!(stale(&end_of(b"o", false)), []);
+    let part = (Some(&b"d"[..]), Some(&b"m"[..]));
+    assert_eq!(ids(pick_last(&view, Wanted::Stale(10), part, &None)), [2]);
+}
+
+#[test]
+fn neighbours_are_joined_where_one_table_holds_them() {
+    let clean = |id, bytes, keys| table(id, bytes, keys, (0, 0));
+    let last = vec![
+        clean(1, 90, b"ac"),
+        clean(2, 30, b"df"),
+        clean(3, 30, b"gi"),
+        clean(4, 40, b"jl"),
+        clean(5, 61, b"mo"),
+    ];
+    let mut view = view(last);
+    assert_eq!(ids(pick_last(&view, Wanted::Small, ALL, &None)), [2, 3, 4]);
+    assert_eq!(ids(pick_last(&view, Wanted::Small, ALL, &end_of(b"l", false))), []);
+    // One that comes down between two of them has to be waited for.
+    view.levels[LAST - 1] = vec![TableFact { busy: true, ..clean(6, 9, b"hh") }];
+    assert_eq!(pick_last(&view, Wanted::Small, ALL, &None), LastPick::Blocked);
+}
