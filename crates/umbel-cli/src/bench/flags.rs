@@ -87,7 +87,8 @@ pub struct BenchFlags {
     #[arg(long, value_enum, default_value_t = KeyFormat::Rocksdb)]
     pub key_format: KeyFormat,
     /// Bytes of a value
-    #[arg(long, value_name = "BYTES", value_parser = counts(0, VALUE_SIZE_MAX), default_value = "100")]
+    #[arg(long, value_name = "BYTES", value_parser = counts(0, VALUE_SIZE_MAX),
+        default_value = "100")]
     pub value_size: u64,
     /// Values compress to this share of their size
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.5")]

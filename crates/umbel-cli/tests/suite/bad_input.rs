@@ -159,25 +159,33 @@ fn a_full_disk_is_said_with_what_to_do() {
 #[test]
 fn a_file_size_limit_is_an_error_and_no_signal() {
     let ground = Ground::with(&[("before", "1")]);
-    let lines: String = (0..100_000).map(|number| format!("some key {number}\n")).collect();
+    // A log takes 64 MiB at once, which is over this limit: nothing can be written.
+    ground.run_limited(100, &["put", "more", "2"]).fails(4, &["could not", "File too large"]);
+    ground.run(&["scan"]).writes("before\t1\n");
+}
+
+#[test]
+fn an_import_that_finds_no_more_room_says_how_far_it_came() {
+    let ground = Ground::with(&[("before", "1")]);
+    let mut text: String = (1..=3500).map(|number| format!("key {number}\t{number}\n")).collect();
+    text.push_str("large\t");
+    text.push_str(&"x".repeat(90 << 20));
+    text.push_str("\nlast\t1\n");
     let file = ground.path("lines");
-    fs::write(&file, &lines).unwrap();
-    // The disk is full for every file at 50 or 100 KiB.
-    let run = ground.run_limited(100, &["import", file.to_str().unwrap()]);
-    let run = run.fails(4, &["the import of ", " stopped after ", "File too large"]);
-    let after = run.stderr.split(" stopped after ").nth(1).unwrap();
-    let said: u64 = after.split(' ').next().unwrap().replace(',', "").parse().unwrap();
-    // What it said it had imported is there, without a hole, and so is what was there before.
-    let scanned = ground.run(&["scan", "--prefix=some key"]).succeeds().text();
-    let mut numbers: Vec<u64> =
-        scanned.lines().map(|line| line.split('\t').nth(1).unwrap().parse().unwrap()).collect();
-    numbers.sort_unstable();
-    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "a hole in {}", numbers.len());
-    let there = numbers.len() as u64;
-    assert!(said <= there && there < 100_000, "{there} keys are there, {said} were said");
+    fs::write(&file, &text).unwrap();
+    let import = ["import", "--format=tsv", file.to_str().unwrap()];
+    // A log of 64 MiB fits under 80 MiB, one with that value does not.
+    let run = ground.run_limited(80 << 11, &import);
+    run.fails(4, &["the import of ", "lines stopped after 3,000 keys: ", "File too large"]);
+    // What it said it had imported is there, and nothing of the batch that failed.
+    let keys = ground.run(&["scan", "--prefix=key", "--keys-only"]).succeeds().text();
+    assert_eq!(keys.lines().count(), 3000);
+    ground.run(&["get", "key 3000"]).writes("3000\n");
     ground.run(&["get", "before"]).writes("1\n");
+    ground.run(&["get", "last"]).fails(1, &[]);
     ground.run(&["verify"]).succeeds();
-    ground.run(&["import", file.to_str().unwrap()]).succeeds();
+    ground.run(&import).succeeds();
+    ground.run(&["get", "last"]).writes("1\n");
 }
 
 #[test]

@@ -63,8 +63,7 @@ impl Ground {
         Run::of(self.command().arg("--db").arg(self.store()).args(arguments))
     }
 
-    /// Runs the binary on the store where files may have so many times 512 bytes (or 1024, as the
-    /// shell counts) and no more.
+    /// Runs the binary on the store where files may have so many times 512 bytes and no more.
     pub fn run_limited<A: AsRef<OsStr>>(&self, blocks: u32, arguments: &[A]) -> Run {
         let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
         let program = self.command();

@@ -2,15 +2,16 @@
 
 use std::io::{self, Read};
 
+use csv::{ByteRecord, Reader, ReaderBuilder};
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::csv_text::{CsvText, Found};
 use super::record::{Record, Records, Step};
-use crate::text;
 
 /// The records of a CSV.
 pub struct CsvRecords<R> {
-    text: CsvText<R>,
+    reader: Reader<CsvText<R>>,
+    fields: ByteRecord,
     hex: bool,
     header: bool,
 }
@@ -22,52 +23,55 @@ impl<R: Read> CsvRecords<R> {
         // Quotes may double every byte, and two of them and a comma stand around a column.
         let record_bytes_max = 2 * digits * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 6;
         let text = CsvText::new(input, digits * VALUE_BYTES_MAX, record_bytes_max);
-        CsvRecords { text, hex, header }
+        let reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .buffer_capacity(64 << 10)
+            .from_reader(text);
+        CsvRecords { reader, fields: ByteRecord::new(), hex, header }
+    }
+
+    /// Reads the columns of the record that was found.
+    fn fill(&mut self, record: &mut Record) -> io::Result<Result<(), String>> {
+        self.reader.read_byte_record(&mut self.fields).map_err(to_io)?;
+        Ok(match (self.fields.len(), self.fields.get(0), self.fields.get(1)) {
+            (2, Some(key), Some(value)) => record.fill(key, value, self.hex),
+            (1, ..) => Err("there is 1 column where 2 (key,value) belong".to_string()),
+            (columns, ..) => Err(format!("there are {columns} columns where 2 (key,value) belong")),
+        })
     }
 }
 
 impl<R: Read> Records for CsvRecords<R> {
     fn next(&mut self, record: &mut Record) -> io::Result<Step> {
-        let mut found = self.text.next(&mut record.key, &mut record.value)?;
-        if self.header && matches!(found, Found::Record { .. }) {
-            found = self.text.next(&mut record.key, &mut record.value)?;
+        let mut found = self.reader.get_mut().next()?;
+        if std::mem::take(&mut self.header) && matches!(found, Found::Record { .. }) {
+            found = self.reader.get_mut().next()?;
         }
-        self.header = false;
-        let (line, reason) = match found {
-            Found::Record { line, columns: 2 } => {
+        match found {
+            Found::Record { line } => {
                 record.line = line;
-                match from_hex(record, self.hex) {
-                    Ok(()) => return Ok(Step::Entry),
-                    Err(reason) => (line, reason),
-                }
+                Ok(match self.fill(record)? {
+                    Ok(()) => Step::Entry,
+                    Err(reason) => Step::Bad { line, reason },
+                })
             }
-            Found::Record { line, columns: 1 } => {
-                (line, "there is 1 column where 2 (key,value) belong".to_string())
-            }
-            Found::Record { line, columns } => {
-                (line, format!("there are {columns} columns where 2 (key,value) belong"))
-            }
-            Found::Broken { line, reason } => (line, reason),
-            Found::End => return Ok(Step::End),
-        };
-        Ok(Step::Bad { line, reason })
+            Found::Broken { line, reason } => Ok(Step::Bad { line, reason }),
+            Found::End => Ok(Step::End),
+        }
     }
 
     fn lines(&self) -> u64 {
-        self.text.lines()
+        self.reader.get_ref().lines()
     }
 }
 
-/// Decodes key and value in their place, where they are written in hex.
-fn from_hex(record: &mut Record, hex: bool) -> Result<(), String> {
-    if hex {
-        let decode = |name, field: &[u8]| {
-            text::parse_hex(field).map_err(|reason| format!("the {name} {reason}"))
-        };
-        record.key = decode("key", &record.key)?;
-        record.value = decode("value", &record.value)?;
+fn to_io(error: csv::Error) -> io::Error {
+    let text = error.to_string();
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        _ => io::Error::other(text),
     }
-    Ok(())
 }
 
 #[cfg(test)]
