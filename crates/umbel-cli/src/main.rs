@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 mod complaint;
 mod errors;
+#[cfg(unix)]
 mod file_size_signal;
 mod number;
 mod output;
@@ -39,6 +40,7 @@ Three commands to try:
 `umbel --help` lists the rest.";
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
     file_size_signal::ignore();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
