@@ -29,10 +29,21 @@ const FUZZ_SECONDS: u64 = 30;
 const RIVAL_LIBRARIES: [(&str, &str, &str); 2] =
     [("rocksdb", "rocksdb/c.h", "librocksdb-dev"), ("leveldb", "leveldb/c.h", "libleveldb-dev")];
 
-/// Builds `umbel-torture` and runs it with these arguments. Whether it succeeded.
+/// Where the report of the full campaigns is committed; the JSON lies beside it.
+const TORTURE_REPORT: &str = "docs/lab/torture.md";
+
+/// Builds `umbel-torture` with the bugs that the canaries switch on, and runs it: without arguments
+/// every campaign in full, with the report that is committed. Whether no promise was broken.
 pub fn torture(arguments: &[String]) -> bool {
-    let command = ["run", "--release", "-p", "umbel-torture", "--"];
-    run(cargo().args(command).args(arguments)).counts.failed == 0
+    let command = ["run", "--release", "-p", "umbel-torture", "--features", "canary", "--"];
+    run(cargo().args(command).args(torture_arguments(arguments))).counts.failed == 0
+}
+
+fn torture_arguments(arguments: &[String]) -> Vec<String> {
+    if arguments.is_empty() {
+        return ["--report", TORTURE_REPORT].map(str::to_string).to_vec();
+    }
+    arguments.to_vec()
 }
 
 /// Builds and runs the comparison with other engines, without those whose library is missing.
@@ -183,6 +194,13 @@ fn host() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn torture_without_arguments_is_everything_with_the_report() {
+        assert_eq!(torture_arguments(&[]), ["--report", "docs/lab/torture.md"]);
+        let small = ["--small".to_string()];
+        assert_eq!(torture_arguments(&small), ["--small"]);
+    }
 
     #[test]
     fn reads_what_to_fuzz() {

@@ -344,3 +344,20 @@ fn one(script: &Script, seed: u64, depth: Depth, tally: &Tally, sites: &Mutex<Si
         entry.1 += crashes;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_that_no_script_reaches_is_a_violation() {
+        let script = Script::new("nothing");
+        let depth = Depth { every: u64::MAX, ..Depth::SMALL };
+        let ended = campaign(&[script], 1, depth).end();
+        let missed = |site: &str| {
+            ended.violations.iter().any(|v| v.what == format!("no script reaches the site {site}"))
+        };
+        assert!(missed("hard_link *.table") && missed("create *.table"));
+        assert!(ended.failed == 1);
+    }
+}

@@ -1,134 +1,325 @@
-//! The filter campaign: many keys at every density through the engine. No key is missed, and the
-//! rate of false positives is what the theory of the layout says.
+//! The filter campaign: keys at every density of filter bits through the engine. No key that is
+//! there may be denied, and missing ones must pass as often as the design says.
 
-use umbel::{Db, Keyspace, KeyspaceOptions, KeyspaceStats, Options};
+use std::ops::Range;
+use std::path::Path;
 
+use umbel::{Db, Keyspace, KeyspaceOptions, LevelStats, Options};
+
+use crate::lab;
+use crate::random::join;
 use crate::report::Tally;
 use crate::scratch::Scratch;
 
-/// The densities, in bits per key.
-pub const BITS: [i32; 9] = [-1, 0, 1, 5, 10, 30, 50, 100, 1000];
-/// False positives below which a rate says nothing.
-const FEWEST: f64 = 1000.0;
+/// The densities of the full campaign.
+const BITS: [i32; 9] = [-1, 0, 1, 5, 10, 30, 50, 100, 1000];
+/// Those of the small campaign, in which the others would only take time.
+const BITS_SMALL: [i32; 4] = [-1, 1, 10, 30];
+/// Keys of the full campaign at each density.
+pub const KEYS: u64 = 10_000_000;
+/// Keys of the small one.
+pub const KEYS_SMALL: u64 = 100_000;
+const THREADS: u64 = 2;
+const BATCH: u64 = 500;
+/// Missing keys are numbered from here, so that none is ever there.
+const MISSING_FROM: u64 = 1 << 40;
+/// A rate is judged as a rate where at least so many false positives are to be expected.
+const EXPECTED_MIN: f64 = 1000.0;
+/// How far the measured rate may lie from the designed one.
+const RATE_TOLERANCE: f64 = 0.1;
+/// Fewer expected ones are judged by the chance of so many or more, or of so many or fewer.
+const CHANCE_MIN: f64 = 1e-9;
+const MEBIBYTE: f64 = 1_048_576.0;
 
-fn key(number: u64, absent: bool) -> [u8; 16] {
-    let mut key = [0; 16];
-    let spread = crate::random::join(number, 77);
-    key[..8].copy_from_slice(&spread.to_be_bytes());
-    key[8..].copy_from_slice(&(number * 2 + u64::from(absent)).to_be_bytes());
-    key
-}
-
-/// So many keys at every density.
-pub fn campaign(keys: u64) -> Tally {
+/// Every density after the other; the table of results is in the notes.
+pub fn campaign(place: &Path, seed: u64, keys: u64) -> Tally {
     let tally = Tally::new("filters");
-    tally.add("keys at each density", keys);
-    for bits in BITS {
+    let bits = if keys < KEYS { &BITS_SMALL[..] } else { &BITS[..] };
+    tally.note(
+        "| bits | when | level | tables | keys | asked | designed | measured | filter MiB | \
+         false positives | expected |"
+            .to_string(),
+    );
+    tally.note("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|".to_string());
+    for &bits in bits {
         let before = tally.violations();
-        let replay = format!("filters {keys}");
-        if let Err(text) = one(bits, keys, &tally) {
-            tally.violation(format!("{bits} bits: {text}"), replay);
+        tally.say(&format!("{bits} bits per key"));
+        let filters = keys * bits.max(0) as u64 / 8;
+        if let Some(free) = lab::free_memory().filter(|free| *free < filters * 3) {
+            let (needed, free) = ((filters * 3) >> 20, free >> 20);
+            tally.skip(format!("filters, {bits} bits: needs {needed} MiB, {free} are free"));
+            continue;
+        }
+        let density = Density { bits, keys, seed: join(seed, bits as u64) };
+        let replay = format!("filters {seed} {keys}");
+        let complain = |what: String| {
+            tally.violation(format!("{bits} bits: {what}"), replay.clone());
+        };
+        if let Err(text) = density.run(place, &tally, &complain) {
+            complain(text);
         }
         tally.scenario(tally.violations() == before);
     }
     tally
 }
 
-fn one(bits: i32, keys: u64, tally: &Tally) -> Result<(), String> {
-    let said = |error: umbel::Error| error.to_string();
-    let scratch = Scratch::new(&format!("filter-{bits}"))?;
-    let db = Db::open(scratch.path().join("store"), Options::default()).map_err(said)?;
-    // Without a log: it is not what is looked at. The sizes make several levels of any count.
-    let part = (keys * 24 / 24).clamp(64 << 10, 64 << 20);
-    let options = KeyspaceOptions {
-        bloom_bits: bits,
-        log: false,
-        memtable_bytes: part,
-        table_bytes: part,
-        level_bytes_base: part * 2,
-        ..KeyspaceOptions::default()
-    };
-    let keyspace = db.keyspace("filtered", options).map_err(said)?;
-    for number in 0..keys {
-        keyspace.put(key(number, false), number.to_le_bytes()).map_err(said)?;
+/// The chance of `count` events or more (`more`) or fewer (not `more`) where `expected` are.
+fn chance(count: u64, expected: f64, more: bool) -> f64 {
+    // Poisson, term by term; `expected` is below a thousand, whose exponential is still a number
+    // when it is taken in the logarithm.
+    let mut logarithm = -expected;
+    let mut below = 0.0;
+    for number in 0..count {
+        below += logarithm.exp();
+        logarithm += expected.ln() - ((number + 1) as f64).ln();
     }
-    db.flush().map_err(said)?;
-    db.wait_for_compaction().map_err(said)?;
-    look(&keyspace, keys, bits, "as loaded", tally)?;
-    keyspace.compact(None, None).map_err(said)?;
-    look(&keyspace, keys, bits, "compacted", tally)?;
-    db.close().map_err(said)
+    match more {
+        // Where this is tiny the difference is rounding; the first terms are enough.
+        true => (0..200)
+            .scan(logarithm, |logarithm, step| {
+                let term = logarithm.exp();
+                *logarithm += expected.ln() - ((count + step + 1) as f64).ln();
+                Some(term)
+            })
+            .sum(),
+        false => below + logarithm.exp(),
+    }
 }
 
-/// Two threads look for every key.
-fn find_all(keyspace: &Keyspace, keys: u64) -> Result<(), String> {
-    let half = |from: u64, to: u64| {
-        for number in from..to {
-            let wanted = key(number, false);
-            if !keyspace.may_contain(wanted) {
-                return Err(format!("a filter denies key {number}"));
-            }
-            let seen = keyspace.get_with(wanted, |value| value == number.to_le_bytes());
-            if seen.map_err(|error| error.to_string())? != Some(true) {
-                return Err(format!("key {number} is not found"));
-            }
+/// Whether so many false positives may be where `expected` are.
+fn fits(passed: u64, expected: f64) -> bool {
+    if expected >= EXPECTED_MIN {
+        return (passed as f64 - expected).abs() <= expected * RATE_TOLERANCE;
+    }
+    // Too rare to be a rate, but what is as good as impossible is no chance.
+    expected == 0.0 && passed == 0
+        || chance(passed, expected, true) >= CHANCE_MIN
+            && chance(passed, expected, false) >= CHANCE_MIN
+}
+
+/// One filling of a store.
+#[derive(Debug, Clone, Copy)]
+struct Density {
+    bits: i32,
+    keys: u64,
+    seed: u64,
+}
+
+/// Lookups that did not answer as they must.
+#[derive(Debug, Default, Clone, Copy)]
+struct Wrong {
+    /// Keys that are there, but were not found or with another value.
+    lost: u64,
+    /// Keys that are there, but that `may_contain` denied.
+    denied: u64,
+    /// Keys that are not there, but were found.
+    invented: u64,
+}
+
+impl Density {
+    fn key(&self, number: u64) -> [u8; 16] {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&join(self.seed, number * 2).to_le_bytes());
+        key[8..].copy_from_slice(&join(self.seed, number * 2 + 1).to_le_bytes());
+        key
+    }
+
+    fn value(&self, number: u64) -> [u8; 8] {
+        join(number, self.seed).to_le_bytes()
+    }
+
+    fn run(&self, place: &Path, tally: &Tally, complain: &impl Fn(String)) -> Result<(), String> {
+        let scratch = Scratch::new(place, "filters")?;
+        let said = |error: umbel::Error| error.to_string();
+        let db = Db::open(scratch.path().join("store"), Options::default()).map_err(said)?;
+        // Without a log: it is not what is looked at. The sizes make several levels of any count,
+        // and a last one that is compacted into many tables.
+        let part = (self.keys * 6).clamp(64 << 10, 64 << 20);
+        let options = KeyspaceOptions {
+            bloom_bits: self.bits,
+            log: false,
+            memtable_bytes: part,
+            table_bytes: part,
+            level_bytes_base: part * 2,
+            ..KeyspaceOptions::default()
+        };
+        let keyspace = db.keyspace("filters", options).map_err(said)?;
+        in_parts(self.keys, |numbers| self.fill(&db, &keyspace, numbers)).map_err(said)?;
+        db.flush().map_err(said)?;
+        db.wait_for_compaction().map_err(said)?;
+        // Keys that are there are all asked for twice, missing ones in full where all tables of
+        // the one level that is left are asked.
+        self.look(&keyspace, "as loaded", self.keys.min(1_000_000), tally, complain)?;
+        keyspace.compact(None, None).map_err(said)?;
+        db.wait_for_compaction().map_err(said)?;
+        self.look(&keyspace, "compacted", self.keys.max(1_000_000), tally, complain)?;
+        let levels = keyspace.stats().levels;
+        let entries: u64 = levels.iter().map(|level| level.entries).sum();
+        if entries != self.keys || levels.iter().filter(|level| level.tables > 0).count() != 1 {
+            complain(format!("{entries} entries in the compacted tables for {} keys", self.keys));
+        }
+        db.close().map_err(said)
+    }
+
+    /// Asks for every key and for so many that are not there.
+    fn look(
+        &self,
+        keyspace: &Keyspace,
+        when: &str,
+        missing: u64,
+        tally: &Tally,
+        complain: &impl Fn(String),
+    ) -> Result<(), String> {
+        let said = |error: umbel::Error| error.to_string();
+        let there = in_parts(self.keys, |n| self.ask_there(keyspace, n)).map_err(said)?;
+        let lost: u64 = there.iter().map(|wrong| wrong.lost).sum();
+        let denied: u64 = there.iter().map(|wrong| wrong.denied).sum();
+        let before = keyspace.stats().levels;
+        let gone = in_parts(missing, |n| self.ask_missing(keyspace, n)).map_err(said)?;
+        let after = keyspace.stats().levels;
+        let invented: u64 = gone.iter().map(|wrong| wrong.invented).sum();
+        tally.add("keys found", self.keys - lost);
+        tally.add("false negatives", lost + denied);
+        tally.add("missing keys asked for", missing);
+        if lost + denied + invented > 0 {
+            complain(format!("{when}: {lost} keys lost, {denied} denied, {invented} invented"));
+        }
+        for (before, after) in before.iter().zip(&after).filter(|(_, after)| after.tables > 0) {
+            // One level holds keys of everywhere, so that every missing key comes to its tables.
+            let asked_min = if when == "compacted" { missing / 100 * 99 } else { 0 };
+            self.judge(before, after, when, asked_min, tally)
+                .unwrap_or_else(|text| complain(format!("{when}, level {}: {text}", after.level)));
         }
         Ok(())
-    };
+    }
+
+    /// The rate of one level: what the lookups of missing keys added to its numbers.
+    fn judge(
+        &self,
+        before: &LevelStats,
+        after: &LevelStats,
+        when: &str,
+        asked_min: u64,
+        tally: &Tally,
+    ) -> Result<(), String> {
+        let passed = after.filter_false_positives - before.filter_false_positives;
+        let stopped = after.filter_true_negatives - before.filter_true_negatives;
+        let probes = after.filter_probes - before.filter_probes;
+        let asked = passed + stopped;
+        let expected = after.designed_rate * asked as f64;
+        let measured = match asked {
+            0 => "-".to_string(),
+            _ => format!("{:.3e}", passed as f64 / asked as f64),
+        };
+        tally.add("false positives", passed);
+        tally.note(format!(
+            "| {} | {when} | {} | {} | {} | {asked} | {:.3e} | {measured} | {:.2} | {passed} | \
+             {expected:.3} |",
+            self.bits,
+            after.level,
+            after.tables,
+            after.entries,
+            after.designed_rate,
+            after.filter_bytes as f64 / MEBIBYTE
+        ));
+        if self.bits <= 0 {
+            let reads = after.table_reads - before.table_reads;
+            if asked > 0 || after.filter_bytes > 0 || after.designed_rate < 1.0 {
+                return Err(format!("a filter where none should be, asked {asked} times"));
+            }
+            if reads < asked_min {
+                return Err(format!("only {reads} searches of tables for missing keys"));
+            }
+            return Ok(());
+        }
+        if probes != asked || asked < asked_min {
+            return Err(format!("{probes} probes, {asked} answers, at least {asked_min} due"));
+        }
+        // Fewer bits than asked for would make a rate of their own, and fit that.
+        let bits = after.filter_bytes as f64 * 8.0 / after.entries as f64;
+        if bits < f64::from(self.bits) {
+            return Err(format!("a filter of {bits:.2} bits for each key"));
+        }
+        if fits(passed, expected) {
+            return Ok(());
+        }
+        Err(format!("{passed} false positives where {expected:.3} are designed"))
+    }
+
+    fn fill(&self, db: &Db, keyspace: &Keyspace, numbers: Range<u64>) -> umbel::Result<()> {
+        let mut start = numbers.start;
+        while start < numbers.end {
+            let end = numbers.end.min(start + BATCH);
+            let mut batch = db.batch();
+            for number in start..end {
+                batch.put(keyspace, self.key(number), self.value(number));
+            }
+            batch.commit(umbel::Durability::Buffered)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn ask_there(&self, keyspace: &Keyspace, numbers: Range<u64>) -> umbel::Result<Wrong> {
+        let mut wrong = Wrong::default();
+        for number in numbers {
+            let (key, value) = (self.key(number), self.value(number));
+            let found = keyspace.get_with(key, |bytes| bytes == value)?;
+            wrong.lost += u64::from(found != Some(true));
+            wrong.denied += u64::from(!keyspace.may_contain(key));
+        }
+        Ok(wrong)
+    }
+
+    fn ask_missing(&self, keyspace: &Keyspace, numbers: Range<u64>) -> umbel::Result<Wrong> {
+        let mut wrong = Wrong::default();
+        for number in numbers {
+            wrong.invented += u64::from(keyspace.contains(self.key(MISSING_FROM + number))?);
+        }
+        Ok(wrong)
+    }
+}
+
+/// Does something with each of so many numbers, over several threads.
+fn in_parts<R: Send>(
+    count: u64,
+    part: impl Fn(Range<u64>) -> umbel::Result<R> + Sync,
+) -> umbel::Result<Vec<R>> {
+    let part = &part;
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| half(0, keys / 2));
-        let second = half(keys / 2, keys);
-        let first = first.join().unwrap_or_else(|_| Err("a thread panicked".to_string()));
-        first.and(second)
+        let bounds = |thread| count * thread / THREADS..count * (thread + 1) / THREADS;
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || part(bounds(thread)))).collect();
+        let joined = |thread: std::thread::ScopedJoinHandle<'_, umbel::Result<R>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(joined).collect()
     })
 }
 
-fn look(
-    keyspace: &Keyspace,
-    keys: u64,
-    bits: i32,
-    when: &str,
-    tally: &Tally,
-) -> Result<(), String> {
-    find_all(keyspace, keys).map_err(|text| format!("{when}: {text}"))?;
-    tally.add("keys found", keys);
-    let before = keyspace.stats();
-    for number in 0..keys {
-        if keyspace.contains(key(number, true)).map_err(|error| error.to_string())? {
-            return Err(format!("{when}: absent key {number} is found"));
-        }
-    }
-    judge(&before, &keyspace.stats(), bits, when, tally)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn judge(
-    before: &KeyspaceStats,
-    after: &KeyspaceStats,
-    bits: i32,
-    when: &str,
-    tally: &Tally,
-) -> Result<(), String> {
-    for (old, new) in before.levels.iter().zip(&after.levels) {
-        let probes = new.filter_probes - old.filter_probes;
-        let false_positives = new.filter_false_positives - old.filter_false_positives;
-        if probes == 0 {
-            continue;
-        }
-        let expected = probes as f64 * new.designed_rate;
-        tally.note(format!(
-            "{bits} bits, {when}, level {}: {} tables, {} MiB of filter, {probes} asked, \
-             {false_positives} false positives, {expected:.0} by theory",
-            new.level,
-            new.tables,
-            new.filter_bytes >> 20
-        ));
-        let off = (false_positives as f64 / expected - 1.0).abs();
-        if expected >= FEWEST && off > 0.1 {
-            return Err(format!(
-                "{when}, level {}: {false_positives} false positives, {expected:.0} by theory",
-                new.level
-            ));
-        }
+    #[test]
+    fn counts_that_are_no_chance_do_not_fit() {
+        // A rate: within a tenth on both sides.
+        assert!(fits(10_999, 10_000.0) && fits(9_001, 10_000.0));
+        assert!(!fits(11_001, 10_000.0) && !fits(8_999, 10_000.0));
+        // Rare ones: 91 are designed at 30 bits and ten million keys.
+        assert!(fits(91, 91.0) && fits(60, 91.0) && fits(130, 91.0));
+        assert!(!fits(20, 91.0) && !fits(0, 91.0) && !fits(182, 91.0));
+        // None to speak of: two could be chance at a thousandth, five cannot.
+        assert!(fits(0, 1e-3) && fits(1, 1e-3) && !fits(5, 1e-3));
+        assert!(fits(0, 2e-7) && !fits(2, 2e-7));
+        assert!(fits(0, 0.0) && !fits(1, 0.0));
+        assert!(fits(999, 999.0) && !fits(500, 999.0) && !fits(1500, 999.0));
     }
-    Ok(())
+
+    #[test]
+    fn the_chances_are_those_of_poisson() {
+        assert!((chance(0, 2.0, false) - (-2.0_f64).exp()).abs() < 1e-12);
+        assert!((chance(0, 2.0, true) - 1.0).abs() < 1e-12);
+        assert!((chance(2, 2.0, true) - (1.0 - 3.0 * (-2.0_f64).exp())).abs() < 1e-12);
+    }
 }

@@ -1,22 +1,53 @@
 //! The report of a run as a page and as JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use umbel::Env;
 
 use crate::report::{Outcome, quoted};
+use crate::scratch;
+
+/// What is known when the campaigns begin.
+#[derive(Debug)]
+pub struct Begun {
+    date: String,
+    commit: String,
+    load: String,
+    place: PathBuf,
+    file_system: String,
+}
+
+impl Begun {
+    /// Looks at the machine and the checkout. `place` is where stores on a real disk will lie.
+    pub fn now(place: &Path) -> Begun {
+        let load = line_of("/proc/loadavg", "").unwrap_or_default();
+        let load = load.split(' ').next().unwrap_or_default().to_string();
+        let file_system = scratch::file_system(place).unwrap_or_else(|| "unknown".to_string());
+        let place = place.to_path_buf();
+        Begun { date: today(), commit: commit(), load, place, file_system }
+    }
+}
 
 /// Writes the page to `path` and the JSON beside it.
-pub fn write(path: &Path, outcomes: &[Outcome], seed: u64, small: bool) -> Result<(), String> {
+pub fn write(
+    path: &Path,
+    outcomes: &[Outcome],
+    begun: &Begun,
+    seed: u64,
+    small: bool,
+) -> Result<(), String> {
     let facts = [
-        ("date", today()),
+        ("date", begun.date.clone()),
         ("processor", processor()),
-        ("system", line_of("/proc/version", "").unwrap_or_default()),
-        ("commit", commit()),
+        ("load average at the beginning", begun.load.clone()),
+        ("system", kernel()),
+        ("file system of the stores on a real disk", begun.file_system.clone()),
+        ("commit", begun.commit.clone()),
         ("seed", seed.to_string()),
         ("part", if small { "small" } else { "full" }.to_string()),
-        ("program", std::env::args().collect::<Vec<_>>().join(" ")),
+        ("bugs inside the engine", planted().to_string()),
+        ("arguments", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
     ];
     let mut page = String::from("# Torture campaigns\n\n| fact | value |\n|---|---|\n");
     for (name, value) in &facts {
@@ -41,8 +72,34 @@ pub fn write(path: &Path, outcomes: &[Outcome], seed: u64, small: bool) -> Resul
     let json =
         format!("{{{}, \"campaigns\": [\n{}\n]}}\n", facts.join(", "), campaigns.join(",\n"));
     let said = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
-    std::fs::write(path, page).map_err(said)?;
-    std::fs::write(path.with_extension("json"), json).map_err(said)
+    let paths = paths(&begun.place);
+    std::fs::write(path, without(&page, &paths)).map_err(said)?;
+    std::fs::write(path.with_extension("json"), without(&json, &paths)).map_err(said)
+}
+
+/// Paths of this machine that the text of an error may name, and what stands for them.
+fn paths(place: &Path) -> Vec<(PathBuf, &'static str)> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.parent().unwrap_or(Path::new("")).to_path_buf();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    // The longer ones first: they lie in one another.
+    vec![
+        (place.canonicalize().unwrap_or_default(), "SCRATCH"),
+        (place.to_path_buf(), "SCRATCH"),
+        (program, "TARGET"),
+        (here, "CHECKOUT"),
+        (home, "HOME"),
+        (std::env::temp_dir(), "TEMPORARY"),
+    ]
+}
+
+fn without(text: &str, paths: &[(PathBuf, &'static str)]) -> String {
+    let mut text = text.to_string();
+    for (path, stands_for) in paths.iter().filter(|(path, _)| path.components().count() > 1) {
+        text = text.replace(&*path.to_string_lossy(), stands_for);
+    }
+    text
 }
 
 fn line_of(path: &str, start: &str) -> Option<String> {
@@ -57,10 +114,35 @@ fn processor() -> String {
     format!("{model}, {cores} cores")
 }
 
+/// The version of the kernel as numbers, without what its builder added.
+fn kernel() -> String {
+    let release = line_of("/proc/sys/kernel/osrelease", "").unwrap_or_default();
+    let numbers = release.split(|c: char| !c.is_ascii_digit() && c != '.').next();
+    format!("{} {}", std::env::consts::OS, numbers.unwrap_or_default())
+}
+
+/// The commit, and whether the sources are other than it has them.
 fn commit() -> String {
-    let output = Command::new("git").args(["rev-parse", "HEAD"]).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
-    text.unwrap_or_else(|_| "unknown".to_string())
+    let git = |arguments: &[&str]| Command::new("git").args(arguments).output();
+    let Ok(output) = git(&["rev-parse", "HEAD"]) else { return "unknown".to_string() };
+    let commit = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    let sources = ["diff", "--quiet", "HEAD", "--", ":/crates", ":/Cargo.toml", ":/Cargo.lock"];
+    let is_clean = git(&sources).is_ok_and(|output| output.status.success());
+    if is_clean { commit } else { format!("{commit} and changes that are not committed") }
+}
+
+/// Whether the program has the bugs inside that the canaries switch on.
+fn planted() -> &'static str {
+    match cfg!(feature = "canary") {
+        true => "built in (feature `canary`), switched on by the canaries alone",
+        false => "not built in",
+    }
+}
+
+/// Bytes of memory that are free for the taking, where the system tells.
+pub fn free_memory() -> Option<u64> {
+    let line = line_of("/proc/meminfo", "MemAvailable")?;
+    line.split(' ').next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
 /// The date of today, UTC.
@@ -78,4 +160,34 @@ fn today() -> String {
     let month = if month_part < 10 { month_part + 3 } else { month_part - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!("{year}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_names_no_path_of_this_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("place");
+        std::fs::create_dir_all(&place).unwrap();
+        let tally = crate::report::Tally::new("example");
+        let home = std::env::var("HOME").unwrap_or_default();
+        let here = std::env::current_dir().unwrap().display().to_string();
+        tally.violation(format!("{}/a {here}/b {home}/c", place.display()), "example".into());
+        tally.note(format!("kept in {}", folder.path().display()));
+        let page = folder.path().join("report.md");
+        let begun = Begun::now(&place);
+        write(&page, &[tally.end()], &begun, 1, true).unwrap();
+        for file in [page.clone(), page.with_extension("json")] {
+            let text = std::fs::read_to_string(file).unwrap();
+            assert!(text.contains("SCRATCH/a CHECKOUT/b"), "{text}");
+            assert!(!text.contains(&here), "{text}");
+            assert!(home.len() < 2 || !text.contains(&home), "{text}");
+            assert!(!text.contains(&*std::env::temp_dir().to_string_lossy()), "{text}");
+            for fact in ["date", "processor", "system", "commit", "seed", "part"] {
+                assert!(text.contains(fact), "{fact}: {text}");
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! Everything but what is said to run on a real disk is a function of the commit and the seed.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod big_open;
 mod canaries;
 mod check;
@@ -26,7 +27,7 @@ mod script;
 mod scripts;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -44,47 +45,54 @@ struct Arguments {
     /// Decides everything that is chosen.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Which campaigns: crash, first-open, faults, rot, kill, canaries, filters, big-open; all
-    /// where none is named.
+    /// Which campaigns; all where none is named, but model and big-open not in the small part.
     #[arg(long, num_args = 1.., value_parser = NAMES)]
     campaign: Vec<String>,
     /// How many scripts made from the seed are added to the named ones.
+    #[arg(long, default_value_t = 20)]
+    random_scripts: u64,
+    /// How many times the kill campaign kills.
     #[arg(long)]
-    random_scripts: Option<u64>,
+    rounds: Option<u64>,
+    /// How many keys the filters and big-open campaigns take.
+    #[arg(long)]
+    keys: Option<u64>,
+    /// How many seeds the model campaign takes.
+    #[arg(long, default_value_t = answers::SEEDS)]
+    seeds: u64,
+    /// Where the stores on a real disk lie; beside the program unless said.
+    #[arg(long)]
+    scratch: Option<PathBuf>,
     /// Writes the report to this file, and as JSON beside it.
     #[arg(long)]
     report: Option<PathBuf>,
     /// Does once more what a violation says.
     #[arg(long)]
     replay: Option<String>,
-    #[arg(long, hide = true)]
-    kill_child: Option<PathBuf>,
-    #[arg(long, hide = true, value_delimiter = ',')]
-    counts: Vec<u64>,
-    #[arg(long, hide = true)]
-    big_child: Option<PathBuf>,
-    #[arg(long, hide = true, default_value_t = big_open::KEYS)]
-    keys: u64,
 }
 
-const NAMES: [&str; 8] =
-    ["crash", "first-open", "faults", "rot", "kill", "canaries", "filters", "big-open"];
+const NAMES: [&str; 9] =
+    ["crash", "first-open", "faults", "rot", "kill", "canaries", "filters", "big-open", "model"];
+
+/// What the small part leaves out: they say something only when they are large.
+const LARGE: [&str; 2] = ["big-open", "model"];
 
 fn main() -> ExitCode {
+    // The processes to be killed are this program too. They are started before anything else is
+    // looked at, so that what a kill falls into is mostly the engine.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.split_first() {
+        Some((first, rest)) if first == kill::CHILD => std::process::exit(kill::run(rest)),
+        Some((first, rest)) if first == big_open::CHILD => std::process::exit(big_open::run(rest)),
+        _ => {}
+    }
     let arguments = Arguments::parse();
-    let child = match (&arguments.kill_child, &arguments.big_child) {
-        (Some(folder), _) => Some(kill::child(folder, arguments.seed, &arguments.counts)),
-        (_, Some(folder)) => Some(big_open::child(folder, arguments.keys)),
-        _ => None,
-    };
-    if let Some(ended) = child {
-        return report_end(ended);
-    }
     check::quiet_panics();
+    let place = arguments.scratch.clone().unwrap_or_else(scratch::default_place);
     if let Some(what) = &arguments.replay {
-        return report_end(replay::replay(what));
+        return report_end(replay::replay(what, &place));
     }
-    campaigns(&arguments)
+    campaigns(&arguments, &place)
 }
 
 fn report_end(ended: Result<(), String>) -> ExitCode {
@@ -97,20 +105,21 @@ fn report_end(ended: Result<(), String>) -> ExitCode {
     }
 }
 
-fn campaigns(arguments: &Arguments) -> ExitCode {
+fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
+    let begun = lab::Begun::now(place);
     let mut outcomes = Vec::new();
     for name in NAMES {
         let is_named = arguments.campaign.iter().any(|wanted| wanted == name);
-        let is_left_out = arguments.small && name == "big-open";
+        let is_left_out = arguments.small && LARGE.contains(&name);
         if !is_named && (!arguments.campaign.is_empty() || is_left_out) {
             continue;
         }
-        let outcome = run(name, arguments);
+        let outcome = run(name, arguments, place);
         println!("{}", outcome.text("umbel-torture"));
         outcomes.push(outcome);
     }
     if let Some(path) = &arguments.report
-        && let Err(text) = lab::write(path, &outcomes, arguments.seed, arguments.small)
+        && let Err(text) = lab::write(path, &outcomes, &begun, arguments.seed, arguments.small)
     {
         eprintln!("{text}");
         return ExitCode::FAILURE;
@@ -123,14 +132,14 @@ fn campaigns(arguments: &Arguments) -> ExitCode {
     if failed + violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(name: &str, arguments: &Arguments) -> Outcome {
+fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
     let (seed, small) = (arguments.seed, arguments.small);
     let tally: Tally = match name {
         "crash" => {
             let depth = if small { Depth::SMALL } else { Depth::FULL };
-            let added = arguments.random_scripts.unwrap_or(if small { 20 } else { 100 });
             let mut scripts = scripts::all();
-            scripts.extend((0..added).map(|n| scripts::random(seed * 10_000 + n)));
+            let added = 0..arguments.random_scripts;
+            scripts.extend(added.map(|n| scripts::random(seed * 10_000 + n)));
             crash::campaign(&scripts, seed, depth)
         }
         "first-open" => first_open::campaign(seed, small),
@@ -141,10 +150,17 @@ fn run(name: &str, arguments: &Arguments) -> Outcome {
             faults::campaign(&scripts, seed, if small { 40 } else { 1 })
         }
         "rot" => rot::campaign(seed, small),
-        "kill" => kill::campaign(seed, if small { 30 } else { 500 }),
+        "kill" => {
+            let rounds = if small { kill::ROUNDS_SMALL } else { kill::ROUNDS };
+            kill::campaign(place, seed, arguments.rounds.unwrap_or(rounds))
+        }
         "canaries" => canaries::campaign(seed, small),
-        "filters" => filters::campaign(if small { 100_000 } else { 10_000_000 }),
-        _ => big_open::campaign(arguments.keys),
+        "filters" => {
+            let keys = if small { filters::KEYS_SMALL } else { filters::KEYS };
+            filters::campaign(place, seed, arguments.keys.unwrap_or(keys))
+        }
+        "big-open" => big_open::campaign(place, seed, arguments.keys.unwrap_or(big_open::KEYS)),
+        _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()
 }

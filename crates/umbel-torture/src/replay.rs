@@ -1,5 +1,6 @@
 //! Doing once more what a violation says.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_sim::Fault;
@@ -9,7 +10,7 @@ use crate::faults::{self, KINDS, Wrong};
 use crate::random::{join, of_name};
 use crate::report::Tally;
 use crate::script::Script;
-use crate::{big_open, canaries, filters, first_open, kill, rot, scripts};
+use crate::{answers, big_open, canaries, filters, first_open, kill, rot, scripts};
 
 /// The words behind the campaign's name.
 struct Words<'a> {
@@ -30,7 +31,7 @@ impl Words<'_> {
 }
 
 /// Replays; an error says what was found.
-pub fn replay(what: &str) -> Result<(), String> {
+pub fn replay(what: &str, place: &Path) -> Result<(), String> {
     let mut words = what.split_whitespace();
     let campaign = words.next().unwrap_or_default();
     let words = Words { words: words.collect() };
@@ -51,10 +52,13 @@ pub fn replay(what: &str) -> Result<(), String> {
             Ok(())
         }
         "first-open" => show(first_open::campaign(words.number(0)?, false)),
-        "kill" => show(kill::campaign(words.number(0)?, words.number(1)?)),
+        "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
-        "filters" => show(filters::campaign(words.number(0)?)),
-        "big-open" => show(big_open::campaign(big_open::KEYS)),
+        "filters" => show(filters::campaign(place, words.number(0)?, words.number(1)?)),
+        "big-open" => show(big_open::campaign(place, words.number(0)?, big_open::KEYS)),
+        "model" => {
+            show(answers::campaign(words.number(0)? + words.number(1)?, answers::OPERATIONS))
+        }
         other => Err(format!("there is no campaign '{other}'")),
     }
 }

@@ -8,6 +8,10 @@ use umbel::Env;
 
 /// Most violations of one campaign whose text is kept; all are counted.
 const KEPT_MAX: usize = 40;
+/// Most of them that are shown at once, before the campaign ends.
+const SHOWN_MAX: u64 = 5;
+/// How often a campaign that counts shows its counts.
+const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// A promise that did not hold.
 #[derive(Debug, Clone)]
@@ -35,6 +39,7 @@ struct Inner {
     passed: u64,
     failed: u64,
     skipped: Vec<String>,
+    said: Duration,
 }
 
 /// A campaign that has ended.
@@ -63,7 +68,30 @@ pub struct Outcome {
 impl Tally {
     /// A campaign that begins now.
     pub fn new(name: &str) -> Tally {
-        Tally { name: name.to_string(), begun: now(), inner: Mutex::default() }
+        println!("{name}: begins");
+        let begun = now();
+        let inner = Mutex::new(Inner { said: begun, ..Inner::default() });
+        Tally { name: name.to_string(), begun, inner }
+    }
+
+    /// Shows whoever waits how far the campaign is.
+    pub fn say(&self, what: &str) {
+        let mut inner = self.inner();
+        inner.said = now();
+        println!("  {} after {:.0} s: {what}", self.name, (inner.said - self.begun).as_secs_f64());
+    }
+
+    /// Shows the counts where nothing was shown for a while.
+    fn say_counts(&self, inner: &mut Inner) {
+        let now = now();
+        if now - inner.said < SAY_EVERY {
+            return;
+        }
+        inner.said = now;
+        let done = format!("{} scenarios", inner.passed + inner.failed);
+        let counts = inner.counts.iter().map(|(what, count)| format!("{what}: {count}"));
+        let counts = [done].into_iter().chain(counts).collect::<Vec<_>>().join(", ");
+        println!("  {} after {:.0} s: {counts:.200}", self.name, (now - self.begun).as_secs_f64());
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -79,6 +107,12 @@ impl Tally {
                 inner.counts.insert(what.to_string(), count);
             }
         }
+        self.say_counts(&mut inner);
+    }
+
+    /// What was counted so far.
+    pub fn count(&self, what: &str) -> u64 {
+        self.inner().counts.get(what).copied().unwrap_or(0)
     }
 
     /// Keeps the largest.
@@ -97,6 +131,9 @@ impl Tally {
     pub fn violation(&self, what: String, replay: String) {
         let mut inner = self.inner();
         inner.violation_count += 1;
+        if inner.violation_count <= SHOWN_MAX {
+            println!("  {}: VIOLATION: {what}", self.name);
+        }
         if inner.violations.len() < KEPT_MAX {
             inner.violations.push(Violation { what, replay });
         }
@@ -110,7 +147,12 @@ impl Tally {
     /// Ends a scenario.
     pub fn scenario(&self, held: bool) {
         let mut inner = self.inner();
-        if held { inner.passed += 1 } else { inner.failed += 1 }
+        if held {
+            inner.passed += 1
+        } else {
+            inner.failed += 1
+        }
+        self.say_counts(&mut inner);
     }
 
     /// Leaves a scenario out.

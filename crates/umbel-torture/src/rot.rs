@@ -321,7 +321,7 @@ pub fn damages(specimen: &Specimen, is_small: bool, seed: u64) -> Vec<Damage> {
                 all.extend((0..8).map(|bit| Damage::Flip(path.clone(), offset, 1 << bit)));
                 all.push(Damage::Flip(path.clone(), offset, 0xff));
             }
-            if !is_small || random.once_in(16) || offset < 16 || len - offset < 16 {
+            if !is_small || random.once_in(32) || offset < 16 || len - offset < 16 {
                 all.push(Damage::Cut(path.clone(), offset));
             }
         }
