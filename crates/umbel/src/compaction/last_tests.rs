@@ -1,7 +1,7 @@
 //! What is written again in the last level, and that it ends.
 
 use super::*;
-use crate::compaction::pick::PickOptions;
+use crate::compaction::pick::{PickOptions, RangePick, pick_range};
 
 fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> TableFact<'a> {
     TableFact {
@@ -88,4 +88,18 @@ fn neighbours_are_joined_where_one_table_holds_them() {
     // One that comes down between two of them has to be waited for.
     view.levels[LAST - 1] = vec![TableFact { busy: true, ..clean(6, 9, b"hh") }];
     assert_eq!(pick_last(&view, Wanted::Small, ALL, &None), LastPick::Blocked);
+}
+
+/// Two tables that are being joined may become one that covers the gap between them: nothing may
+/// come down into it meanwhile.
+#[test]
+fn the_gap_between_joined_tables_is_lent_to_nobody() {
+    let clean = |id, keys| table(id, 30, keys, (0, 0));
+    let joined = |id, keys| TableFact { busy: true, ..clean(id, keys) };
+    let mut view = view(vec![joined(1, b"ac"), joined(2, b"mo")]);
+    view.levels[LAST - 1] = vec![clean(3, b"eg"), clean(4, b"qs")];
+    let down = |end: &[u8]| pick_range(&view, LAST - 1, None, Some(end));
+    assert_eq!(down(b"p"), RangePick::Blocked);
+    let RangePick::Run(behind) = down(b"z") else { panic!("nothing picked") };
+    assert_eq!(behind.inputs, [(LAST - 1, vec![4])]);
 }
