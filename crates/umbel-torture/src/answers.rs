@@ -10,11 +10,11 @@ use crate::report::Tally;
 
 /// Seeds in memory without threads; of those with threads there are a quarter as many, of those on
 /// a real file system an eighth.
-pub const SEEDS: u64 = 400;
+pub const SEEDS: u64 = 200;
 /// Operations with each seed.
 pub const OPERATIONS: u64 = 10_000;
 /// Seeds between two signs of life.
-const PART: u64 = 40;
+const PART: u64 = 20;
 /// What the tests are called.
 const TESTS: &str = "equals_a_map";
 
