@@ -180,7 +180,63 @@ impl Table {
         sequence: SequenceNumber,
         read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
     ) -> Result<Option<R>> {
-        let Some(number) = self.index.find(key, sequence) else { return Ok(None) };
+        match self.locate(key, sequence) {
+            Some(number) => self.get_in(number, key, hash, sequence, read),
+            None => Ok(None),
+        }
+    }
+
+    // A get in stages, so that a batch of them can let each stage's misses overlap: ask for the
+    // memory of the next stage for every key of the batch before the first of them needs it. None
+    // of the stages has to be asked for; `get_in` is right without them.
+
+    /// Asks for the line of the filter that [`Table::may_contain`] reads for `hash`.
+    #[inline]
+    pub fn prefetch_filter(&self, hash: u64) {
+        let _ = hash;
+    }
+
+    /// The number of the only block that can hold the newest version of `key` that is not newer
+    /// than `sequence`. `None` where the table ends before.
+    #[inline]
+    pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+        self.index.find(key, sequence)
+    }
+
+    /// Asks for the slot of the block that [`Table::locate`] named.
+    #[inline]
+    pub fn prefetch_slot(&self, number: usize) {
+        let _ = number;
+    }
+
+    /// Reads the slot and, where the block is cached, asks for what a point read needs of its
+    /// start: header, tags and offsets.
+    #[inline]
+    pub fn prefetch_block(&self, number: usize) {
+        let _ = number;
+    }
+
+    /// Looks at the tags of the block, where it is cached, and asks for the entry that `key` may
+    /// be. `hash` is the key's.
+    #[inline]
+    pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) {
+        let _ = (number, key, hash);
+    }
+
+    /// [`Table::get_with`] with the block already found: `number` is what [`Table::locate`] gave
+    /// for the same key and sequence number.
+    ///
+    /// # Errors
+    /// As [`Table::get_with`].
+    #[inline]
+    pub fn get_in<R>(
+        &self,
+        number: usize,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
+    ) -> Result<Option<R>> {
         if let Some(cached) = self.slots.get(number)
             && let Some(block) = cached.as_ref()
         {
@@ -235,6 +291,23 @@ impl Table {
 
     pub(crate) fn corruption(&self, offset: u64, reason: &str) -> Error {
         Error::corruption(self.file.path(), offset, reason)
+    }
+
+    /// Whether there are range tombstones at all: where there are none, asking
+    /// [`Table::tombstones`] can be left out.
+    #[inline]
+    pub fn has_tombstones(&self) -> bool {
+        !self.tombstones_given.is_empty()
+    }
+
+    /// The sequence number of the newest range tombstone over `key` that is not newer than
+    /// `sequence`; 0 where there is none.
+    #[inline]
+    pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> SequenceNumber {
+        if self.tombstones_given.is_empty() {
+            return 0;
+        }
+        self.tombstones.covering(key, sequence).unwrap_or(0)
     }
 
     /// The range tombstones, cut where they overlap.

@@ -140,3 +140,32 @@ fn separators_split_a_table() {
     assert_eq!(end.0, table.meta().largest);
     assert!(end.1 < table.meta().file_bytes && end.1 > table.meta().file_bytes / 2);
 }
+
+#[test]
+fn the_stages_give_what_one_call_gives() {
+    let (model, _, table) = table();
+    let secret = hasher().secret;
+    for (key, (sequence, ..)) in model.list().iter().step_by(7) {
+        let hash = umbel_filter::hash_key(&secret, key);
+        table.prefetch_filter(hash);
+        assert!(table.may_contain(hash));
+        let number = table.locate(key, *sequence).unwrap();
+        for _ in 0..2 {
+            table.prefetch_slot(number);
+            table.prefetch_block(number);
+            table.prefetch_entry(number, key, hash);
+            let found = table
+                .get_in(number, key, hash, *sequence, |at, kind, value| (at, kind, value.to_vec()))
+                .unwrap();
+            assert_eq!(found, model.get(key, *sequence));
+        }
+    }
+    // Hints may be wrong: a block that does not exist, a hash of another key.
+    let beyond = table.meta().blocks as usize;
+    table.prefetch_slot(beyond);
+    table.prefetch_block(beyond);
+    table.prefetch_entry(beyond, b"key", 1);
+    table.prefetch_entry(0, b"key", 1);
+    assert!(!table.has_tombstones());
+    assert_eq!(table.covering(b"key-00001", u64::MAX), 0);
+}
