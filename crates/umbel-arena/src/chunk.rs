@@ -1,0 +1,134 @@
+//! Chunks: memory from the system, on huge pages where they are to be had.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// The size of a huge page, and of a chunk once an arena holds as much.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// What pieces, and so chunks, start at a multiple of: a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Memory that this owns. Its bytes are not initialised.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    start: NonNull<u8>,
+    layout: Layout,
+    /// Whether it came from the system's pages and not from the allocator.
+    mapped: bool,
+}
+
+// SAFETY: a chunk owns its memory as a `Box` does; the pointer is not tied to a thread.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    /// A chunk of `bytes` bytes. Chunks of a huge page or more start on one.
+    ///
+    /// REQUIRES: `bytes` is a multiple of [`LINE_BYTES`] and neither zero nor near half the address
+    /// space. Aborts, as every allocation does, where the system has no memory.
+    pub(crate) fn new(bytes: usize) -> Chunk {
+        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { LINE_BYTES };
+        let layout =
+            Layout::from_size_align(bytes, align).expect("no piece is near half the address space");
+        if bytes >= HUGE_PAGE_BYTES
+            && let Some(start) = system::map(bytes)
+        {
+            return Chunk { start, layout, mapped: true };
+        }
+        assert!(bytes > 0, "a chunk holds something");
+        // SAFETY: the size of the layout was just checked not to be zero.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout);
+        };
+        Chunk { start, layout, mapped: false }
+    }
+
+    /// Where it starts.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How long it is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if self.mapped {
+            // SAFETY: `map` gave this memory, for as many bytes; whoever drops a chunk says that
+            // no piece of it is in use.
+            unsafe { system::unmap(self.start, self.layout.size()) };
+        } else {
+            // SAFETY: `alloc` gave this memory with this layout; see above.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use std::ptr::NonNull;
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::HUGE_PAGE_BYTES;
+
+    /// Memory that starts on a huge page, with the wish for huge pages expressed. `None` where the
+    /// system gives none.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        let kept = whole_pages(bytes)?;
+        let reserved = kept.checked_add(HUGE_PAGE_BYTES)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new private mapping at an address that the kernel chooses touches no memory
+        // that anybody has.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), reserved, protection, flags) };
+        let base: *mut u8 = base.ok()?.cast();
+        let before = base.addr().wrapping_neg() % HUGE_PAGE_BYTES;
+        // SAFETY: `before` is less than a huge page, by which the mapping is longer than `kept`.
+        let start = unsafe { base.add(before) };
+        let behind = reserved - before - kept;
+        // SAFETY: both ends lie in the mapping made above, outside what is handed out, and nobody
+        // knows them; advice changes no contents.
+        unsafe {
+            if before > 0 {
+                let _ = munmap(base.cast(), before);
+            }
+            if behind > 0 {
+                let _ = munmap(start.add(kept).cast(), behind);
+            }
+            // Where there are no huge pages, small ones do.
+            let _ = madvise(start.cast(), bytes, Advice::LinuxHugepage);
+        }
+        NonNull::new(start)
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `map` gave it for as many bytes, and nobody uses it any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        let kept = whole_pages(bytes).unwrap_or(bytes);
+        // SAFETY: the caller owns these pages, as many as `map` kept, and uses them no more.
+        let _ = unsafe { munmap(start.as_ptr().cast(), kept) };
+    }
+
+    /// The length in whole pages: 64 KiB is a multiple of every page size that Linux has.
+    fn whole_pages(bytes: usize) -> Option<usize> {
+        bytes.checked_next_multiple_of(64 * 1024)
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    use std::ptr::NonNull;
+
+    /// There are no huge pages to be asked for: the allocator's memory does.
+    pub(super) fn map(_bytes: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// # Safety
+    /// Never called, because `map` gives nothing.
+    pub(super) unsafe fn unmap(_start: NonNull<u8>, _bytes: usize) {}
+}

@@ -1,0 +1,346 @@
+//! Epochs: what a reader may look at is not freed before the reader has left.
+//!
+//! A reader enters by writing the present epoch into a seat of its own, and leaves by clearing it.
+//! Whoever has unlinked something raises the epoch and keeps it in a limbo, with the new epoch as
+//! its stamp, until every seat is clear or holds that epoch or a later one.
+//!
+//! INVARIANT: a reader that has found a pointer sits on an epoch below the stamp the pointer's target
+//! will get, and is seen there by whoever frees it:
+//!
+//! - A reader that read an epoch at or above the stamp read what was written after the unlinking,
+//!   and so finds the pointer gone.
+//! - A reader that read a lesser one writes its seat before it reads the pointer; the unlinking
+//!   thread clears the pointer before it reads the seats. All four are sequentially consistent, so
+//!   either the reader finds the pointer gone or the other sees the seat taken.
+//!
+//! An epoch never outlives a call: what is to stay longer is counted.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex as SystemMutex, OnceLock, PoisonError};
+
+use crate::piece::Piece;
+use crate::sync::{AtomicU64, Mutex, Ordering, tell_order};
+
+/// What stands in a seat that nobody sits in. Epochs start above.
+const CLEAR: u64 = 0;
+/// Seats of the first bench; each further bench has twice as many as the one before.
+const FIRST_SEATS: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
+/// As many benches as give every thread a seat.
+const FURTHER_BENCHES: usize = 24;
+
+/// Apart from its neighbours, so that threads do not take lines from each other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Seat {
+    /// The epoch its thread entered in.
+    epoch: AtomicU64,
+    /// How many pins of its thread there are. The thread alone writes and reads it.
+    pins: AtomicU64,
+}
+
+/// Readers, and what waits for them.
+pub struct Epochs<G = Piece> {
+    now: AtomicU64,
+    first: Box<[Seat]>,
+    further: [OnceLock<Box<[Seat]>>; FURTHER_BENCHES],
+    /// What was retired, with its stamp, in the order of the stamps.
+    limbo: Mutex<VecDeque<(u64, G)>>,
+}
+
+impl<G> fmt::Debug for Epochs<G> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Epochs").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl<G> Default for Epochs<G> {
+    fn default() -> Epochs<G> {
+        Epochs {
+            now: AtomicU64::new(CLEAR + 1),
+            first: bench(FIRST_SEATS),
+            further: std::array::from_fn(|_| OnceLock::new()),
+            limbo: Mutex::new(VecDeque::new()),
+        }
+    }
+}
+
+fn bench(seats: usize) -> Box<[Seat]> {
+    (0..seats).map(|_| Seat { epoch: AtomicU64::new(CLEAR), pins: AtomicU64::new(0) }).collect()
+}
+
+impl<G> Epochs<G> {
+    /// Enters, until the [`Pin`] is dropped. Entering again meanwhile costs next to nothing: a batch
+    /// of reads does well to enter once around all of them.
+    #[inline]
+    pub fn pin(&self) -> Pin<'_> {
+        self.pin_at(thread_number())
+    }
+
+    /// Enters in the seat of a number. REQUIRES: one thread at a time uses the number.
+    #[inline]
+    fn pin_at(&self, number: usize) -> Pin<'_> {
+        let seat = match self.first.get(number) {
+            Some(seat) => seat,
+            None => self.further_seat(number),
+        };
+        let pins = seat.pins.load(Ordering::Relaxed);
+        seat.pins.store(pins + 1, Ordering::Relaxed);
+        if pins == 0 {
+            let now = self.now.load(Ordering::Acquire);
+            // A swap and not a store: on x86-64 it is the cheaper of the two ways to have the
+            // reads that follow come after it.
+            seat.epoch.swap(now, Ordering::SeqCst);
+            tell_order();
+        }
+        Pin { seat, _stays: std::marker::PhantomData }
+    }
+
+    #[cold]
+    fn further_seat(&self, number: usize) -> &Seat {
+        let doublings = (number / FIRST_SEATS + 1).ilog2() as usize;
+        let before = FIRST_SEATS * ((1 << doublings) - 1);
+        let seats = FIRST_SEATS << doublings;
+        &self.further[doublings - 1].get_or_init(|| bench(seats))[number - before]
+    }
+
+    /// Keeps `garbage` until nobody can look at it any more, and drops what has come so far.
+    ///
+    /// REQUIRES: it was unlinked before, by a sequentially consistent write.
+    pub(crate) fn retire(&self, garbage: G) {
+        let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        limbo.push_back((stamp, garbage));
+        let free = self.take_free(&mut limbo);
+        drop(limbo);
+        drop(free);
+    }
+
+    /// Drops what nobody can look at any more. Called by every retiring; by itself it is for whoever
+    /// wants memory back after readers have left.
+    pub fn collect(&self) {
+        let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.take_free(&mut limbo);
+        drop(limbo);
+        drop(free);
+    }
+
+    fn take_free(&self, limbo: &mut VecDeque<(u64, G)>) -> VecDeque<(u64, G)> {
+        tell_order();
+        let oldest = self.oldest();
+        let count = limbo.iter().take_while(|(stamp, _)| *stamp <= oldest).count();
+        let kept = limbo.split_off(count);
+        std::mem::replace(limbo, kept)
+    }
+
+    /// The least epoch that somebody sits in.
+    fn oldest(&self) -> u64 {
+        let benches = self.further.iter().filter_map(OnceLock::get);
+        let further = benches.flat_map(|bench| bench.iter());
+        let epochs = self.first.iter().chain(further).map(|seat| seat.epoch.load(Ordering::SeqCst));
+        epochs.filter(|&epoch| epoch != CLEAR).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Somebody who has entered. What was found since then stays until this is dropped.
+#[derive(Debug)]
+pub struct Pin<'a> {
+    seat: &'a Seat,
+    /// A seat belongs to a thread: this must not wander to another.
+    _stays: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Pins may go in any order: the last one clears the seat.
+        let pins = self.seat.pins.load(Ordering::Relaxed) - 1;
+        self.seat.pins.store(pins, Ordering::Relaxed);
+        if pins == 0 {
+            self.seat.epoch.store(CLEAR, Ordering::Release);
+        }
+    }
+}
+
+/// Numbers of threads that have ended, and how many numbers there are.
+static NUMBERS: SystemMutex<(Vec<usize>, usize)> = SystemMutex::new((Vec::new(), 0));
+
+/// A thread without a number.
+const NONE: usize = usize::MAX;
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NONE) };
+    static RETURNED: Returned = const { Returned };
+}
+
+/// Gives the thread's number back when it ends.
+struct Returned;
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        let number = NUMBER.replace(NONE);
+        if number != NONE {
+            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).0.push(number);
+        }
+    }
+}
+
+/// A number that no other living thread has, small as long as few live at once.
+#[inline]
+fn thread_number() -> usize {
+    let number = NUMBER.get();
+    if number != NONE { number } else { take_number() }
+}
+
+#[cold]
+fn take_number() -> usize {
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = numbers.0.pop().unwrap_or_else(|| {
+        numbers.1 += 1;
+        numbers.1 - 1
+    });
+    drop(numbers);
+    NUMBER.set(number);
+    // A thread that reads while it is being torn down keeps its number for good: one seat.
+    let _ = RETURNED.try_with(|_| ());
+    number
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn garbage_waits_for_whoever_was_there_before_it() {
+        let epochs = Epochs::<Arc<()>>::default();
+        let watched = Arc::new(());
+        let outer = epochs.pin();
+        let inner = epochs.pin();
+        epochs.retire(Arc::clone(&watched));
+        drop(outer);
+        epochs.collect();
+        assert_eq!(Arc::strong_count(&watched), 2, "the other one still sits");
+        drop(inner);
+        let later = epochs.pin();
+        epochs.collect();
+        assert_eq!(Arc::strong_count(&watched), 1, "who came later does not hold it");
+        drop(later);
+    }
+
+    #[test]
+    fn every_number_has_a_seat_of_its_own() {
+        let epochs = Epochs::<()>::default();
+        let numbers = (0..1000).chain([FIRST_SEATS * 1023 - 1, FIRST_SEATS * 1023]);
+        let mut pins = Vec::new();
+        for number in numbers {
+            let pin = epochs.pin_at(number);
+            assert_eq!(pin.seat.pins.load(Ordering::Relaxed), 1, "seat {number} was taken");
+            pins.push(pin);
+        }
+        assert_eq!(epochs.oldest(), 1);
+    }
+
+    #[test]
+    fn threads_that_end_give_their_number_back() {
+        let mut numbers = Vec::new();
+        for _ in 0..20 {
+            let number = std::thread::scope(|scope| scope.spawn(thread_number).join());
+            numbers.push(number.unwrap());
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert!(numbers.len() < 20, "a new number for every thread");
+        let own = thread_number();
+        assert_eq!(thread_number(), own);
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p umbel-arena --release --lib`
+#[cfg(all(test, loom))]
+mod interleavings {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    /// Dropping it is a write, looking at it a read: loom fails where they race.
+    struct Watched(Arc<UnsafeCell<bool>>);
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.0.with_mut(|freed| {
+                // SAFETY: loom checks that nobody else is at the cell.
+                unsafe { *freed = true }
+            });
+        }
+    }
+
+    struct World {
+        epochs: Epochs<Watched>,
+        /// 1 while the pointer stands, 0 once it is unlinked.
+        slot: AtomicU64,
+        target: Arc<UnsafeCell<bool>>,
+    }
+
+    fn world() -> Arc<World> {
+        let target = Arc::new(UnsafeCell::new(false));
+        Arc::new(World { epochs: Epochs::default(), slot: AtomicU64::new(1), target })
+    }
+
+    fn read(world: &World, number: usize) {
+        let pin = world.epochs.pin_at(number);
+        if world.slot.load(Ordering::SeqCst) == 1 {
+            world.target.with(|freed| {
+                // SAFETY: loom checks that nobody writes meanwhile.
+                assert!(unsafe { !*freed }, "a reader found what was freed");
+            });
+        }
+        drop(pin);
+    }
+
+    fn unlink(world: &World) {
+        if world.slot.swap(0, Ordering::SeqCst) == 1 {
+            world.epochs.retire(Watched(Arc::clone(&world.target)));
+        }
+    }
+
+    fn model(work: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(work);
+    }
+
+    #[test]
+    fn nothing_is_freed_under_a_reader() {
+        model(|| {
+            let world = world();
+            let readers: Vec<_> = (0..2)
+                .map(|number| {
+                    let world = Arc::clone(&world);
+                    loom::thread::spawn(move || read(&world, number))
+                })
+                .collect();
+            unlink(&world);
+            world.epochs.collect();
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_seat_that_is_taken_again_protects_again() {
+        model(|| {
+            let world = world();
+            let reader = {
+                let world = Arc::clone(&world);
+                loom::thread::spawn(move || {
+                    read(&world, 0);
+                    read(&world, 0);
+                })
+            };
+            unlink(&world);
+            world.epochs.collect();
+            reader.join().unwrap();
+        });
+    }
+}

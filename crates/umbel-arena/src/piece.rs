@@ -1,0 +1,201 @@
+//! A piece of an arena: a thin pointer to bytes, counted.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+
+use crate::arena::Memory;
+use crate::chunk::LINE_BYTES;
+
+/// What stands before the bytes of a piece.
+#[repr(C)]
+struct Head {
+    /// How many [`Piece`]s there are of it, the one in a slot included.
+    references: AtomicU32,
+    len: u32,
+    chunk: u32,
+    /// Whether a slot lent it since the mark was last taken. Here, where a reader is going to look
+    /// anyway, so that the mark costs no line of its own.
+    touched: AtomicU8,
+}
+
+const HEAD_BYTES: usize = size_of::<Head>();
+
+/// Bytes in an arena that never change. A clone is another reference to the same ones.
+///
+/// INVARIANT: `head` is the start of memory taken from an arena, a [`Head`], then `len` initialised
+/// bytes, then, aligned, an `Arc<Memory>` as a raw pointer. It stays until the count is zero.
+pub struct Piece {
+    head: NonNull<Head>,
+}
+
+// SAFETY: a piece is a counted reference, like an `Arc`, to bytes that never change and atomics.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    /// No piece is as long as this.
+    pub const BYTES_MAX: usize = u32::MAX as usize - 2 * LINE_BYTES;
+
+    /// How far behind the start the pointer to the memory stands.
+    fn tail(len: usize) -> usize {
+        (HEAD_BYTES + len).next_multiple_of(align_of::<*const Memory>())
+    }
+
+    fn total(len: usize) -> usize {
+        (Piece::tail(len) + size_of::<*const Memory>()).next_multiple_of(LINE_BYTES)
+    }
+
+    pub(crate) fn new(memory: &Arc<Memory>, parts: &[&[u8]]) -> Piece {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(len < Piece::BYTES_MAX, "no piece is this long");
+        let (start, chunk) = memory.take(Piece::total(len));
+        let head = Head {
+            references: AtomicU32::new(1),
+            len: len as u32,
+            chunk,
+            touched: AtomicU8::new(0),
+        };
+        let mut at = HEAD_BYTES;
+        // SAFETY: `start` is `total(len)` bytes that start on a line and that nobody else has; head,
+        // parts and tail fit by the arithmetic of `total`, and are aligned.
+        unsafe {
+            start.cast::<Head>().write(head);
+            for part in parts {
+                start.add(at).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+                at += part.len();
+            }
+            let memory = Arc::into_raw(Arc::clone(memory));
+            start.add(Piece::tail(len)).cast::<*const Memory>().write(memory);
+        }
+        Piece { head: start.cast() }
+    }
+
+    #[inline]
+    fn head(&self) -> &Head {
+        // SAFETY: by the invariant; only atomics of a head ever change.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// How many bytes of the arena it takes.
+    pub fn memory_bytes(&self) -> usize {
+        Piece::total(self.head().len as usize)
+    }
+
+    /// Where its bytes start, to write to them as their owner.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        // SAFETY: the bytes stand behind the head, in the same memory.
+        unsafe { self.head.cast::<u8>().add(HEAD_BYTES) }
+    }
+
+    /// Hands the reference to a slot.
+    pub(crate) fn into_raw(self) -> NonNull<u8> {
+        ManuallyDrop::new(self).head.cast()
+    }
+
+    /// Takes the reference back that [`Piece::into_raw`] handed out.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw`, and is turned back once.
+    pub(crate) unsafe fn from_raw(raw: NonNull<u8>) -> Piece {
+        Piece { head: raw.cast() }
+    }
+
+    /// Looks at a piece without taking the reference.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw`, and its reference stays for all of `'a`.
+    #[inline]
+    pub(crate) unsafe fn lend<'a>(raw: NonNull<u8>) -> Lent<'a> {
+        // SAFETY: by the invariant of the piece that the pointer came from, which the caller says
+        // stays.
+        Lent { head: unsafe { raw.cast::<Head>().as_ref() }, raw }
+    }
+}
+
+/// A piece lent by its slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent<'a> {
+    head: &'a Head,
+    raw: NonNull<u8>,
+}
+
+impl<'a> Lent<'a> {
+    #[inline]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        // SAFETY: `len` initialised bytes stand behind the head, in the memory that `raw` has the
+        // provenance of, and never change.
+        unsafe {
+            std::slice::from_raw_parts(self.raw.add(HEAD_BYTES).as_ptr(), self.head.len as usize)
+        }
+    }
+
+    /// Marks it as read, by a store only where it is not marked.
+    #[inline]
+    pub(crate) fn touch(self) {
+        if self.head.touched.load(Ordering::Relaxed) == 0 {
+            self.head.touched.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was marked; takes the mark away.
+    pub(crate) fn take_touched(self) -> bool {
+        let touched = self.head.touched.load(Ordering::Relaxed) != 0;
+        if touched {
+            self.head.touched.store(0, Ordering::Relaxed);
+        }
+        touched
+    }
+
+    /// A reference of its own.
+    pub(crate) fn hold(self) -> Piece {
+        let piece = ManuallyDrop::new(Piece { head: self.raw.cast() });
+        Piece::clone(&piece)
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: this reference keeps the piece for as long as `self` is borrowed.
+        unsafe { Piece::lend(self.head.cast()) }.bytes()
+    }
+}
+
+impl Clone for Piece {
+    fn clone(&self) -> Piece {
+        let before = self.head().references.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // Two thousand million references were forgotten; wrapping would free what is in use.
+            std::process::abort();
+        }
+        Piece { head: self.head }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if self.head().references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let (len, chunk) = (self.head().len as usize, self.head().chunk);
+        let start = self.head.cast::<u8>();
+        // SAFETY: this was the last reference, and the fence orders every other's use before this.
+        // `new` wrote the pointer there; it is turned back once.
+        let memory =
+            unsafe { Arc::from_raw(start.add(Piece::tail(len)).cast::<*const Memory>().read()) };
+        memory.give(start, chunk, Piece::total(len));
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Piece").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,24 @@
+//! Asks for memory before it is needed.
+
+/// Asks the processor for the cache line that holds item `at`; nothing happens where
+/// there is no such item, or where the processor cannot be asked.
+#[inline(always)]
+pub fn prefetch<T>(items: &[T], at: usize) {
+    if let Some(item) = items.get(at) {
+        prefetch_at(std::ptr::from_ref(item).cast());
+    }
+}
+
+/// Asks for the line that holds an address, which need not be readable.
+#[inline(always)]
+pub(crate) fn prefetch_at(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing the program can see and never faults, whatever the address;
+    // SSE, which has it, is part of every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
