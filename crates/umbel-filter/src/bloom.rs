@@ -38,7 +38,15 @@ impl Bloom {
         let Some(line) = self.lines.get(index as usize) else {
             return true;
         };
-        all_set(hash, self.header.probes, |word| line.0[word])
+        all_set(hash, self.header.probes, line)
+    }
+
+    /// The line of 512 bits that [`Bloom::may_contain`] reads for `hash`: for callers that want it
+    /// in the processor's cache before they ask.
+    #[inline]
+    pub fn line(&self, hash: u64) -> Option<&[u64; 8]> {
+        let index = line_of(hash, self.lines.len() as u64);
+        self.lines.get(index as usize).map(|line| &line.0)
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one

@@ -6,7 +6,7 @@
 
 use crate::bloom::Bloom;
 use crate::encoding::Header;
-use crate::line::{LINE_BYTES, Line, all_set, fold_lines, line_of, mask};
+use crate::line::{LINE_BYTES, Line, Words, all_set, fold_lines, line_of, mask};
 use crate::rate::{designed_rate, line_count, probes};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +19,30 @@ const FOLDABLE: [u64; 6] = [5040, 840, 120, 60, 12, 4];
 #[repr(align(64))]
 struct AtomicLine([AtomicU64; 8]);
 
+impl Words for AtomicLine {
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+}
+
 impl AtomicLine {
     fn load(&self) -> Line {
         Line(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
     }
 }
 
+/// A number that the writer changes with each key. It has its cache lines for itself (the hardware
+/// fetches them by twos), or else each key would take from the readers what stands beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart(AtomicU64);
+
 /// A blocked Bloom filter of a fixed size that threads add to and ask at the same time.
 pub struct ConcurrentBloom {
     probes: u32,
     bits_per_key: i32,
-    keys: AtomicU64,
+    keys: Apart,
     lines: Box<[AtomicLine]>,
 }
 
@@ -45,7 +58,7 @@ impl ConcurrentBloom {
         ConcurrentBloom {
             probes: probes(bits_per_key),
             bits_per_key,
-            keys: AtomicU64::new(0),
+            keys: Apart::default(),
             lines: (0..lines).map(|_| AtomicLine::default()).collect(),
         }
     }
@@ -65,7 +78,7 @@ impl ConcurrentBloom {
             }
         }
         if changed {
-            self.keys.fetch_add(1, Ordering::Relaxed);
+            self.keys.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -86,7 +99,7 @@ impl ConcurrentBloom {
             for (word, value) in line.0.iter().zip(after) {
                 word.store(value, Ordering::Relaxed);
             }
-            self.keys.store(self.keys() + 1, Ordering::Relaxed);
+            self.keys.0.store(self.keys() + 1, Ordering::Relaxed);
         }
     }
 
@@ -97,7 +110,7 @@ impl ConcurrentBloom {
         let Some(line) = self.lines.get(index as usize) else {
             return true;
         };
-        all_set(hash, self.probes, |word| line.0[word].load(Ordering::Relaxed))
+        all_set(hash, self.probes, line)
     }
 
     /// The filter as it is now, `factor` times smaller; as good as if it had been built at that
@@ -129,7 +142,7 @@ impl ConcurrentBloom {
     /// How many keys were added that changed a bit: all different keys but for the few, as many
     /// as false positives, that came when all their bits were set already.
     pub fn keys(&self) -> u64 {
-        self.keys.load(Ordering::Relaxed)
+        self.keys.0.load(Ordering::Relaxed)
     }
 
     /// How many lines of 512 bits there are.
@@ -158,7 +171,7 @@ impl fmt::Debug for ConcurrentBloom {
         formatter
             .debug_struct("ConcurrentBloom")
             .field("probes", &self.probes)
-            .field("keys", &self.keys)
+            .field("keys", &self.keys())
             .field("lines", &self.lines.len())
             .finish_non_exhaustive()
     }

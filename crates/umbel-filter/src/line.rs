@@ -20,6 +20,8 @@ pub const MAX_PROBES: u32 = 24;
 
 /// How many positions of nine bits one remix of 64 bits gives.
 const PROBES_PER_REMIX: u32 = 7;
+/// How many probes a filter has by default: for them there is straight code.
+const PROBES_AT_TEN_BITS: u32 = 6;
 /// FORMAT: the multipliers of the remixes: the golden ratio, and the fractions of the square
 /// roots of 3, 7 and 13, which are odd and have their highest bit set.
 const MULTIPLIERS: [u64; 4] =
@@ -48,28 +50,59 @@ pub(crate) fn touch(hashes: &[u64], lines: u64, read: impl Fn(usize) -> u64) {
     black_box(hashes.iter().map(read).fold(0, |all, word| all ^ word));
 }
 
-/// Whether all probes of `hash` find their bit set; `words(n)` is word `n` of its line.
+/// Whether all probes of `hash` find their bit set; `words` is its line.
 ///
-/// Within a remix nothing branches: half of a full filter's bits are set, so that a branch per
-/// probe would be mispredicted every other time.
+/// Three of four absent keys are refused by the first two probes, so there is one branch behind
+/// these. What follows does not branch before its end: half of a full filter's bits are set, so
+/// that a branch per probe would be mispredicted every other time. It is a call of its own because
+/// otherwise the compiler moves the positions of all probes, which depend on the hash alone, out of
+/// its callers' loops over filters, and makes those pay for them whom two probes had refused.
 #[inline(always)]
-pub(crate) fn all_set(hash: u64, probes: u32, word: impl Fn(usize) -> u64) -> bool {
-    let mut left = probes;
-    for multiplier in MULTIPLIERS {
-        let mut remix = fold(hash, multiplier);
-        let mut found = 1;
-        for _ in 0..left.min(PROBES_PER_REMIX) {
-            let bit = remix % LINE_BITS;
-            found &= word((bit / 64) as usize) >> (bit % 64);
-            remix >>= 9;
-        }
-        if found & 1 == 0 {
+pub(crate) fn all_set(hash: u64, probes: u32, words: &impl Words) -> bool {
+    let remix = fold(hash, MULTIPLIERS[0]);
+    let second = probe(words, remix >> 9) | u64::from(probes < 2);
+    probe(words, remix) & second & 1 != 0 && rest_set(hash, remix >> 18, probes, words)
+}
+
+/// The words of a line.
+pub(crate) trait Words {
+    /// Word `index`, less than 8.
+    fn word(&self, index: usize) -> u64;
+}
+
+impl Words for Line {
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        self.0[index]
+    }
+}
+
+/// Has its lowest bit set where the bit that the lowest nine bits of `remix` name is.
+#[inline(always)]
+fn probe(words: &impl Words, remix: u64) -> u64 {
+    let bit = remix % LINE_BITS;
+    words.word((bit / 64) as usize) >> (bit % 64)
+}
+
+/// The probes behind the second, of which the first remix has the positions in `remix`.
+#[inline(never)]
+fn rest_set(hash: u64, remix: u64, probes: u32, words: &impl Words) -> bool {
+    let probe_of = |number: u32| probe(words, remix >> (9 * number));
+    if probes == PROBES_AT_TEN_BITS {
+        return probe_of(0) & probe_of(1) & probe_of(2) & probe_of(3) & 1 != 0;
+    }
+    let of_first = probes.saturating_sub(2).min(PROBES_PER_REMIX - 2);
+    if (0..of_first).fold(1, |found, number| found & probe_of(number)) & 1 == 0 {
+        return false;
+    }
+    let mut left = probes.saturating_sub(PROBES_PER_REMIX);
+    for multiplier in &MULTIPLIERS[1..] {
+        let remix = fold(hash, *multiplier);
+        let here = left.min(PROBES_PER_REMIX);
+        if (0..here).fold(1, |found, number| found & probe(words, remix >> (9 * number))) & 1 == 0 {
             return false;
         }
-        if left <= PROBES_PER_REMIX {
-            break;
-        }
-        left -= PROBES_PER_REMIX;
+        left -= here;
     }
     true
 }
@@ -121,19 +154,24 @@ mod tests {
             let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7) ^ number;
             for probes in 1..=MAX_PROBES {
                 let mask = mask(hash, probes);
-                assert!(all_set(hash, probes, |word| mask[word]));
+                assert!(all_set(hash, probes, &Line(mask)));
                 let set: u32 = mask.iter().map(|word| word.count_ones()).sum();
                 assert!((1..=probes).contains(&set));
                 for bit in 0..512usize {
                     let mut less = mask;
                     less[bit / 64] &= !(1 << (bit % 64));
-                    assert_eq!(all_set(hash, probes, |word| less[word]), less == mask);
+                    assert_eq!(all_set(hash, probes, &Line(less)), less == mask);
                 }
                 if number > 20 {
                     break;
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_default_number_of_probes_has_the_straight_code() {
+        assert_eq!(crate::rate::probes(10), PROBES_AT_TEN_BITS);
     }
 
     #[test]
@@ -171,7 +209,7 @@ mod tests {
                 }
                 let hash = top | random() >> 32;
                 assert_eq!(line_of(hash, 1 << 32), top >> 32);
-                passed += u32::from(all_set(hash, probes, |word| line[word]));
+                passed += u32::from(all_set(hash, probes, &Line(line)));
             }
             let expected = designed_rate(keys, 1, probes) * f64::from(queries);
             let error = (f64::from(passed) - expected).abs();

@@ -1,7 +1,7 @@
 //! A filter read where its encoded bytes lie, without copying or aligning them.
 
 use crate::encoding::{FilterError, Header, decode};
-use crate::line::{LINE_BYTES, all_set, line_of};
+use crate::line::{LINE_BYTES, Words, all_set, line_of};
 use crate::rate::designed_rate;
 
 /// What encoded bytes turned out to be.
@@ -13,6 +13,14 @@ pub enum Parsed<'a> {
     Maybe,
     /// Damaged bytes. To go on with "maybe" is safe; to say nothing about it is not.
     Malformed(FilterError),
+}
+
+impl Words for [u8; LINE_BYTES] {
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        let (words, _) = self.as_chunks::<8>();
+        u64::from_le_bytes(words[index])
+    }
 }
 
 /// A blocked Bloom filter in borrowed bytes.
@@ -39,8 +47,7 @@ impl<'a> BloomView<'a> {
         let Some(line) = self.lines.get(index as usize) else {
             return true;
         };
-        let (words, _) = line.as_chunks::<8>();
-        all_set(hash, self.header.probes, |word| u64::from_le_bytes(words[word]))
+        all_set(hash, self.header.probes, line)
     }
 
     /// How many keys were added.
