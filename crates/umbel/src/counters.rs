@@ -1,109 +1,225 @@
 //! Counters that cost the reader next to nothing: each thread adds to a stripe of its own.
 //!
-//! A stripe is read, changed and stored without a locked instruction. That is exact while at most
-//! [`STRIPES`] threads read; beyond, two threads on one stripe may lose a count now and then.
+//! A stripe is read, changed and stored without a locked instruction. A thread gives its stripe
+//! back when it ends. Where more threads read than there are stripes, those that came last share
+//! one, and add to it with locked instructions: the sums are exact however many there are.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::limits::LEVELS;
 
-/// How many threads count exactly.
-pub const STRIPES: usize = 64;
+/// One stripe for each of the bits of a word, the last of them shared.
+const STRIPES: usize = 64;
+/// The stripe of all threads that found no other free.
+const SHARED: usize = STRIPES - 1;
+/// What a thread's stripe is before it has one.
+const NONE: usize = usize::MAX;
 
-static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+/// Which stripes are taken, a bit each.
+static TAKEN: AtomicU64 = AtomicU64::new(1 << SHARED);
+
+/// What a thread counts with. Has no destructor, so that reading it checks nothing.
+struct Own {
+    stripe: Cell<usize>,
+    /// Blocks that the thread loaded into the cache.
+    loads: Cell<u64>,
+}
 
 thread_local! {
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static OWN: Own = const { Own { stripe: Cell::new(NONE), loads: Cell::new(0) } };
+    static SEAT: Seat = Seat::take();
 }
 
-#[inline]
-fn stripe() -> usize {
-    STRIPE.with(|cell| {
-        let stripe = cell.get();
-        if stripe != usize::MAX {
-            return stripe;
+/// Gives a thread's stripe back when the thread ends.
+struct Seat {
+    stripe: usize,
+}
+
+impl Seat {
+    fn take() -> Seat {
+        let take = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+        // Acquire, and release where it is given back: the next owner sees the last one's counts.
+        let stripe = match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
+            Ok(before) => before.trailing_ones() as usize,
+            Err(_) => SHARED,
+        };
+        Seat { stripe }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.stripe != SHARED {
+            // Another destructor of this thread may read yet.
+            OWN.with(|own| own.stripe.set(SHARED));
+            TAKEN.fetch_and(!(1 << self.stripe), Ordering::Release);
         }
-        let stripe = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
-        cell.set(stripe);
-        stripe
-    })
+    }
 }
 
-/// What is counted per level on reads.
+#[cold]
+fn take_stripe(own: &Own) -> usize {
+    let stripe = SEAT.try_with(|seat| seat.stripe).unwrap_or(SHARED);
+    own.stripe.set(stripe);
+    stripe
+}
+
+/// Notes that this thread loaded a block into the cache.
+pub fn note_load() {
+    OWN.with(|own| own.loads.set(own.loads.get() + 1));
+}
+
+/// How a table answered when it was asked for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum ReadEvent {
-    /// A table's filter was asked.
-    FilterProbe = 0,
-    /// The filter said no.
-    FilterNegative = 1,
-    /// The filter said maybe, and the table did not have the key.
-    FilterFalsePositive = 2,
-    /// A table was searched for a key.
-    TableRead = 3,
+pub enum TableAnswer {
+    /// Its filter said no.
+    Refused = 0,
+    /// Its filter said maybe, and it had the key.
+    Found = 1,
+    /// Its filter said maybe, and it did not have the key.
+    Mistaken = 2,
+    /// It was searched without a filter.
+    Unfiltered = 3,
 }
 
-const EVENTS: usize = 4;
+/// What is known per level of reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadEvent {
+    /// A table's filter was asked.
+    FilterProbe,
+    /// The filter said no.
+    FilterNegative,
+    /// The filter said maybe, and the table did not have the key.
+    FilterFalsePositive,
+    /// A table was searched for a key.
+    TableRead,
+}
+
+impl ReadEvent {
+    /// The answers that were such events.
+    fn answers(self) -> &'static [TableAnswer] {
+        use TableAnswer::{Found, Mistaken, Refused, Unfiltered};
+        match self {
+            ReadEvent::FilterProbe => &[Refused, Found, Mistaken],
+            ReadEvent::FilterNegative => &[Refused],
+            ReadEvent::FilterFalsePositive => &[Mistaken],
+            ReadEvent::TableRead => &[Found, Mistaken, Unfiltered],
+        }
+    }
+}
+
+const ANSWERS: usize = 4;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
-    counts: [[AtomicU64; EVENTS]; LEVELS],
+    answers: [[AtomicU64; ANSWERS]; LEVELS],
     gets: AtomicU64,
     memtable_negatives: AtomicU64,
+    get_loads: AtomicU64,
 }
 
 /// Read counters of one keyspace.
 #[derive(Debug)]
 pub struct ReadCounters {
-    stripes: Box<[Stripe]>,
+    stripes: Box<[Stripe; STRIPES]>,
 }
 
 impl Default for ReadCounters {
     fn default() -> ReadCounters {
-        ReadCounters { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+        ReadCounters { stripes: Box::new(std::array::from_fn(|_| Stripe::default())) }
     }
 }
 
-#[inline]
-fn bump(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+/// The stripe of the thread that asked for it.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnCounters<'a> {
+    stripe: &'a Stripe,
+    is_shared: bool,
+    loads_before: u64,
 }
 
-impl ReadCounters {
-    /// Counts one event at a level.
+impl OwnCounters<'_> {
     #[inline]
-    pub fn count(&self, level: usize, event: ReadEvent) {
-        bump(&self.stripes[stripe()].counts[level][event as usize]);
+    fn bump(&self, counter: &AtomicU64, amount: u64) {
+        if self.is_shared {
+            counter.fetch_add(amount, Ordering::Relaxed);
+        } else {
+            counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+        }
     }
 
-    /// Counts one get.
+    /// Counts how a table of a level answered. REQUIRES: `level < LEVELS`.
     #[inline]
-    pub fn count_get(&self) {
-        bump(&self.stripes[stripe()].gets);
+    pub fn count(&self, level: usize, answer: TableAnswer) {
+        self.bump(&self.stripe.answers[level][answer as usize], 1);
+    }
+
+    /// Counts gets.
+    #[inline]
+    pub fn count_gets(&self, gets: usize) {
+        self.bump(&self.stripe.gets, gets as u64);
     }
 
     /// Counts one memtable whose filter said no.
     #[inline]
     pub fn count_memtable_negative(&self) {
-        bump(&self.stripes[stripe()].memtable_negatives);
+        self.bump(&self.stripe.memtable_negatives, 1);
+    }
+
+    /// Counts the blocks that the thread loaded since it asked for its counters: call it when the
+    /// gets are done.
+    #[inline]
+    pub fn count_loads(&self) {
+        let loads = OWN.with(|own| own.loads.get());
+        if loads != self.loads_before {
+            self.bump(&self.stripe.get_loads, loads.wrapping_sub(self.loads_before));
+        }
+    }
+}
+
+impl ReadCounters {
+    /// Those of the calling thread. REQUIRES: they stay in it.
+    #[inline]
+    pub fn own(&self) -> OwnCounters<'_> {
+        OWN.with(|own| {
+            let mut stripe = own.stripe.get();
+            if stripe == NONE {
+                stripe = take_stripe(own);
+            }
+            OwnCounters {
+                stripe: &self.stripes[stripe % STRIPES],
+                is_shared: stripe == SHARED,
+                loads_before: own.loads.get(),
+            }
+        })
+    }
+
+    fn sum_of(&self, read: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
+        self.stripes.iter().map(|stripe| read(stripe).load(Ordering::Relaxed)).sum()
     }
 
     /// How often an event happened at a level.
     pub fn sum(&self, level: usize, event: ReadEvent) -> u64 {
-        let read = |s: &Stripe| s.counts[level][event as usize].load(Ordering::Relaxed);
-        self.stripes.iter().map(read).sum()
+        let answers = event.answers().iter();
+        answers.map(|&answer| self.sum_of(|s| &s.answers[level][answer as usize])).sum()
     }
 
     /// How many gets there were.
     pub fn gets(&self) -> u64 {
-        self.stripes.iter().map(|s| s.gets.load(Ordering::Relaxed)).sum()
+        self.sum_of(|stripe| &stripe.gets)
     }
 
     /// How often a memtable's filter said no.
     pub fn memtable_negatives(&self) -> u64 {
-        self.stripes.iter().map(|s| s.memtable_negatives.load(Ordering::Relaxed)).sum()
+        self.sum_of(|stripe| &stripe.memtable_negatives)
+    }
+
+    /// How many blocks gets had to load into the cache.
+    pub fn get_loads(&self) -> u64 {
+        self.sum_of(|stripe| &stripe.get_loads)
     }
 }
 
@@ -126,19 +242,20 @@ pub struct LevelWork {
     pub entries_dropped: AtomicU64,
 }
 
-/// Counters of one keyspace.
+/// Counters of one keyspace. Apart from what stands beside them, because writers change some of
+/// them with each write.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct KeyspaceCounters {
-    /// What reads did.
-    pub reads: ReadCounters,
     /// What flushes and compactions did, per level.
     pub work: [LevelWork; LEVELS],
     /// Bytes of keys and values written by the user.
     pub user_bytes: AtomicU64,
 }
 
-/// Counters of the store.
+/// Counters of the store. Apart from what stands beside them, because writers change them.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct StoreCounters {
     /// Batches and single writes committed.
     pub commits: AtomicU64,
@@ -175,18 +292,44 @@ mod tests {
     #[test]
     fn counts_of_several_threads_add_up() {
         let counters = ReadCounters::default();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..1000 {
-                        counters.count(2, ReadEvent::FilterProbe);
-                        counters.count_get();
-                    }
-                });
-            }
-        });
-        assert_eq!(counters.sum(2, ReadEvent::FilterProbe), 4000);
-        assert_eq!(counters.sum(1, ReadEvent::FilterProbe), 0);
-        assert_eq!(counters.gets(), 4000);
+        // More threads than stripes at a time, and more one after the other.
+        for round in 1..=3 {
+            let all_there = std::sync::Barrier::new(STRIPES + 6);
+            std::thread::scope(|scope| {
+                for _ in 0..STRIPES + 6 {
+                    scope.spawn(|| {
+                        counters.own().count_gets(1);
+                        all_there.wait();
+                        for _ in 0..100 {
+                            let own = counters.own();
+                            own.count_gets(2);
+                            own.count(2, TableAnswer::Found);
+                            own.count(2, TableAnswer::Refused);
+                        }
+                    });
+                }
+            });
+            let threads = round * (STRIPES as u64 + 6);
+            assert_eq!(counters.gets(), threads * 201);
+            assert_eq!(counters.sum(2, ReadEvent::FilterProbe), threads * 200);
+            assert_eq!(counters.sum(2, ReadEvent::FilterNegative), threads * 100);
+            assert_eq!(counters.sum(2, ReadEvent::TableRead), threads * 100);
+            assert_eq!(counters.sum(2, ReadEvent::FilterFalsePositive), 0);
+            assert_eq!(counters.sum(1, ReadEvent::FilterProbe), 0);
+        }
+    }
+
+    #[test]
+    fn loads_count_for_the_gets_during_which_they_happened() {
+        let counters = ReadCounters::default();
+        note_load();
+        let own = counters.own();
+        note_load();
+        note_load();
+        own.count_loads();
+        note_load();
+        let later = counters.own();
+        later.count_loads();
+        assert_eq!(counters.get_loads(), 2);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
 
-use crate::counters::KeyspaceCounters;
+use crate::counters::{KeyspaceCounters, ReadCounters};
 use crate::memory::CurrentView;
 use crate::options::KeyspaceOptions;
 
@@ -19,7 +19,9 @@ pub struct KeyspaceCore {
     pub name: String,
     /// Its memtables and tables.
     pub view: CurrentView,
-    /// What was counted of it.
+    /// What reads did.
+    pub reads: ReadCounters,
+    /// What writes, flushes and compactions did.
     pub counters: KeyspaceCounters,
     marker: Mutex<Option<Vec<u8>>>,
     /// Set once it was dropped.
@@ -44,6 +46,7 @@ impl KeyspaceCore {
             id,
             name,
             view,
+            reads: ReadCounters::default(),
             counters: KeyspaceCounters::default(),
             marker: Mutex::default(),
             dropped: AtomicBool::new(false),

@@ -21,6 +21,13 @@ pub struct Buffer {
     pub memtable: Arc<Memtable>,
     /// The number of the first write in it; `u64::MAX` while there is none.
     first_sequence: AtomicU64,
+    changing: Changing,
+}
+
+/// What of a [`Buffer`] changes with each write: apart from what each read needs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Changing {
     /// The number of the last write in it.
     last_sequence: AtomicU64,
     /// Range deletes in it.
@@ -37,9 +44,7 @@ impl Buffer {
         Buffer {
             memtable: Arc::new(Memtable::new(&options)),
             first_sequence: AtomicU64::new(u64::MAX),
-            last_sequence: AtomicU64::new(0),
-            range_deletes: AtomicUsize::new(0),
-            marker: Mutex::default(),
+            changing: Changing::default(),
         }
     }
 
@@ -49,19 +54,28 @@ impl Buffer {
         if self.first_sequence.load(Ordering::Relaxed) == u64::MAX {
             self.first_sequence.store(sequence, Ordering::Release);
         }
-        self.last_sequence.store(sequence, Ordering::Release);
+        self.changing.last_sequence.store(sequence, Ordering::Release);
     }
 
     /// Notes a range delete. REQUIRES: the commit lock.
     pub fn note_range_delete(&self) {
-        self.range_deletes.fetch_add(1, Ordering::Relaxed);
+        self.changing.range_deletes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether it holds `bytes_max` or too many range deletes.
     #[inline]
     pub fn is_full(&self, bytes_max: u64) -> bool {
         self.memtable.bytes() as u64 >= bytes_max
-            || self.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
+            || self.changing.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
+    }
+
+    /// Whether a reader at `sequence` finds nothing in it.
+    ///
+    /// Whoever took `sequence` from the published number, or from the writer, sees the note of each
+    /// write up to it.
+    #[inline]
+    pub fn is_after(&self, sequence: SequenceNumber) -> bool {
+        self.first_sequence.load(Ordering::Acquire) > sequence
     }
 
     /// The number of the first write in it; `u64::MAX` where there is none.
@@ -71,17 +85,17 @@ impl Buffer {
 
     /// The number of the last write in it.
     pub fn last_sequence(&self) -> SequenceNumber {
-        self.last_sequence.load(Ordering::Acquire)
+        self.changing.last_sequence.load(Ordering::Acquire)
     }
 
     /// Sets the marker a flush of this memtable stores. REQUIRES: the commit lock.
     pub fn set_marker(&self, marker: Vec<u8>) {
-        *self.marker.lock().unwrap_or_else(PoisonError::into_inner) = Some(marker);
+        *self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner) = Some(marker);
     }
 
     /// The marker a flush of this memtable stores.
     pub fn marker(&self) -> Option<Vec<u8>> {
-        self.marker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether a flush would have nothing to write down.

@@ -11,7 +11,11 @@ use umbel_base::SequenceNumber;
 /// INVARIANT: whoever takes a snapshot reads the published number under the same lock under which
 /// compaction collects its boundaries, so that no snapshot appears below a boundary list it is
 /// missing from.
+///
+/// Apart from what stands beside it: the published number changes with each write, and readers load
+/// it with each read, but not what they need besides.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Snapshots {
     visible: AtomicU64,
     held: Mutex<Held>,

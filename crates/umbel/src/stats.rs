@@ -15,10 +15,9 @@ use crate::store::Store;
 pub struct Stats {
     /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// Searches of tables by gets, less all blocks loaded: at least so many gets found their block
-    /// in memory. Blocks that scans load count against it.
+    /// How often a get that searched a table found the block in memory. What scans do is not in it.
     pub cache_hits: u64,
-    /// Blocks that had to be loaded into the cache.
+    /// Blocks that had to be loaded into the cache, by gets and by scans.
     pub cache_misses: u64,
     /// Blocks that had to leave the cache.
     pub cache_evictions: u64,
@@ -124,7 +123,10 @@ pub struct LevelStats {
 
 /// The numbers of a store.
 pub fn of_store(store: &Store) -> Stats {
-    let keyspaces: Vec<_> = store.keyspaces().iter().map(|k| of_keyspace(k)).collect();
+    let keyspaces = store.keyspaces();
+    // Before the searches, because a get counts its search first.
+    let loads: u64 = keyspaces.iter().map(|keyspace| keyspace.reads.get_loads()).sum();
+    let keyspaces: Vec<_> = keyspaces.iter().map(|keyspace| of_keyspace(keyspace)).collect();
     let (cache_misses, cache_evictions) = store.cache.turnover();
     let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
     let counters = &store.counters;
@@ -137,7 +139,7 @@ pub fn of_store(store: &Store) -> Stats {
     let user: u64 = keyspaces.iter().map(|k| k.user_bytes_written).sum();
     Stats {
         keyspaces,
-        cache_hits: reads.saturating_sub(cache_misses),
+        cache_hits: reads.saturating_sub(loads),
         cache_misses,
         cache_evictions,
         cache_bytes: store.cache.held(),
@@ -171,8 +173,8 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         memtable_bytes: keyspace.memtable_bytes(),
         memtable_entries: buffers.map(|buffer| buffer.memtable.entries()).sum(),
         frozen_memtables: view.frozen.len(),
-        memtable_negatives: keyspace.counters.reads.memtable_negatives(),
-        gets: keyspace.counters.reads.gets(),
+        memtable_negatives: keyspace.reads.memtable_negatives(),
+        gets: keyspace.reads.gets(),
         write_amplification: ratio(
             levels.iter().map(|l| l.bytes_written).sum(),
             user_bytes_written,
@@ -184,7 +186,7 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
 fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
     let view = keyspace.view.load();
     let tables = &view.version.levels[level];
-    let reads = &keyspace.counters.reads;
+    let reads = &keyspace.reads;
     let work = &keyspace.counters.work[level];
     let filter_true_negatives = reads.sum(level, ReadEvent::FilterNegative);
     let filter_false_positives = reads.sum(level, ReadEvent::FilterFalsePositive);

@@ -19,8 +19,9 @@ use crate::version::{Manifest, TableContext};
 use crate::wal::{Syncer, Wal};
 use crate::writes::Request;
 
-/// What the commit lock guards.
+/// What the commit lock guards. Apart from what stands beside it, because each write changes it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct CommitState {
     /// The write-ahead log.
     pub wal: Wal,

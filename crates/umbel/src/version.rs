@@ -2,6 +2,7 @@
 
 pub mod current;
 pub mod edit;
+pub mod head;
 pub mod levels;
 pub mod manifest;
 pub mod table_file;

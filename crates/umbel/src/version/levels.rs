@@ -6,6 +6,7 @@ use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
 
 use super::TableFile;
+use super::head::{Heads, Place};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
 ///
@@ -15,6 +16,69 @@ use super::TableFile;
 pub struct Version {
     /// The levels, level 0 first.
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
+    /// The same tables as point reads want them.
+    near: Near,
+}
+
+/// The tables with what decides nearly always which of them holds a key, so that a point read
+/// touches no table but those it asks.
+#[derive(Debug, Default, Clone)]
+struct Near {
+    /// Level 0, newest first.
+    newest: Vec<(Heads, Arc<TableFile>)>,
+    /// The deeper levels that have tables.
+    deeper: Vec<NearLevel>,
+}
+
+#[derive(Debug, Clone)]
+struct NearLevel {
+    level: usize,
+    /// The heads of the tables' upper bounds.
+    largest: Vec<u64>,
+    tables: Vec<(Heads, Arc<TableFile>)>,
+}
+
+fn with_heads(tables: &[Arc<TableFile>]) -> Vec<(Heads, Arc<TableFile>)> {
+    tables.iter().map(|table| (table.heads(), Arc::clone(table))).collect()
+}
+
+impl Near {
+    fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> Near {
+        let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
+        let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| NearLevel {
+            level,
+            largest: tables.iter().map(|table| table.heads().largest).collect(),
+            tables: with_heads(tables),
+        };
+        Near { newest: with_heads(&levels[0]), deeper: deeper.map(near_level).collect() }
+    }
+}
+
+#[inline]
+fn if_it_holds<'a>(
+    (heads, table): &'a (Heads, Arc<TableFile>),
+    key: &[u8],
+    head: u64,
+) -> Option<&'a Arc<TableFile>> {
+    match heads.place(head) {
+        Place::Inside => Some(table),
+        Place::Outside => None,
+        Place::OnBound => table.holds(key).then_some(table),
+    }
+}
+
+impl NearLevel {
+    #[inline]
+    fn find(&self, key: &[u8], head: u64) -> Option<&Arc<TableFile>> {
+        let mut at = self.largest.partition_point(|&largest| largest < head);
+        if self.largest.get(at).is_some_and(|&largest| largest == head) {
+            // Only whole keys tell apart the tables that end with this head.
+            let alike = self.largest[at..].partition_point(|&largest| largest == head);
+            let alike = &self.tables[at..at + alike];
+            at += alike.partition_point(|(_, table)| !table.reaches(key));
+        }
+        if_it_holds(self.tables.get(at)?, key, head)
+    }
 }
 
 impl Version {
@@ -48,6 +112,7 @@ impl Version {
             tables.insert(at, Arc::clone(table));
         }
         next.check()?;
+        next.near = Near::new(&next.levels);
         Ok(next)
     }
 
@@ -73,12 +138,27 @@ impl Version {
         Ok(())
     }
 
-    /// The table of a level below level 0 that may hold `key`.
+    /// How many sources a point read has to ask at most: the tables of level 0 and the deeper
+    /// levels that have tables.
     #[inline]
-    pub fn find(&self, level: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
-        let tables = &self.levels[level];
-        let at = tables.partition_point(|table| !table.reaches(key));
-        tables.get(at).filter(|table| key >= table.meta.smallest.as_slice())
+    pub fn sources(&self) -> usize {
+        self.near.newest.len() + self.near.deeper.len()
+    }
+
+    /// The only table of a source that may hold `key`, which begins with `head`, and its level.
+    /// What a source says is newer than what the ones behind it say.
+    #[inline]
+    pub fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
+        if let Some(newest) = self.near.newest.get(number) {
+            return if_it_holds(newest, key, head).map(|table| (0, &**table));
+        }
+        let deeper = self.near.deeper.get(number - self.near.newest.len())?;
+        deeper.find(key, head).map(|table| (deeper.level, &**table))
+    }
+
+    /// The tables that may hold `key`, which begins with `head`, newest first, and their levels.
+    pub fn holding(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
+        (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
     /// Every table, level 0 first.

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, FileSystem};
-use umbel_table::{KeyHasher, Table, TableMeta};
+use umbel_table::{BlockCache, BlockSlots, KeyHasher, Table, TableMeta};
 
+use super::head::{Heads, head};
 use crate::cache::ClockCache;
+use crate::counters;
 use crate::names;
 use crate::poison::Poison;
 
@@ -29,11 +31,23 @@ pub struct TableContext {
     pub ended: AtomicBool,
 }
 
+/// The store's cache, as tables see it: notes who loads blocks.
+#[derive(Debug)]
+struct NotedCache(Arc<ClockCache>);
+
+impl BlockCache for NotedCache {
+    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
+        counters::note_load();
+        self.0.admit(slots, block, bytes);
+    }
+}
+
 /// A table of a version. Dropping the last reference of one that was replaced removes its file.
 #[derive(Debug)]
 pub struct TableFile {
     /// What the manifest says of it.
     pub meta: TableMeta,
+    heads: Heads,
     context: Arc<TableContext>,
     reader: OnceLock<Arc<Table>>,
     opening: Mutex<()>,
@@ -45,6 +59,7 @@ impl TableFile {
     /// A table the manifest names. Its file is opened when first read.
     pub fn new(meta: TableMeta, context: Arc<TableContext>) -> TableFile {
         TableFile {
+            heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
             meta,
             context,
             reader: OnceLock::new(),
@@ -91,13 +106,19 @@ impl TableFile {
             }
             error
         })?;
-        let table =
-            Table::open(file, &self.meta, Some(&context.hasher), Arc::clone(&context.cache) as _)?;
+        let cache = Arc::new(NotedCache(Arc::clone(&context.cache)));
+        let table = Table::open(file, &self.meta, Some(&context.hasher), cache)?;
         Ok(self.reader.get_or_init(|| Arc::new(table)))
     }
 
-    /// Whether `key` lies in its bounds.
-    #[inline]
+    /// The heads of its bounds.
+    pub fn heads(&self) -> Heads {
+        self.heads
+    }
+
+    /// Whether `key`, whose head is that of a bound, lies in its bounds. Apart, because few keys
+    /// come here.
+    #[cold]
     pub fn holds(&self, key: &[u8]) -> bool {
         key >= self.meta.smallest.as_slice() && self.reaches(key)
     }

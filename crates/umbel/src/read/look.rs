@@ -1,0 +1,162 @@
+//! One key, looked up in one source after the other, newest first.
+
+use umbel_base::{Result, SequenceNumber, ValueKind};
+
+use crate::counters::{OwnCounters, TableAnswer};
+use crate::memory::{Buffer, View};
+use crate::version::TableFile;
+
+/// What the newest source that knows a key says of it.
+#[derive(Debug)]
+pub enum Answer<R> {
+    /// It has a value; what the closure made of it.
+    Value(R),
+    /// It was deleted.
+    Deleted,
+}
+
+impl<R> Answer<R> {
+    /// What the closure made of the value.
+    #[inline]
+    pub fn value(self) -> Option<R> {
+        match self {
+            Answer::Value(value) => Some(value),
+            Answer::Deleted => None,
+        }
+    }
+}
+
+/// What is looked for, and how.
+#[derive(Debug)]
+pub struct Look<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its head.
+    pub head: u64,
+    /// Its hash.
+    pub hash: u64,
+    /// Newer entries are not seen.
+    pub sequence: SequenceNumber,
+    /// Where it is counted.
+    pub counters: OwnCounters<'a>,
+}
+
+/// Reads an entry that may lie below a range delete of number `covering`, 0 where there is none.
+#[inline]
+pub fn answer<R>(
+    covering: SequenceNumber,
+    sequence: SequenceNumber,
+    kind: ValueKind,
+    value: &[u8],
+    read: &mut Option<impl FnOnce(&[u8]) -> R>,
+) -> Answer<R> {
+    if sequence < covering || kind == ValueKind::Delete {
+        return Answer::Deleted;
+    }
+    let read = read.take().expect("a key is found once");
+    Answer::Value(read(value))
+}
+
+impl Look<'_> {
+    /// Hands the value of the key to `read`.
+    #[inline]
+    pub fn up<R>(&self, view: &View, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        // Handed on until the one place that finds the key uses it.
+        let mut read = Some(read);
+        if let Some(found) = self.in_memory(view, &mut read) {
+            return Ok(found.value());
+        }
+        Ok(self.in_tables(view, &mut read)?.and_then(Answer::value))
+    }
+
+    /// Looks in the memtables.
+    #[inline]
+    pub fn in_memory<R>(
+        &self,
+        view: &View,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<Answer<R>> {
+        if !view.active.is_after(self.sequence)
+            && let Some(found) = self.in_buffer(&view.active, read)
+        {
+            return Some(found);
+        }
+        if view.frozen.is_empty() { None } else { self.in_frozen(view, read) }
+    }
+
+    /// Apart from the active memtable: in a loop over both the compiler moves the work for the
+    /// filter before the loop, and readers of empty memtables would pay for it.
+    #[inline(never)]
+    fn in_frozen<R>(
+        &self,
+        view: &View,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<Answer<R>> {
+        let mut seen = view.frozen.iter().filter(|buffer| !buffer.is_after(self.sequence));
+        seen.find_map(|buffer| self.in_buffer(buffer, read))
+    }
+
+    #[inline]
+    fn in_buffer<R>(
+        &self,
+        buffer: &Buffer,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Option<Answer<R>> {
+        let memtable = &buffer.memtable;
+        let mut covering = 0;
+        if memtable.has_tombstones() {
+            covering = memtable.tombstones().covering(self.key, self.sequence).unwrap_or(0);
+        }
+        if memtable.may_contain(self.hash) {
+            if let Some(found) = memtable.get(self.key, self.sequence) {
+                return Some(answer(covering, found.sequence, found.kind, found.value, read));
+            }
+        } else {
+            self.counters.count_memtable_negative();
+        }
+        // Whatever lies further down is older than the range delete.
+        (covering > 0).then_some(Answer::Deleted)
+    }
+
+    #[inline]
+    fn in_tables<R>(
+        &self,
+        view: &View,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<Option<Answer<R>>> {
+        for number in 0..view.version.sources() {
+            if let Some((level, table)) = view.version.source(number, self.key, self.head)
+                && let Some(found) = self.in_table(level, table, read)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn in_table<R>(
+        &self,
+        level: usize,
+        table: &TableFile,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<Option<Answer<R>>> {
+        let reader = table.reader()?;
+        let covering = reader.tombstones().covering(self.key, self.sequence).unwrap_or(0);
+        if !reader.may_contain(self.hash) {
+            self.counters.count(level, TableAnswer::Refused);
+            return Ok((covering > 0).then_some(Answer::Deleted));
+        }
+        let found =
+            reader.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
+                answer(covering, sequence, kind, value, read)
+            })?;
+        let counted = match (&found, reader.has_filter()) {
+            (_, false) => TableAnswer::Unfiltered,
+            (Some(_), true) => TableAnswer::Found,
+            (None, true) => TableAnswer::Mistaken,
+        };
+        self.counters.count(level, counted);
+        Ok(found.or_else(|| (covering > 0).then_some(Answer::Deleted)))
+    }
+}
