@@ -20,7 +20,7 @@ fn key(letter: u8) -> Vec<u8> {
 }
 
 fn insert(tree: &Tree, letter: u8) {
-    tree.insert(&key(letter), u64::from(letter), ValueKind::Put, &[letter, letter]);
+    tree.writer().insert(&key(letter), u64::from(letter), ValueKind::Put, &[letter, letter]);
 }
 
 fn letter(entry: Entry<'_>) -> u8 {

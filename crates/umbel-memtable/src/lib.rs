@@ -6,7 +6,7 @@
 //!
 //! The map is a B+tree over eight-byte key heads. Why, and what it costs, is told in
 //! `docs/decisions/0003-memtable.md`; how readers run beside the writer, in the `node` module.
-//! Unsafe code lives here, in `arena`, `entry`, `node`, `tree` and `cursor`, so that the engine
+//! Unsafe code lives here, in `arena`, `entry`, `filter`, `node`, `tree` and `cursor`, so that the engine
 //! above can forbid it.
 //!
 //! ```
@@ -29,6 +29,7 @@
 mod arena;
 mod cursor;
 mod entry;
+mod filter;
 mod memtable;
 mod node;
 mod sync;

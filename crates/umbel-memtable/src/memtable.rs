@@ -1,11 +1,12 @@
 //! The memtable: the tree, the filter in front of it and the range tombstones beside it.
 
 use crate::entry::Target;
+use crate::filter::GrowingFilter;
 use crate::tombstones::Tombstones;
 use crate::tree::Tree;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber, ValueKind};
 use umbel_filter::ConcurrentBloom;
 
@@ -40,23 +41,27 @@ pub struct Found<'a> {
 /// What was inserted before a call began (in the sense of happens-before, for instance because the
 /// reader took its sequence number from the writer) is seen by it.
 pub struct Memtable {
-    tree: Tree,
-    filter: Option<ConcurrentBloom>,
-    tombstones: Tombstones,
+    /// Whether anything was inserted. It, the filter and the tree's root are what readers look at
+    /// first; all three change rarely.
+    filled: AtomicBool,
+    filter: GrowingFilter,
+    /// Made with the first range tombstone.
+    tombstones: OnceLock<Box<Tombstones>>,
     tombstone_bytes: AtomicUsize,
+    tree: Tree,
 }
 
 impl Memtable {
-    /// An empty memtable.
+    /// An empty memtable. It takes no memory but its own few hundred bytes.
     pub fn new(options: &MemtableOptions) -> Memtable {
         let keys = (options.capacity_bytes / ENTRY_BYTES_GUESS) as u64;
         let keys = keys.clamp(1, FILTER_KEYS_MAX);
         Memtable {
-            tree: Tree::new(),
-            filter: (options.bloom_bits > 0)
-                .then(|| ConcurrentBloom::new(keys, options.bloom_bits)),
-            tombstones: Tombstones::default(),
+            filled: AtomicBool::new(false),
+            filter: GrowingFilter::new(keys, options.bloom_bits),
+            tombstones: OnceLock::new(),
             tombstone_bytes: AtomicUsize::new(0),
+            tree: Tree::new(),
         }
     }
 
@@ -75,11 +80,11 @@ impl Memtable {
         value: &[u8],
         hash: u64,
     ) {
+        let mut writer = self.tree.writer();
         // The filter first: whoever finds the entry must find its hash.
-        if let Some(filter) = &self.filter {
-            filter.insert(hash);
-        }
-        self.tree.insert(key, sequence, kind, value);
+        self.filter.insert(hash, writer.growth());
+        writer.insert(key, sequence, kind, value);
+        self.note_filled();
     }
 
     /// Adds a range tombstone: versions of keys in `start..end` older than `sequence` are deleted.
@@ -87,8 +92,18 @@ impl Memtable {
     pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
         if start < end {
             let (start, end) = (start.to_vec(), end.to_vec());
-            let bytes = self.tombstones.push(RangeTombstone { start, end, sequence });
+            let tombstones = self.tombstones.get_or_init(|| Box::new(Tombstones::new()));
+            let bytes = tombstones.push(RangeTombstone { start, end, sequence });
             self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.note_filled();
+        }
+    }
+
+    /// Writes only the first time, so that readers keep the line.
+    #[inline]
+    fn note_filled(&self) {
+        if !self.filled.load(Ordering::Relaxed) {
+            self.filled.store(true, Ordering::Relaxed);
         }
     }
 
@@ -107,29 +122,46 @@ impl Memtable {
     /// Range tombstones are not in the filter.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+        self.filter.may_contain(hash)
     }
 
-    /// The filter, to be folded into that of the table made from this memtable.
+    /// The filter as it is now, to be folded into that of the table made from this memtable. None
+    /// where there is none or nothing was inserted yet; later calls may give a larger one.
     pub fn filter(&self) -> Option<&ConcurrentBloom> {
-        self.filter.as_ref()
+        self.filter.current()
     }
 
-    /// The range tombstones. Cut anew when some were added since the last call, else only lent.
+    /// The range tombstones. Cut anew when some were added since they were cut last, else only
+    /// lent. For a point read [`Memtable::covering`] is cheaper.
     pub fn tombstones(&self) -> Arc<FragmentedTombstones> {
-        self.tombstones.fragments()
+        self.tombstones.get().map_or_else(Arc::default, |tombstones| tombstones.fragments())
+    }
+
+    /// The sequence number of the newest range tombstone over `key` that a reader at `sequence`
+    /// sees. One load where there is none; stays cheap while range tombstones are being added.
+    #[inline]
+    pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
+        self.tombstones.get()?.covering(key, sequence)
     }
 
     /// Whether there are range tombstones: one load.
     #[inline]
     pub fn has_tombstones(&self) -> bool {
-        !self.tombstones.is_empty()
+        self.tombstones.get().is_some()
     }
 
-    /// Memory taken by entries, nodes and range tombstones, in bytes. What an empty memtable costs
-    /// already, its filter above all, is not counted, so that an empty one is never full.
+    /// Memory that entries, nodes and range tombstones fill, in bytes: grows with each insert, is
+    /// none while there are none, and is what tells when a memtable is full.
     pub fn bytes(&self) -> usize {
         self.tree.bytes() + self.tombstone_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory taken, in bytes: the arenas with what they keep for the next entries, the filter with
+    /// what it needs to grow, range tombstones, and the memtable itself. What a memory budget
+    /// counts. The allocator's own overhead and cut range tombstones are left out.
+    pub fn memory_bytes(&self) -> usize {
+        let tombstones = self.tombstones.get().map_or(0, |tombstones| tombstones.memory_bytes());
+        size_of::<Memtable>() + self.tree.memory_bytes() + self.filter.memory_bytes() + tombstones
     }
 
     /// How many versions were inserted. Range tombstones do not count.
@@ -137,9 +169,11 @@ impl Memtable {
         self.tree.entries() as u64
     }
 
-    /// Whether nothing was inserted, no range tombstone either.
+    /// Whether nothing was inserted, no range tombstone either: one relaxed load of a line that an
+    /// insert changes only once.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.entries() == 0 && !self.has_tombstones()
+        !self.filled.load(Ordering::Relaxed)
     }
 
     /// The tree, for the cursor.

@@ -8,8 +8,14 @@ mod beside_a_writer;
 #[path = "suite/keys.rs"]
 mod keys;
 #[cfg(test)]
+#[path = "suite/memory.rs"]
+mod memory;
+#[cfg(test)]
 #[path = "suite/model.rs"]
 mod model;
 #[cfg(test)]
 #[path = "suite/parts.rs"]
 mod parts;
+#[cfg(test)]
+#[path = "suite/ranges.rs"]
+mod ranges;
