@@ -24,6 +24,13 @@ pub trait Cursor: Send {
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
     /// Moves to the next entry. REQUIRES: `valid()`.
     fn next(&mut self) -> Result<()>;
+    /// As [`Cursor::next`]; says whether the entry reached has the key of the one left, of which it
+    /// is then an older version. `false` where the end was passed. REQUIRES: `valid()`.
+    fn next_repeats(&mut self) -> Result<bool> {
+        let left = self.key().to_vec();
+        self.next()?;
+        Ok(self.valid() && self.key() == left)
+    }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
     /// Whether the cursor stands on an entry.

@@ -6,25 +6,29 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
 use crate::block::{Block, Derive, Place};
 use crate::entry::Entry;
+use crate::format::same;
+use crate::key_buffer::KeyBuffer;
 use crate::reader::Table;
 
-/// A cursor that does not fill the cache and walks forwards reads pieces of this size.
+/// A walk that does not fill the cache and goes forwards reads pieces of this size.
 const AHEAD_BYTES: usize = 256 * 1024;
 
-/// A cursor over a table's entries; see [`Cursor`] for its laws. It keeps the table and the block
-/// it stands in.
+/// Walks a table that is handed to it with each movement, so that whoever walks many tables need
+/// not hold each one for every walk. Its methods are those of [`Cursor`], with the same laws, and
+/// one more: `next` and `prev` get the table that the last seek got. A seek may get another one.
 #[derive(Debug)]
-pub struct TableCursor {
-    table: Arc<Table>,
+pub struct TableWalk {
     fill_cache: bool,
     block: Option<Arc<Block>>,
+    /// The table of `block` and of what was read ahead.
+    table: u64,
     /// The number of `block`.
     number: usize,
     place: Place,
+    /// How many entries the group has that is stood in.
+    group_entries: usize,
     valid: bool,
-    /// The prefix of the group, and behind it the suffix of the entry.
-    key: Vec<u8>,
-    prefix_len: usize,
+    key: KeyBuffer,
     sequence: SequenceNumber,
     kind: ValueKind,
     value_at: usize,
@@ -39,19 +43,19 @@ struct Ahead {
     bytes: Vec<u8>,
 }
 
-impl Table {
-    /// A cursor, not yet on an entry. Where `fill_cache` is false it uses blocks that are in the
-    /// cache and adds none, and reads ahead when it walks forwards: for compaction and backup.
-    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor {
-            table: Arc::clone(self),
+impl TableWalk {
+    /// A walk, not yet on an entry. Where `fill_cache` is false it uses blocks that are in the
+    /// cache and adds none, and reads ahead when it goes forwards: for compaction and backup.
+    pub fn new(fill_cache: bool) -> TableWalk {
+        TableWalk {
             fill_cache,
             block: None,
+            table: 0,
             number: 0,
             place: Place::default(),
+            group_entries: 0,
             valid: false,
-            key: Vec::new(),
-            prefix_len: 0,
+            key: KeyBuffer::default(),
             sequence: 0,
             kind: ValueKind::Delete,
             value_at: 0,
@@ -59,32 +63,35 @@ impl Table {
             ahead: Ahead::default(),
         }
     }
-}
 
-impl TableCursor {
     /// Makes block `number` the current one. `false` where there is none.
-    fn enter(&mut self, number: usize) -> Result<bool> {
+    fn enter(&mut self, table: &Table, number: usize) -> Result<bool> {
         self.valid = false;
-        if self.block.is_some() && self.number == number {
+        let id = table.footer().file_id;
+        let stays = self.table == id;
+        if stays && self.block.is_some() && self.number == number {
             return Ok(true);
         }
-        let walks = self.block.take().is_some() && number == self.number + 1;
-        if number >= self.table.index().blocks() {
+        let walks = self.block.take().is_some() && stays && number == self.number + 1;
+        if !stays {
+            self.ahead = Ahead::default();
+            self.table = id;
+        }
+        if number >= table.index().blocks() {
             return Ok(false);
         }
-        let cached = self.table.slots().get(number).and_then(|cached| cached.clone());
+        let cached = table.slots().get(number).and_then(|cached| cached.clone());
         self.block = Some(match cached {
             Some(block) => block,
-            None if self.fill_cache => self.table.load(number)?,
-            None => Arc::new(self.read(number, walks)?),
+            None if self.fill_cache => table.load(number)?,
+            None => Arc::new(self.read(table, number, walks)?),
         });
         self.number = number;
         Ok(true)
     }
 
-    /// Reads a block past the cache, and others behind it where the cursor walks forwards.
-    fn read(&mut self, number: usize, walks: bool) -> Result<Block> {
-        let table = &self.table;
+    /// Reads a block past the cache, and others behind it where the walk goes forwards.
+    fn read(&mut self, table: &Table, number: usize, walks: bool) -> Result<Block> {
         let (offset, len) = table.extent(number)?;
         let ahead = &mut self.ahead;
         let held = offset.checked_sub(ahead.offset).map(|skip| skip as usize);
@@ -112,41 +119,28 @@ impl TableCursor {
     fn stand(&mut self, place: Place) {
         let Some(block) = self.block.as_deref() else { return };
         let Some(entry) = block.entry(place) else { return };
-        let prefix = block.prefix(place.group);
-        self.key.clear();
-        self.key.extend_from_slice(prefix);
-        self.key.extend_from_slice(entry.suffix);
-        self.prefix_len = prefix.len();
+        self.key.start_group(block.prefix(place.group));
+        let Entry { suffix, sequence, kind, value, value_at } = entry;
+        let around = block.bytes(value_at - suffix.len(), suffix.len() + value.len());
+        self.key.set_suffix(suffix, around);
         self.place = place;
-        let (sequence, kind) = (entry.sequence, entry.kind);
-        let (value_at, value_len) = (entry.value_at, entry.value.len());
-        self.remember(sequence, kind, value_at, value_len);
-    }
-
-    #[inline]
-    fn remember(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: ValueKind,
-        value_at: usize,
-        value_len: usize,
-    ) {
+        self.group_entries = block.group_entries(place.group);
         self.sequence = sequence;
         self.kind = kind;
         self.value_at = value_at;
-        self.value_len = value_len;
+        self.value_len = value.len();
         self.valid = true;
     }
 
-    fn stand_on_first_of(&mut self, number: usize) -> Result<()> {
-        if self.enter(number)? {
+    fn stand_on_first_of(&mut self, table: &Table, number: usize) -> Result<()> {
+        if self.enter(table, number)? {
             self.stand(Place::default());
         }
         Ok(())
     }
 
-    fn stand_on_last_of(&mut self, number: usize) -> Result<()> {
-        if self.enter(number)?
+    fn stand_on_last_of(&mut self, table: &Table, number: usize) -> Result<()> {
+        if self.enter(table, number)?
             && let Some(last) = self.block.as_deref().map(Block::last)
         {
             self.stand(last);
@@ -155,120 +149,237 @@ impl TableCursor {
     }
 
     /// Stands on the entry before a place of the current block.
-    fn stand_before(&mut self, place: Place) -> Result<()> {
-        self.valid = false;
-        if place.entry > 0 {
-            self.stand(Place { entry: place.entry - 1, ..place });
-        } else if place.group > 0 {
-            let group = place.group - 1;
-            let entries = self.block.as_deref().map_or(0, |block| block.group_entries(group));
-            self.stand(Place { group, entry: entries.saturating_sub(1) });
-        } else if self.number > 0 {
-            self.stand_on_last_of(self.number - 1)?;
+    fn stand_before(&mut self, table: &Table, place: Place) -> Result<()> {
+        self.place = place;
+        if !self.step_back() {
+            self.valid = false;
+            if self.number > 0 {
+                self.stand_on_last_of(table, self.number - 1)?;
+            }
         }
         Ok(())
     }
 
-    /// The next entry of the same group, which starts where this one ends.
+    /// Moves to the next entry where the same search group of the block has it: says whether its
+    /// key is the one left. `None`, and nothing changed, where it has not. REQUIRES: `valid()`.
     #[inline]
-    fn step(&mut self) -> bool {
-        let Some(block) = self.block.as_deref() else { return false };
+    pub fn step(&mut self) -> Option<bool> {
         let next = self.place.entry + 1;
-        if next >= block.group_entries(self.place.group) {
+        if next >= self.group_entries {
+            return None;
+        }
+        let block = self.block.as_deref()?;
+        // It starts where this one ends.
+        let entry = block.entry_at(self.value_at + self.value_len)?;
+        let Entry { suffix, sequence, kind, value, value_at } = entry;
+        let repeats = same(suffix, self.key.suffix());
+        let around = block.bytes(value_at - suffix.len(), suffix.len() + value.len());
+        self.key.set_suffix(suffix, around);
+        self.place.entry = next;
+        self.sequence = sequence;
+        self.kind = kind;
+        self.value_at = value_at;
+        self.value_len = value.len();
+        Some(repeats)
+    }
+
+    /// Moves to the previous entry where the same block has it. `false`, and nothing changed, where
+    /// it has not. REQUIRES: `valid()`.
+    pub fn step_back(&mut self) -> bool {
+        let Place { group, entry } = self.place;
+        if let Some(entry) = entry.checked_sub(1) {
+            self.stand(Place { group, entry });
+        } else if let Some(group) = group.checked_sub(1) {
+            let entries = self.block.as_deref().map_or(0, |block| block.group_entries(group));
+            self.stand(Place { group, entry: entries.saturating_sub(1) });
+        } else {
             return false;
         }
-        let Some(entry) = block.entry_at(self.value_at + self.value_len) else { return false };
-        let Entry { suffix, sequence, kind, value, value_at } = entry;
-        self.key.truncate(self.prefix_len);
-        self.key.extend_from_slice(suffix);
-        self.place.entry = next;
-        let value_len = value.len();
-        self.remember(sequence, kind, value_at, value_len);
         true
     }
-}
 
-impl Cursor for TableCursor {
-    fn seek_to_first(&mut self) -> Result<()> {
-        self.stand_on_first_of(0)
+    /// As [`Cursor::seek_to_first`].
+    pub fn seek_to_first(&mut self, table: &Table) -> Result<()> {
+        self.stand_on_first_of(table, 0)
     }
 
-    fn seek_to_last(&mut self) -> Result<()> {
+    /// As [`Cursor::seek_to_last`].
+    pub fn seek_to_last(&mut self, table: &Table) -> Result<()> {
         self.valid = false;
-        match self.table.index().blocks().checked_sub(1) {
-            Some(last) => self.stand_on_last_of(last),
+        match table.index().blocks().checked_sub(1) {
+            Some(last) => self.stand_on_last_of(table, last),
             None => Ok(()),
         }
     }
 
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    /// As [`Cursor::seek`].
+    pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.valid = false;
-        let Some(number) = self.table.index().find(key, sequence) else { return Ok(()) };
-        if !self.enter(number)? {
+        let Some(number) = table.index().find(key, sequence) else { return Ok(()) };
+        if !self.enter(table, number)? {
             return Ok(());
         }
         match self.block.as_deref().and_then(|block| block.lower_bound(key, sequence)) {
             Some(place) => self.stand(place),
-            None => self.stand_on_first_of(number + 1)?,
+            None => self.stand_on_first_of(table, number + 1)?,
         }
         Ok(())
     }
 
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+    /// As [`Cursor::seek_before`].
+    pub fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.valid = false;
         let newest = SequenceNumber::MAX;
-        let Some(number) = self.table.index().find(key, newest) else {
-            return self.seek_to_last();
+        let Some(number) = table.index().find(key, newest) else {
+            return self.seek_to_last(table);
         };
-        if !self.enter(number)? {
+        if !self.enter(table, number)? {
             return Ok(());
         }
         match self.block.as_deref().and_then(|block| block.lower_bound(key, newest)) {
-            Some(place) => self.stand_before(place),
-            None => self.stand_on_last_of(number),
+            Some(place) => self.stand_before(table, place),
+            None => self.stand_on_last_of(table, number),
         }
     }
 
+    /// As [`Cursor::next`].
     #[inline]
-    fn next(&mut self) -> Result<()> {
-        if self.step() {
-            return Ok(());
+    pub fn next(&mut self, table: &Table) -> Result<()> {
+        match self.step() {
+            Some(_) => Ok(()),
+            None => self.next_group(table),
         }
+    }
+
+    /// As [`Cursor::next_repeats`].
+    #[inline]
+    pub fn next_repeats(&mut self, table: &Table) -> Result<bool> {
+        match self.step() {
+            Some(repeats) => Ok(repeats),
+            None => {
+                let left = self.key.clone();
+                self.next_group(table)?;
+                Ok(self.valid && self.key.key() == left.key())
+            }
+        }
+    }
+
+    /// Moves to the first entry of the next group, or of the next block.
+    fn next_group(&mut self, table: &Table) -> Result<()> {
         let group = self.place.group + 1;
         if self.block.as_deref().is_some_and(|block| group < block.groups()) {
             self.stand(Place { group, entry: 0 });
             return Ok(());
         }
-        self.stand_on_first_of(self.number + 1)
+        self.stand_on_first_of(table, self.number + 1)
     }
 
+    /// As [`Cursor::prev`].
+    pub fn prev(&mut self, table: &Table) -> Result<()> {
+        self.stand_before(table, self.place)
+    }
+
+    /// As [`Cursor::valid`].
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// As [`Cursor::key`].
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.key.key()
+    }
+
+    /// As [`Cursor::sequence`].
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// As [`Cursor::kind`].
+    #[inline]
+    pub fn kind(&self) -> ValueKind {
+        self.kind
+    }
+
+    /// As [`Cursor::value`].
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        let block = self.block.as_deref();
+        block.map_or(&[], |block| block.bytes(self.value_at, self.value_len))
+    }
+}
+
+/// A cursor over a table's entries, which keeps the table and the block it stands in; see
+/// [`Cursor`] for its laws.
+#[derive(Debug)]
+pub struct TableCursor {
+    table: Arc<Table>,
+    walk: TableWalk,
+}
+
+impl Table {
+    /// A cursor, not yet on an entry. `fill_cache` as for [`TableWalk::new`].
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor { table: Arc::clone(self), walk: TableWalk::new(fill_cache) }
+    }
+}
+
+impl Cursor for TableCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.walk.seek_to_first(&self.table)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.walk.seek_to_last(&self.table)
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.walk.seek(&self.table, key, sequence)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.walk.seek_before(&self.table, key)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.walk.next(&self.table)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self) -> Result<bool> {
+        self.walk.next_repeats(&self.table)
+    }
+
+    #[inline]
     fn prev(&mut self) -> Result<()> {
-        self.stand_before(self.place)
+        self.walk.prev(&self.table)
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        self.valid
+        self.walk.valid()
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        &self.key
+        self.walk.key()
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        self.sequence
+        self.walk.sequence()
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        self.kind
+        self.walk.kind()
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        let block = self.block.as_deref();
-        block.map_or(&[], |block| block.bytes(self.value_at, self.value_len))
+        self.walk.value()
     }
 }

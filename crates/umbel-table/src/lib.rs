@@ -16,6 +16,7 @@ mod footer;
 mod format;
 mod index;
 mod index_builder;
+mod key_buffer;
 mod meta;
 mod options;
 mod properties;
@@ -28,7 +29,7 @@ mod writer;
 
 pub use block::Block;
 pub use compress::Compression;
-pub use cursor::TableCursor;
+pub use cursor::{TableCursor, TableWalk};
 pub use format::FORMAT_VERSION;
 pub use meta::TableMeta;
 pub use options::{KeyHasher, TableOptions};

@@ -3,8 +3,10 @@
 //!
 //! Nothing here knows of versions, files or locks; everything is built on `umbel_base::Cursor`.
 
+pub mod concat;
 pub mod merge;
 pub mod mvcc;
+pub mod walker;
 
 #[cfg(test)]
 mod merge_tests;

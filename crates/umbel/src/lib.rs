@@ -64,6 +64,7 @@ mod stats;
 mod store;
 mod verify;
 mod version;
+mod view_cursor;
 mod wal;
 mod writes;
 

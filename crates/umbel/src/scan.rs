@@ -7,12 +7,12 @@ use std::sync::Arc;
 use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::handle::Handle;
-use crate::iter::merge::MergeCursor;
 use crate::iter::mvcc::VisibleCursor;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::snapshot::Snapshot;
-use crate::sources::{self, Bounds};
+use crate::sources::Bounds;
+use crate::view_cursor::{self, ViewCursor};
 
 /// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
 /// lends what it stands on; see [`Iter`] for the copying convenience.
@@ -20,9 +20,7 @@ use crate::sources::{self, Bounds};
 /// A fresh cursor stands nowhere: call [`DbCursor::seek_to_first`] or another seek first. After an
 /// error it stays where it failed and answers with the error again until the next seek.
 pub struct DbCursor {
-    inner: VisibleCursor<MergeCursor>,
-    // Keeps memtables and tables alive; dropped after the cursor over them.
-    _view: Arc<View>,
+    inner: VisibleCursor<ViewCursor>,
     _handle: Arc<Handle>,
     _snapshot: Option<Snapshot>,
 }
@@ -49,11 +47,10 @@ impl DbCursor {
         sequence: SequenceNumber,
         snapshot: Option<Snapshot>,
     ) -> Result<DbCursor> {
-        let (merged, tombstones) = sources::merge_view(&view, &bounds, sequence, true)?;
+        let (merged, tombstones) = view_cursor::open(view, &bounds, sequence)?;
         let (lower, upper) = bounds;
         Ok(DbCursor {
             inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
-            _view: view,
             _handle: Arc::clone(handle),
             _snapshot: snapshot,
         })
@@ -140,8 +137,8 @@ struct Source {
 
 #[derive(Debug, Default)]
 struct End {
+    /// On the entry given last.
     cursor: Option<DbCursor>,
-    last: Option<Vec<u8>>,
 }
 
 type Entry = (Vec<u8>, Vec<u8>);
@@ -195,14 +192,13 @@ impl Iter {
         if !cursor.valid() {
             return Ok(None);
         }
-        let met = other.last.as_deref().is_some_and(|last| match forward {
-            true => cursor.key() >= last,
-            false => cursor.key() <= last,
+        let met = other.cursor.as_ref().is_some_and(|other| match forward {
+            true => cursor.key() >= other.key(),
+            false => cursor.key() <= other.key(),
         });
         if met {
             return Ok(None);
         }
-        end.last = Some(cursor.key().to_vec());
         Ok(Some((cursor.key().to_vec(), cursor.value().to_vec())))
     }
 

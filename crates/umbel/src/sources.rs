@@ -1,13 +1,13 @@
-//! Where entries come from: cursors over memtables and levels, ready to be merged.
+//! Where entries come from: levels, or parts of them, as one sorted run of tables.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
-use umbel_table::TableCursor;
+use umbel_base::{Result, SequenceNumber, ValueKind};
+use umbel_table::{Table, TableWalk};
 
-use crate::iter::merge::{ConcatCursor, MergeCursor, Run};
-use crate::memory::View;
+use crate::iter::concat::{ConcatCursor, Run};
+use crate::iter::walker::Walker;
 use crate::version::TableFile;
 
 /// Bounds of keys, owned.
@@ -27,23 +27,109 @@ impl LevelRun {
     }
 }
 
-impl Run for LevelRun {
-    type Cursor = TableCursor;
+impl Run<()> for LevelRun {
+    type Table = Table;
 
     fn len(&self) -> usize {
         self.tables.len()
     }
 
-    fn find(&self, key: &[u8]) -> usize {
-        self.tables.partition_point(|table| !table.reaches(key))
+    fn find(&self, _: &(), key: &[u8]) -> usize {
+        first_reaching(&self.tables, key)
     }
 
-    fn find_before(&self, key: &[u8]) -> Option<usize> {
-        self.tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
+    fn find_before(&self, _: &(), key: &[u8]) -> Option<usize> {
+        last_before(&self.tables, key)
     }
 
-    fn open(&self, index: usize) -> Result<TableCursor> {
-        Ok(self.tables[index].reader()?.cursor(self.fill_cache))
+    fn table<'a>(&'a self, _: &'a (), index: usize) -> Result<&'a Table> {
+        self.tables[index].reader().map(|table| &**table)
+    }
+}
+
+impl ConcatCursor<LevelRun, TableWalk> {
+    /// A cursor over a run; not valid, and no table opened, until the first seek.
+    pub fn new(run: LevelRun) -> Self {
+        let walk = TableWalk::new(run.fill_cache);
+        ConcatCursor::over(run, walk)
+    }
+}
+
+/// The first table that may hold `key` or what follows it.
+pub fn first_reaching(tables: &[Arc<TableFile>], key: &[u8]) -> usize {
+    tables.partition_point(|table| !table.reaches(key))
+}
+
+/// The last table that may hold what precedes `key`.
+pub fn last_before(tables: &[Arc<TableFile>], key: &[u8]) -> Option<usize> {
+    tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
+}
+
+impl Walker<Table> for TableWalk {
+    fn seek_to_first(&mut self, table: &Table) -> Result<()> {
+        TableWalk::seek_to_first(self, table)
+    }
+
+    fn seek_to_last(&mut self, table: &Table) -> Result<()> {
+        TableWalk::seek_to_last(self, table)
+    }
+
+    fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        TableWalk::seek(self, table, key, sequence)
+    }
+
+    fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        TableWalk::seek_before(self, table, key)
+    }
+
+    #[inline]
+    fn next(&mut self, table: &Table) -> Result<()> {
+        TableWalk::next(self, table)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, table: &Table) -> Result<bool> {
+        TableWalk::next_repeats(self, table)
+    }
+
+    #[inline]
+    fn prev(&mut self, table: &Table) -> Result<()> {
+        TableWalk::prev(self, table)
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<bool> {
+        TableWalk::step(self)
+    }
+
+    #[inline]
+    fn step_back(&mut self) -> bool {
+        TableWalk::step_back(self)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        TableWalk::valid(self)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        TableWalk::key(self)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        TableWalk::sequence(self)
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        TableWalk::kind(self)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        TableWalk::value(self)
     }
 }
 
@@ -60,37 +146,4 @@ pub fn overlaps(table: &TableFile, bounds: &Bounds) -> bool {
         Bound::Excluded(key) => smallest < key.as_slice(),
     };
     from_below && from_above
-}
-
-/// Everything a view holds within `bounds`, merged, and the range tombstones over it that count for
-/// a reader at `sequence`.
-pub fn merge_view(
-    view: &View,
-    bounds: &Bounds,
-    sequence: SequenceNumber,
-    fill_cache: bool,
-) -> Result<(MergeCursor, Arc<FragmentedTombstones>)> {
-    let mut children: Vec<Box<dyn Cursor>> = Vec::new();
-    let mut tombstones: Vec<RangeTombstone> = Vec::new();
-    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
-        if buffer.memtable.has_tombstones() {
-            tombstones.extend(buffer.memtable.tombstones().seen_at(sequence));
-        }
-        children.push(Box::new(buffer.memtable.cursor()));
-    }
-    for (level, tables) in view.version.levels.iter().enumerate() {
-        let near: Vec<_> = tables.iter().filter(|t| overlaps(t, bounds)).cloned().collect();
-        for table in near.iter().filter(|table| table.meta.range_tombstones > 0) {
-            tombstones.extend(table.reader()?.tombstones().seen_at(sequence));
-        }
-        if level == 0 {
-            for table in &near {
-                children.push(Box::new(table.reader()?.cursor(fill_cache)));
-            }
-        } else if !near.is_empty() {
-            children.push(Box::new(ConcatCursor::new(LevelRun::new(near, fill_cache))));
-        }
-    }
-    let tombstones = Arc::new(FragmentedTombstones::new(&tombstones));
-    Ok((MergeCursor::new(children), tombstones))
 }

@@ -1,20 +1,24 @@
-//! Many cursors as one: [`MergeCursor`] over sources that overlap, [`ConcatCursor`] over the
-//! tables of one level, which do not.
+//! Many cursors as one: [`MergeCursor`] over sources that overlap.
 //!
-//! INVARIANT of the merge: `order` holds exactly the children that are valid, sorted in the
-//! direction of travel by what they stand on, so that `order[0]` is what the merge stands on. All
-//! others stand behind it in that direction, or, where two children hold the same entry, on it.
-//! Keeping them sorted means that a step costs one comparison for as long as the same child stays
-//! in front, which is nearly always so in a store whose last level holds nine tenths of the keys.
+//! INVARIANT: `order` holds exactly the children that are valid, sorted in the direction of travel
+//! by what they stand on, so that `order[0]` is what the merge stands on. All others stand behind it
+//! in that direction, or, where two children hold the same entry, on it. Keeping them sorted means
+//! that a step costs one comparison for as long as the same child stays in front, which is nearly
+//! always so in a store whose last level holds nine tenths of the keys; and that comparison is one
+//! of two numbers, unless the first eight bytes of both keys are the same.
 
 use std::cmp::Ordering;
 
-use umbel_base::{Cursor, Result, SequenceNumber, ValueKind, cmp_internal};
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+
+pub use super::concat::{ConcatCursor, Run};
+use super::walker::Walker;
 
 /// A valid child, with the first bytes of the key it stands on: most comparisons end there and
 /// never ask the child.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
+    /// Ascends in the direction of travel.
     head: u64,
     child: usize,
 }
@@ -23,100 +27,157 @@ struct Standing {
 ///
 /// Children come newest source first. An entry that several children hold shows once, as the
 /// earliest of them has it.
-pub struct MergeCursor<C: Cursor + ?Sized = dyn Cursor> {
-    children: Vec<Box<C>>,
+#[derive(Debug)]
+pub struct MergeCursor<C = Box<dyn Cursor>> {
+    children: Vec<C>,
     order: Vec<Standing>,
     backward: bool,
-    /// Whether two children were ever seen on the same entry since the last seek; as long as not,
-    /// a step need not look for more.
-    ties: bool,
+    /// Whether the first two in `order` stand on the same key.
+    twins: bool,
     /// The key the merge stood on while the children are being moved away from it.
     turning_key: Vec<u8>,
 }
 
 /// The first eight bytes as a number that sorts like the key; what is missing counts as zero.
 #[inline]
-fn key_head(key: &[u8]) -> u64 {
+pub(super) fn key_head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(chunk) => u64::from_be_bytes(*chunk),
-        None => {
-            let mut chunk = [0; 8];
-            chunk[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(chunk)
-        }
+        None => short_key_head(key),
     }
 }
 
-impl<C: Cursor + ?Sized> MergeCursor<C> {
+#[inline(never)]
+fn short_key_head(key: &[u8]) -> u64 {
+    let mut chunk = [0; 8];
+    chunk.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    u64::from_be_bytes(chunk)
+}
+
+impl<C> MergeCursor<C> {
     /// A merge of `children`, newest source first; not valid until the first seek.
-    pub fn new(children: Vec<Box<C>>) -> Self {
+    pub fn new(children: Vec<C>) -> Self {
         let order = Vec::with_capacity(children.len());
-        MergeCursor { children, order, backward: false, ties: false, turning_key: Vec::new() }
+        let turning_key = Vec::new();
+        MergeCursor { children, order, backward: false, twins: false, turning_key }
     }
 
-    /// How what two children stand on compares in the direction of travel.
+    /// Where a child that stands on `key` belongs, as far as a number can say.
     #[inline]
-    fn compare(&self, a: Standing, b: Standing) -> Ordering {
-        let ordering = a.head.cmp(&b.head).then_with(|| {
-            let (a, b) = (&self.children[a.child], &self.children[b.child]);
-            cmp_internal(a.key(), a.sequence(), b.key(), b.sequence())
-        });
-        if self.backward { ordering.reverse() } else { ordering }
+    fn head(&self, key: &[u8]) -> u64 {
+        let head = key_head(key);
+        if self.backward { !head } else { head }
     }
 
-    /// Whether `a` belongs before `b` in `order`; takes note of ties.
+    /// How what two children stand on compares in the direction of travel, and whether the keys
+    /// are the same.
     #[inline]
-    fn goes_before(&mut self, a: Standing, b: Standing) -> bool {
-        match self.compare(a, b) {
-            Ordering::Less => true,
-            Ordering::Greater => false,
-            Ordering::Equal => {
-                self.ties = true;
-                a.child < b.child
-            }
+    fn compare<G: ?Sized>(&self, a: Standing, b: Standing) -> (Ordering, bool)
+    where
+        C: Walker<G>,
+    {
+        match a.head.cmp(&b.head) {
+            Ordering::Equal => self.compare_keys(a, b),
+            ordering => (ordering, false),
         }
     }
 
-    /// The place for `standing` in `order[from..]`.
-    fn place(&mut self, standing: Standing, from: usize) -> usize {
-        let (mut low, mut high) = (from, self.order.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.goes_before(standing, self.order[middle]) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        low
+    #[inline(never)]
+    fn compare_keys<G: ?Sized>(&self, a: Standing, b: Standing) -> (Ordering, bool)
+    where
+        C: Walker<G>,
+    {
+        let (a, b) = (&self.children[a.child], &self.children[b.child]);
+        let keys = a.key().cmp(b.key());
+        // Of one key the greater number comes first.
+        let ordering = keys.then_with(|| b.sequence().cmp(&a.sequence()));
+        let ordering = if self.backward { ordering.reverse() } else { ordering };
+        (ordering, keys.is_eq())
     }
 
     /// Seeks every child with `seek` and sorts them for travel in the direction given.
-    fn seek_all(
+    fn seek_all<G: ?Sized>(
         &mut self,
         backward: bool,
         mut seek: impl FnMut(usize, &mut C) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        C: Walker<G>,
+    {
         self.order.clear();
         self.backward = backward;
-        self.ties = false;
         for (index, child) in self.children.iter_mut().enumerate() {
             seek(index, child)?;
         }
-        for child in 0..self.children.len() {
+        for child in (0..self.children.len()).rev() {
             if self.children[child].valid() {
-                let standing = Standing { head: key_head(self.children[child].key()), child };
-                let place = self.place(standing, 0);
-                self.order.insert(place, standing);
+                let head = self.head(self.children[child].key());
+                self.order.insert(0, Standing { head, child });
+                self.sink(head);
             }
         }
         Ok(())
     }
 
+    /// Sorts in the first of `order`, which now stands on a key with this head, and sees to `twins`.
+    #[inline]
+    fn sink<G: ?Sized>(&mut self, head: u64)
+    where
+        C: Walker<G>,
+    {
+        match self.order[..] {
+            [ref mut front, second, ..] if head < second.head => {
+                front.head = head;
+                self.twins = false;
+            }
+            _ => self.sink_behind(head),
+        }
+    }
+
+    #[inline(never)]
+    fn sink_behind<G: ?Sized>(&mut self, head: u64)
+    where
+        C: Walker<G>,
+    {
+        let moved = Standing { head, child: self.order[0].child };
+        let mut place = 0;
+        while let Some(&next) = self.order.get(place + 1) {
+            let (ordering, twins) = self.compare(moved, next);
+            if ordering.then_with(|| moved.child.cmp(&next.child)).is_lt() {
+                if place == 0 {
+                    self.order[0] = moved;
+                    self.twins = twins;
+                    return;
+                }
+                break;
+            }
+            self.order[place] = next;
+            place += 1;
+        }
+        self.order[place] = moved;
+        self.see_to_twins();
+    }
+
+    /// Finds out whether the first two stand on the same key.
+    #[inline]
+    fn see_to_twins<G: ?Sized>(&mut self)
+    where
+        C: Walker<G>,
+    {
+        self.twins = match self.order[..] {
+            [front, second, ..] => self.compare(front, second).1,
+            _ => false,
+        };
+    }
+
     /// Leaves the entry stood on and travels the other way: every child is put on its first entry
     /// beyond it in the new direction. It seeks instead of stepping because a memtable may have
     /// got entries since.
-    fn turn(&mut self) -> Result<()> {
+    #[inline(never)]
+    fn turn<G: ?Sized>(&mut self, ground: &G) -> Result<()>
+    where
+        C: Walker<G>,
+    {
         let current = self.order[0].child;
         let mut key = std::mem::take(&mut self.turning_key);
         key.clear();
@@ -125,12 +186,14 @@ impl<C: Cursor + ?Sized> MergeCursor<C> {
         let backward = !self.backward;
         let turned = self.seek_all(backward, |index, child| {
             if index != current {
-                child.seek(&key, sequence)?;
+                child.seek(ground, &key, sequence)?;
             }
             match (child.valid(), backward) {
-                (true, true) => child.prev(),
-                (false, true) => child.seek_to_last(),
-                (true, false) if child.sequence() == sequence && child.key() == key => child.next(),
+                (true, true) => child.prev(ground),
+                (false, true) => child.seek_to_last(ground),
+                (true, false) if child.sequence() == sequence && child.key() == key => {
+                    child.next(ground)
+                }
                 (_, false) => Ok(()),
             }
         });
@@ -138,73 +201,120 @@ impl<C: Cursor + ?Sized> MergeCursor<C> {
         turned
     }
 
-    /// Moves the child in front one entry on and sorts it in again.
+    /// Moves the child in front one entry on and sorts it in again. Says whether the key that is
+    /// then in front is the one that was, where `ASKED` and travelling forward.
     #[inline]
-    fn step_front(&mut self) -> Result<()> {
+    fn step_front<G: ?Sized, const ASKED: bool>(&mut self, ground: &G) -> Result<bool>
+    where
+        C: Walker<G>,
+    {
         let child = self.order[0].child;
         let cursor = &mut self.children[child];
-        let moved = if self.backward { cursor.prev() } else { cursor.next() };
-        if let Err(error) = moved {
-            self.order.clear();
-            return Err(error);
-        }
-        if !cursor.valid() {
+        let moved = if self.backward {
+            if cursor.step_back() { Ok(false) } else { cursor.prev(ground).map(|()| false) }
+        } else {
+            match cursor.step() {
+                Some(repeats) => Ok(repeats),
+                None if ASKED => cursor.next_repeats(ground),
+                None => cursor.next(ground).map(|()| false),
+            }
+        };
+        let repeats = match moved {
+            Ok(repeats) => repeats,
+            Err(error) => {
+                self.order.clear();
+                return Err(error);
+            }
+        };
+        let twins = self.twins;
+        if !self.children[child].valid() {
             self.order.remove(0);
-            return Ok(());
+            self.see_to_twins();
+            return Ok(twins);
         }
-        if self.order.len() == 1 {
-            return Ok(());
-        }
-        let standing = Standing { head: key_head(cursor.key()), child };
-        self.order[0] = standing;
-        if !self.goes_before(standing, self.order[1]) {
-            let place = self.place(standing, 2);
-            self.order[..place].rotate_left(1);
-        }
-        Ok(())
+        let head = self.head(self.children[child].key());
+        self.sink(head);
+        // The one behind it was compared with the key that was in front, before that was left.
+        Ok(if self.order[0].child == child { repeats } else { twins })
     }
 
     /// Steps every child that stands on the same entry as the one in front, then that one.
     #[inline]
-    fn step(&mut self) -> Result<()> {
-        if !self.ties {
-            return self.step_front();
+    fn step_all<G: ?Sized, const ASKED: bool>(&mut self, ground: &G) -> Result<bool>
+    where
+        C: Walker<G>,
+    {
+        if self.twins {
+            self.pass_twins(ground)?;
         }
-        // The twins stand right behind the front. Each is brought to the front, stepped and sorted
-        // in again; the old front then stands in front of them all again, having the least entry.
-        while self.order.len() > 1 && self.compare(self.order[0], self.order[1]).is_eq() {
+        self.step_front::<G, ASKED>(ground)
+    }
+
+    /// Moves on every child that stands on the same entry as the one in front, but not that one.
+    #[inline(never)]
+    fn pass_twins<G: ?Sized>(&mut self, ground: &G) -> Result<()>
+    where
+        C: Walker<G>,
+    {
+        // They stand right behind the front. Each is brought to the front, stepped and sorted in
+        // again; the old front then stands in front of them all again, having the least entry.
+        while self.twins {
+            let [front, second] = [0, 1].map(|at| self.children[self.order[at].child].sequence());
+            if front != second {
+                break;
+            }
             self.order.swap(0, 1);
-            self.step_front()?;
+            self.step_front::<G, false>(ground)?;
         }
-        self.step_front()
+        Ok(())
+    }
+
+    #[inline]
+    fn front(&self) -> &C {
+        &self.children[self.order[0].child]
     }
 }
 
-impl<C: Cursor + ?Sized> Cursor for MergeCursor<C> {
-    fn seek_to_first(&mut self) -> Result<()> {
-        self.seek_all(false, |_, child| child.seek_to_first())
+impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
+    fn seek_to_first(&mut self, ground: &G) -> Result<()> {
+        self.seek_all(false, |_, child| child.seek_to_first(ground))
     }
 
-    fn seek_to_last(&mut self) -> Result<()> {
-        self.seek_all(true, |_, child| child.seek_to_last())
+    fn seek_to_last(&mut self, ground: &G) -> Result<()> {
+        self.seek_all(true, |_, child| child.seek_to_last(ground))
     }
 
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.seek_all(false, |_, child| child.seek(key, sequence))
+    fn seek(&mut self, ground: &G, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.seek_all(false, |_, child| child.seek(ground, key, sequence))
     }
 
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.seek_all(true, |_, child| child.seek_before(key))
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        if self.backward { self.turn() } else { self.step() }
+    fn seek_before(&mut self, ground: &G, key: &[u8]) -> Result<()> {
+        self.seek_all(true, |_, child| child.seek_before(ground, key))
     }
 
     #[inline]
-    fn prev(&mut self) -> Result<()> {
-        if self.backward { self.step() } else { self.turn() }
+    fn next(&mut self, ground: &G) -> Result<()> {
+        if self.backward {
+            return self.turn(ground);
+        }
+        self.step_all::<G, false>(ground).map(|_| ())
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, ground: &G) -> Result<bool> {
+        if self.backward {
+            self.turn(ground)?;
+            return Ok(self.order.first().is_some_and(|_| self.front().key() == self.turning_key));
+        }
+        self.step_all::<G, true>(ground)
+    }
+
+    #[inline]
+    fn prev(&mut self, ground: &G) -> Result<()> {
+        if !self.backward {
+            return self.turn(ground);
+        }
+        self.step_all::<G, false>(ground).map(|_| ())
     }
 
     #[inline]
@@ -214,176 +324,80 @@ impl<C: Cursor + ?Sized> Cursor for MergeCursor<C> {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.children[self.order[0].child].key()
+        self.front().key()
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        self.children[self.order[0].child].sequence()
+        self.front().sequence()
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        self.children[self.order[0].child].kind()
+        self.front().kind()
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.children[self.order[0].child].value()
+        self.front().value()
     }
 }
 
-/// A sorted list of tables of which no two overlap.
-pub trait Run: Send {
-    /// What walks one table.
-    type Cursor: Cursor;
-    /// How many tables there are.
-    fn len(&self) -> usize;
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// The first table whose upper bound reaches `key`; `len()` where none does.
-    fn find(&self, key: &[u8]) -> usize;
-    /// The last table whose lower bound is less than `key`.
-    fn find_before(&self, key: &[u8]) -> Option<usize>;
-    /// A cursor over table `index`. REQUIRES: `index < len()`.
-    fn open(&self, index: usize) -> Result<Self::Cursor>;
-}
-
-/// All entries of a [`Run`] in internal order. One table is open at a time; tables that hold only
-/// range tombstones are passed over.
-pub struct ConcatCursor<R: Run> {
-    run: R,
-    /// The table stood in and its cursor. The cursor is valid exactly where the whole is.
-    table: Option<(usize, R::Cursor)>,
-}
-
-impl<R: Run> ConcatCursor<R> {
-    /// A cursor over `run`; not valid, and nothing opened, until the first seek.
-    pub fn new(run: R) -> Self {
-        ConcatCursor { run, table: None }
-    }
-
-    /// The cursor of table `index`, the one at hand where it is the same.
-    fn open(&mut self, index: usize) -> Result<&mut R::Cursor> {
-        let kept = self.table.take().filter(|(opened, _)| *opened == index);
-        let table = match kept {
-            Some(table) => table,
-            None => (index, self.run.open(index)?),
-        };
-        Ok(&mut self.table.insert(table).1)
-    }
-
-    /// Goes on to the tables behind for as long as there is nothing at hand.
-    fn skip_forward(&mut self) -> Result<()> {
-        while let Some((index, cursor)) = &self.table
-            && !cursor.valid()
-            && index + 1 < self.run.len()
-        {
-            let index = index + 1;
-            self.open(index)?.seek_to_first()?;
-        }
-        Ok(())
-    }
-
-    /// Goes back to the tables before for as long as there is nothing at hand.
-    fn skip_backward(&mut self) -> Result<()> {
-        while let Some((index, cursor)) = &self.table
-            && !cursor.valid()
-            && *index > 0
-        {
-            let index = index - 1;
-            self.open(index)?.seek_to_last()?;
-        }
-        Ok(())
-    }
-
-    fn opened(&self) -> &R::Cursor {
-        &self.table.as_ref().expect("REQUIRES: the cursor is valid").1
-    }
-}
-
-impl<R: Run> Cursor for ConcatCursor<R> {
+/// A merge whose children hold what they walk over.
+impl<C: Walker<()>> Cursor for MergeCursor<C> {
     fn seek_to_first(&mut self) -> Result<()> {
-        if self.run.is_empty() {
-            return Ok(());
-        }
-        self.open(0)?.seek_to_first()?;
-        self.skip_forward()
+        Walker::<()>::seek_to_first(self, &())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        let Some(last) = self.run.len().checked_sub(1) else {
-            return Ok(());
-        };
-        self.open(last)?.seek_to_last()?;
-        self.skip_backward()
+        Walker::<()>::seek_to_last(self, &())
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let index = self.run.find(key);
-        if index >= self.run.len() {
-            self.table = None;
-            return Ok(());
-        }
-        self.open(index)?.seek(key, sequence)?;
-        self.skip_forward()
+        Walker::<()>::seek(self, &(), key, sequence)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let Some(index) = self.run.find_before(key) else {
-            self.table = None;
-            return Ok(());
-        };
-        self.open(index)?.seek_before(key)?;
-        self.skip_backward()
+        Walker::<()>::seek_before(self, &(), key)
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if let Some((_, cursor)) = &mut self.table {
-            cursor.next()?;
-            if cursor.valid() {
-                return Ok(());
-            }
-        }
-        self.skip_forward()
+        Walker::<()>::next(self, &())
+    }
+
+    #[inline]
+    fn next_repeats(&mut self) -> Result<bool> {
+        Walker::<()>::next_repeats(self, &())
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        if let Some((_, cursor)) = &mut self.table {
-            cursor.prev()?;
-            if cursor.valid() {
-                return Ok(());
-            }
-        }
-        self.skip_backward()
+        Walker::<()>::prev(self, &())
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        self.table.as_ref().is_some_and(|(_, cursor)| cursor.valid())
+        Walker::<()>::valid(self)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.opened().key()
+        Walker::<()>::key(self)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        self.opened().sequence()
+        Walker::<()>::sequence(self)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        self.opened().kind()
+        Walker::<()>::kind(self)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.opened().value()
+        Walker::<()>::value(self)
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use umbel_base::{Cursor, Error, Result, ValueKind, cmp_internal};
 
 use super::merge::{ConcatCursor, MergeCursor, Run};
-use super::testing::{Row, RowCursor, sort_rows};
+use super::testing::{Row, RowCursor, RowWalk, sort_rows};
 
 /// Keys that often equal each other in the first eight bytes, and some shorter than that.
 fn key(number: u8) -> Vec<u8> {
@@ -35,7 +35,13 @@ fn walk<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)
                 cursor.seek_before(&target).unwrap();
                 place = rows.partition_point(|r| r.key < target);
             }
-            4..=7 if sound => (cursor.next().unwrap(), place += 1).1,
+            4 | 5 if sound => (cursor.next().unwrap(), place += 1).1,
+            6 | 7 if sound => {
+                let repeats = cursor.next_repeats().unwrap();
+                let same = rows.get(place).is_some_and(|row| row.key == rows[place - 1].key);
+                assert_eq!(repeats, same);
+                place += 1;
+            }
             _ if sound => (cursor.prev().unwrap(), place -= 1).1,
             _ => continue,
         }
@@ -57,19 +63,19 @@ fn row(number: u8, sequence: u64, child: usize) -> Row {
 /// A run of tables; the even ones among its tables hold nothing between bounds of their own.
 struct Tables(Vec<(Vec<u8>, Vec<u8>, Vec<Row>)>);
 
-impl Run for Tables {
-    type Cursor = RowCursor;
+impl Run<()> for Tables {
+    type Table = Vec<Row>;
     fn len(&self) -> usize {
         self.0.len()
     }
-    fn find(&self, key: &[u8]) -> usize {
+    fn find(&self, _: &(), key: &[u8]) -> usize {
         self.0.partition_point(|(_, largest, _)| largest.as_slice() < key)
     }
-    fn find_before(&self, key: &[u8]) -> Option<usize> {
+    fn find_before(&self, _: &(), key: &[u8]) -> Option<usize> {
         self.0.partition_point(|(smallest, _, _)| smallest.as_slice() < key).checked_sub(1)
     }
-    fn open(&self, index: usize) -> Result<RowCursor> {
-        Ok(RowCursor::new(self.0[index].2.clone()))
+    fn table<'a>(&'a self, _: &'a (), index: usize) -> Result<&'a Vec<Row>> {
+        Ok(&self.0[index].2)
     }
 }
 
@@ -102,7 +108,7 @@ proptest! {
         let boxed = |rows| Box::new(RowCursor::new(rows));
         let erased = runs.iter().cloned().map(|r| boxed(r) as Box<dyn Cursor>).collect();
         walk(&mut MergeCursor::new(erased), &rows, &moves);
-        walk(&mut MergeCursor::new(runs.into_iter().map(boxed).collect()), &rows, &moves);
+        walk(&mut MergeCursor::new(runs.into_iter().map(boxed).collect::<Vec<_>>()), &rows, &moves);
     }
 
     #[test]
@@ -125,7 +131,7 @@ proptest! {
             let largest = within.last().map_or(cut[0].clone(), |r| r.key.clone());
             (cut[0].clone(), largest, within)
         });
-        walk(&mut ConcatCursor::new(Tables(tables.collect())), &rows, &moves);
+        walk(&mut ConcatCursor::over(Tables(tables.collect()), RowWalk::default()), &rows, &moves);
     }
 }
 

@@ -60,14 +60,14 @@ impl<C: Cursor> VisibleCursor<C> {
     pub fn new(
         inner: C,
         sequence: SequenceNumber,
-        tombstones: impl Into<Arc<FragmentedTombstones>>,
+        tombstones: Option<Arc<FragmentedTombstones>>,
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {
         VisibleCursor {
             inner,
             sequence,
-            tombstones: TombstoneFinder::new(tombstones.into()),
+            tombstones: TombstoneFinder::new(tombstones),
             lower,
             upper,
             position: Position::Nowhere,
@@ -221,9 +221,26 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[inline]
     fn next_from_lent(&mut self) -> Result<Position> {
+        if self.inner.next_repeats()? {
+            return self.pass_older();
+        }
+        // Nearly always this is the next one to show.
+        if self.inner.valid()
+            && self.inner.sequence() <= self.sequence
+            && self.inner.kind() == ValueKind::Put
+            && self.tombstones.are_none()
+            && matches!(self.upper, Bound::Unbounded)
+        {
+            return Ok(Position::Lent);
+        }
+        self.find_forward(Older::Passed)
+    }
+
+    /// Goes on from an older version of the key that was shown.
+    #[inline(never)]
+    fn pass_older(&mut self) -> Result<Position> {
         self.key.clear();
         self.key.extend_from_slice(self.inner.key());
-        self.inner.next()?;
         self.find_forward(Older::Skip)
     }
 
@@ -235,7 +252,6 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     /// Finds the first key to show at or behind where the inner cursor stands.
-    #[inline]
     fn find_forward(&mut self, mut older: Older) -> Result<Position> {
         let mut steps = 0;
         while self.inner.valid() {
@@ -371,24 +387,31 @@ fn is_behind_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
 /// keys need no search.
 #[derive(Debug)]
 struct TombstoneFinder {
-    tombstones: Arc<FragmentedTombstones>,
+    /// `None` where there are none.
+    tombstones: Option<Arc<FragmentedTombstones>>,
     /// How many fragments start at or before the key asked for last.
     behind: usize,
 }
 
 impl TombstoneFinder {
-    fn new(tombstones: Arc<FragmentedTombstones>) -> Self {
+    fn new(tombstones: Option<Arc<FragmentedTombstones>>) -> Self {
+        let tombstones = tombstones.filter(|tombstones| !tombstones.is_empty());
         TombstoneFinder { tombstones, behind: 0 }
+    }
+
+    #[inline]
+    fn are_none(&self) -> bool {
+        self.tombstones.is_none()
     }
 
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
     #[inline]
     fn hides(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        !self.tombstones.is_empty() && self.search(key, sequence, reader)
+        !self.are_none() && self.search(key, sequence, reader)
     }
 
     fn search(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        let fragments = self.tombstones.fragments();
+        let fragments = self.tombstones.as_ref().map_or(&[][..], |all| all.fragments());
         let starts_by = |index: usize| match fragments.get(index) {
             Some(fragment) => fragment.start.as_slice().cmp(key) != Ordering::Greater,
             None => false,

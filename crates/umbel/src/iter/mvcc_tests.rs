@@ -1,6 +1,7 @@
 //! The visible cursor against a map made by looking at every version.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
@@ -99,7 +100,7 @@ proptest! {
         let mut map = model(&rows, &ranges, sequence);
         map.retain(|key, _| within(key, &lower, &upper));
         let list: Vec<_> = map.into_iter().collect();
-        let tombstones = FragmentedTombstones::new(&ranges);
+        let tombstones = Some(Arc::new(FragmentedTombstones::new(&ranges)));
         let inner = merge(&rows, sources);
         walk(&mut VisibleCursor::new(inner, sequence, tombstones, lower, upper), &list, &moves);
     }
@@ -117,7 +118,7 @@ proptest! {
         let expected = model(&rows, &[], 1000).len();
         let mut inner = RowCursor::new(rows);
         inner.movements_left = movements;
-        let none = FragmentedTombstones::default();
+        let none = None;
         let mut cursor =
             VisibleCursor::new(inner, 1000, none, Bound::Unbounded, Bound::Unbounded);
         let mut seen = 0;
@@ -151,7 +152,7 @@ fn long_runs_of_versions_are_passed_by_seeking() {
         for backward in [false, true] {
             let mut inner = RowCursor::new(rows.clone());
             inner.movements_left = 60;
-            let none = FragmentedTombstones::default();
+            let none = None;
             let mut cursor =
                 VisibleCursor::new(inner, sequence, none, Bound::Unbounded, Bound::Unbounded);
             let mut seen = 0;

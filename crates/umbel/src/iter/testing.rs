@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
+use super::walker::Walker;
+
 /// An entry as the tests write it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
@@ -102,6 +104,90 @@ impl Cursor for RowCursor {
 
     fn value(&self) -> &[u8] {
         &self.row().value
+    }
+}
+
+/// A walk over the rows that are handed to it.
+#[derive(Default)]
+pub struct RowWalk(Option<RowCursor>);
+
+impl RowWalk {
+    fn on(&mut self, rows: &[Row]) -> &mut RowCursor {
+        self.0.insert(RowCursor::new(rows.to_vec()))
+    }
+
+    fn at(&self) -> &RowCursor {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Walker<Vec<Row>> for RowWalk {
+    fn seek_to_first(&mut self, rows: &Vec<Row>) -> Result<()> {
+        self.on(rows).seek_to_first()
+    }
+
+    fn seek_to_last(&mut self, rows: &Vec<Row>) -> Result<()> {
+        self.on(rows).seek_to_last()
+    }
+
+    fn seek(&mut self, rows: &Vec<Row>, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.on(rows).seek(key, sequence)
+    }
+
+    fn seek_before(&mut self, rows: &Vec<Row>, key: &[u8]) -> Result<()> {
+        self.on(rows).seek_before(key)
+    }
+
+    fn next(&mut self, rows: &Vec<Row>) -> Result<()> {
+        self.next_repeats(rows).map(|_| ())
+    }
+
+    fn next_repeats(&mut self, rows: &Vec<Row>) -> Result<bool> {
+        let inner = self.0.as_mut().unwrap();
+        assert!(inner.rows == *rows, "another table than the last seek got");
+        inner.next_repeats()
+    }
+
+    fn prev(&mut self, rows: &Vec<Row>) -> Result<()> {
+        let inner = self.0.as_mut().unwrap();
+        assert!(inner.rows == *rows, "another table than the last seek got");
+        inner.prev()
+    }
+
+    // Every other row is at hand.
+    fn step(&mut self) -> Option<bool> {
+        let inner = self.0.as_mut().unwrap();
+        let at_hand = inner.place % 2 == 1 && inner.place < inner.rows.len();
+        at_hand.then(|| inner.next_repeats().unwrap())
+    }
+
+    fn step_back(&mut self) -> bool {
+        let inner = self.0.as_mut().unwrap();
+        let at_hand = inner.place.is_multiple_of(2) && inner.place > 1;
+        if at_hand {
+            inner.prev().unwrap();
+        }
+        at_hand
+    }
+
+    fn valid(&self) -> bool {
+        self.0.as_ref().is_some_and(Cursor::valid)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.at().key()
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.at().sequence()
+    }
+
+    fn kind(&self) -> ValueKind {
+        self.at().kind()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.at().value()
     }
 }
 

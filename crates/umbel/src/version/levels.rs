@@ -18,6 +18,8 @@ pub struct Version {
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
     /// The same tables as point reads want them.
     near: Near,
+    /// Whether some table has range tombstones.
+    range_tombstones: bool,
 }
 
 /// The tables with what decides nearly always which of them holds a key, so that a point read
@@ -113,6 +115,9 @@ impl Version {
         }
         next.check()?;
         next.near = Near::new(&next.levels);
+        let has_some = |(_, table): (_, &Arc<TableFile>)| table.meta.range_tombstones > 0;
+        let range_tombstones = next.tables().any(has_some);
+        next.range_tombstones = range_tombstones;
         Ok(next)
     }
 
@@ -159,6 +164,12 @@ impl Version {
     /// The tables that may hold `key`, which begins with `head`, newest first, and their levels.
     pub fn holding(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
+    }
+
+    /// Whether some table has range tombstones.
+    #[inline]
+    pub fn has_range_tombstones(&self) -> bool {
+        self.range_tombstones
     }
 
     /// Every table, level 0 first.

@@ -1,0 +1,111 @@
+//! The key that a cursor stands on, put together from its group's prefix and its own suffix.
+//!
+//! A step replaces the suffix only. Keys of usual length stand in an array inside the cursor, and
+//! their suffixes are copied by a few moves of fixed length, without a call or an allocation; the
+//! others stand in a vector.
+
+/// How many bytes stand in the array.
+const INLINE: usize = 96;
+/// Suffixes up to this length are copied by moves of fixed length, which write all of it.
+const MOVED: usize = 32;
+
+/// A key, and how much of it is the prefix of its group.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyBuffer {
+    inline: [u8; INLINE],
+    len: usize,
+    prefix_len: usize,
+    /// Whether the key stands in `long`; so for all of a group behind a key that had to.
+    is_long: bool,
+    long: Vec<u8>,
+}
+
+impl Default for KeyBuffer {
+    fn default() -> KeyBuffer {
+        KeyBuffer { inline: [0; INLINE], len: 0, prefix_len: 0, is_long: false, long: Vec::new() }
+    }
+}
+
+impl KeyBuffer {
+    /// Begins a group: the key is its prefix, until a suffix is set.
+    pub(crate) fn start_group(&mut self, prefix: &[u8]) {
+        self.prefix_len = prefix.len();
+        self.len = prefix.len();
+        self.is_long = prefix.len() > INLINE - MOVED;
+        if self.is_long {
+            self.long.clear();
+            self.long.extend_from_slice(prefix);
+        } else {
+            self.inline[..prefix.len()].copy_from_slice(prefix);
+        }
+    }
+
+    /// Replaces what stands behind the prefix. `around` begins with the suffix, and where it goes on
+    /// for long enough the suffix is copied with what stands behind it.
+    #[inline]
+    pub(crate) fn set_suffix(&mut self, suffix: &[u8], around: &[u8]) {
+        self.len = self.prefix_len + suffix.len();
+        let room = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
+        match (room, around.first_chunk::<MOVED>()) {
+            (Some(room), Some(moved)) if suffix.len() <= MOVED && !self.is_long => *room = *moved,
+            _ => self.set_any_suffix(suffix),
+        }
+    }
+
+    #[inline(never)]
+    fn set_any_suffix(&mut self, suffix: &[u8]) {
+        if !self.is_long {
+            if let Some(room) = self.inline.get_mut(self.prefix_len..self.len) {
+                room.copy_from_slice(suffix);
+                return;
+            }
+            self.is_long = true;
+            self.long.clear();
+            self.long.extend_from_slice(&self.inline[..self.prefix_len]);
+        }
+        self.long.truncate(self.prefix_len);
+        self.long.extend_from_slice(suffix);
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        let key = if self.is_long { &self.long[..] } else { &self.inline[..] };
+        key.get(..self.len).unwrap_or_default()
+    }
+
+    /// What of the key stands behind the prefix.
+    #[inline]
+    pub(crate) fn suffix(&self) -> &[u8] {
+        self.key().get(self.prefix_len..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_of_any_length_are_put_together(
+            groups in proptest::collection::vec(
+                (0usize..130, proptest::collection::vec((0usize..130, 0usize..40), 1..6)),
+                1..6,
+            ),
+        ) {
+            let bytes: Vec<u8> = (0..=255).collect();
+            let mut buffer = KeyBuffer::default();
+            for (prefix_len, suffixes) in groups {
+                let prefix = &bytes[..prefix_len];
+                buffer.start_group(prefix);
+                for (len, behind) in suffixes {
+                    let around = &bytes[5..5 + len + behind];
+                    buffer.set_suffix(&around[..len], around);
+                    prop_assert_eq!(buffer.key(), [prefix, &around[..len]].concat());
+                    prop_assert_eq!(buffer.suffix(), &around[..len]);
+                }
+            }
+        }
+    }
+}

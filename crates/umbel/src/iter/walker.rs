@@ -1,0 +1,95 @@
+//! [`Walker`]: what a merge is made of.
+
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+
+/// A [`Cursor`] that does not hold what it walks over but is handed it with each movement: so that
+/// many walkers over the parts of one whole need no reference to it each. The laws are those of
+/// [`Cursor`].
+///
+/// REQUIRES: each movement gets the same ground.
+pub trait Walker<Ground: ?Sized>: Send {
+    /// As [`Cursor::seek_to_first`].
+    fn seek_to_first(&mut self, ground: &Ground) -> Result<()>;
+    /// As [`Cursor::seek_to_last`].
+    fn seek_to_last(&mut self, ground: &Ground) -> Result<()>;
+    /// As [`Cursor::seek`].
+    fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()>;
+    /// As [`Cursor::seek_before`].
+    fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()>;
+    /// As [`Cursor::next`].
+    fn next(&mut self, ground: &Ground) -> Result<()>;
+    /// As [`Cursor::next_repeats`].
+    fn next_repeats(&mut self, ground: &Ground) -> Result<bool>;
+    /// As [`Cursor::prev`].
+    fn prev(&mut self, ground: &Ground) -> Result<()>;
+    /// Moves as `next_repeats` where that takes nothing but what is at hand, and answers the same.
+    /// `None`, and nothing changed, where it takes more. REQUIRES: `valid()`.
+    #[inline]
+    fn step(&mut self) -> Option<bool> {
+        None
+    }
+    /// Moves as `prev` where that takes nothing but what is at hand. `false`, and nothing changed,
+    /// where it takes more. REQUIRES: `valid()`.
+    #[inline]
+    fn step_back(&mut self) -> bool {
+        false
+    }
+    /// As [`Cursor::valid`].
+    fn valid(&self) -> bool;
+    /// As [`Cursor::key`].
+    fn key(&self) -> &[u8];
+    /// As [`Cursor::sequence`].
+    fn sequence(&self) -> SequenceNumber;
+    /// As [`Cursor::kind`].
+    fn kind(&self) -> ValueKind;
+    /// As [`Cursor::value`].
+    fn value(&self) -> &[u8];
+}
+
+/// A cursor needs no ground.
+impl<C: Cursor + ?Sized> Walker<()> for Box<C> {
+    fn seek_to_first(&mut self, _: &()) -> Result<()> {
+        (**self).seek_to_first()
+    }
+    fn seek_to_last(&mut self, _: &()) -> Result<()> {
+        (**self).seek_to_last()
+    }
+    fn seek(&mut self, _: &(), key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        (**self).seek(key, sequence)
+    }
+    fn seek_before(&mut self, _: &(), key: &[u8]) -> Result<()> {
+        (**self).seek_before(key)
+    }
+    #[inline]
+    fn next(&mut self, _: &()) -> Result<()> {
+        (**self).next()
+    }
+    #[inline]
+    fn next_repeats(&mut self, _: &()) -> Result<bool> {
+        (**self).next_repeats()
+    }
+    #[inline]
+    fn prev(&mut self, _: &()) -> Result<()> {
+        (**self).prev()
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        (**self).key()
+    }
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        (**self).sequence()
+    }
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        (**self).kind()
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        (**self).value()
+    }
+}

@@ -1,0 +1,345 @@
+//! [`ViewCursor`]: everything a view holds within bounds, merged.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_memtable::MemtableCursor;
+use umbel_table::{Table, TableWalk};
+
+use crate::iter::concat::{ConcatCursor, Run};
+use crate::iter::merge::MergeCursor;
+use crate::iter::walker::Walker;
+use crate::memory::View;
+use crate::sources::{Bounds, first_reaching, last_before, overlaps};
+use crate::version::TableFile;
+
+/// A cursor over every version of every key of a view. It holds the view once; its parts find
+/// their tables in it.
+pub struct ViewCursor {
+    merged: MergeCursor<Source>,
+    // Keeps memtables and tables alive; dropped after the walks over them.
+    view: Arc<View>,
+}
+
+/// One source of a view.
+// Both kinds stand in one vector, without a box each.
+enum Source {
+    Memory(MemoryWalk),
+    Tables(ConcatCursor<TableRange, TableWalk>),
+}
+
+/// A memtable's cursor.
+struct MemoryWalk {
+    cursor: MemtableCursor,
+    /// The key left by a step.
+    left: Vec<u8>,
+}
+
+/// Tables of one level of a view that do not overlap: of level 0 a single one.
+#[derive(Debug, Clone)]
+struct TableRange {
+    level: usize,
+    tables: Range<usize>,
+}
+
+impl TableRange {
+    #[inline]
+    fn tables<'a>(&self, view: &'a View) -> &'a [Arc<TableFile>] {
+        &view.version.levels[self.level][self.tables.clone()]
+    }
+}
+
+impl Run<View> for TableRange {
+    type Table = Table;
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.tables.len()
+    }
+
+    fn find(&self, view: &View, key: &[u8]) -> usize {
+        first_reaching(self.tables(view), key)
+    }
+
+    fn find_before(&self, view: &View, key: &[u8]) -> Option<usize> {
+        last_before(self.tables(view), key)
+    }
+
+    fn table<'a>(&'a self, view: &'a View, index: usize) -> Result<&'a Table> {
+        self.tables(view)[index].reader().map(|table| &**table)
+    }
+}
+
+/// Everything that `view` holds within `bounds` and a reader at `sequence` may see, merged, and the
+/// range tombstones over it that count for him, if there are any.
+pub fn open(
+    view: Arc<View>,
+    bounds: &Bounds,
+    sequence: SequenceNumber,
+) -> Result<(ViewCursor, Option<Arc<FragmentedTombstones>>)> {
+    let levels = &view.version.levels;
+    let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
+    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
+        // Whatever the reader sees was noted before its number became visible.
+        if buffer.first_sequence() <= sequence && buffer.memtable.entries() > 0 {
+            let cursor = buffer.memtable.cursor();
+            sources.push(Source::Memory(MemoryWalk { cursor, left: Vec::new() }));
+        }
+    }
+    for (level, tables) in levels.iter().enumerate() {
+        let near = if level == 0 { 0..tables.len() } else { near(tables, bounds) };
+        let mut add = |tables: Range<usize>| {
+            let run = TableRange { level, tables };
+            sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(true))));
+        };
+        if level == 0 {
+            near.filter(|&table| overlaps(&tables[table], bounds)).for_each(|i| add(i..i + 1));
+        } else if !near.is_empty() {
+            add(near);
+        }
+    }
+    let tombstones = tombstones(&view, bounds, sequence)?;
+    Ok((ViewCursor { merged: MergeCursor::new(sources), view }, tombstones))
+}
+
+/// Which tables of a sorted level may hold keys within `bounds`.
+fn near(tables: &[Arc<TableFile>], bounds: &Bounds) -> Range<usize> {
+    let from = match &bounds.0 {
+        Bound::Unbounded => 0,
+        Bound::Included(key) | Bound::Excluded(key) => first_reaching(tables, key),
+    };
+    let behind = &tables[from..];
+    let count = match &bounds.1 {
+        Bound::Unbounded => behind.len(),
+        Bound::Included(key) => {
+            behind.partition_point(|table| table.meta.smallest.as_slice() <= key.as_slice())
+        }
+        Bound::Excluded(key) => last_before(behind, key).map_or(0, |last| last + 1),
+    };
+    from..from + count
+}
+
+/// The range tombstones within reach of `bounds` that a reader at `sequence` sees.
+fn tombstones(
+    view: &View,
+    bounds: &Bounds,
+    sequence: SequenceNumber,
+) -> Result<Option<Arc<FragmentedTombstones>>> {
+    let mut found: Vec<Arc<FragmentedTombstones>> = Vec::new();
+    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
+        if buffer.memtable.has_tombstones() {
+            found.push(buffer.memtable.tombstones());
+        }
+    }
+    if view.version.has_range_tombstones() {
+        for (_, table) in view.version.tables() {
+            if table.meta.range_tombstones > 0 && overlaps(table, bounds) {
+                found.push(Arc::clone(table.reader()?.tombstones()));
+            }
+        }
+    }
+    // Those of one source serve as they are: a reader asks for what it sees only.
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let seen: Vec<RangeTombstone> = found.iter().flat_map(|one| one.seen_at(sequence)).collect();
+    Ok(Some(Arc::new(FragmentedTombstones::new(&seen))))
+}
+
+/// Calls one method of whichever source it is.
+macro_rules! of_source {
+    ($source:expr, $walk:ident => $call:expr) => {
+        match $source {
+            Source::Memory($walk) => $call,
+            Source::Tables($walk) => $call,
+        }
+    };
+}
+
+impl Walker<View> for MemoryWalk {
+    fn seek_to_first(&mut self, _: &View) -> Result<()> {
+        self.cursor.seek_to_first()
+    }
+
+    fn seek_to_last(&mut self, _: &View) -> Result<()> {
+        self.cursor.seek_to_last()
+    }
+
+    fn seek(&mut self, _: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.cursor.seek(key, sequence)
+    }
+
+    fn seek_before(&mut self, _: &View, key: &[u8]) -> Result<()> {
+        self.cursor.seek_before(key)
+    }
+
+    #[inline]
+    fn next(&mut self, _: &View) -> Result<()> {
+        self.cursor.next()
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, _: &View) -> Result<bool> {
+        self.left.clear();
+        self.left.extend_from_slice(self.cursor.key());
+        self.cursor.next()?;
+        Ok(self.cursor.valid() && self.cursor.key() == self.left)
+    }
+
+    #[inline]
+    fn prev(&mut self, _: &View) -> Result<()> {
+        self.cursor.prev()
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        self.cursor.sequence()
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        self.cursor.kind()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+}
+
+impl Walker<View> for Source {
+    fn seek_to_first(&mut self, view: &View) -> Result<()> {
+        of_source!(self, walk => walk.seek_to_first(view))
+    }
+
+    fn seek_to_last(&mut self, view: &View) -> Result<()> {
+        of_source!(self, walk => walk.seek_to_last(view))
+    }
+
+    fn seek(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        of_source!(self, walk => walk.seek(view, key, sequence))
+    }
+
+    fn seek_before(&mut self, view: &View, key: &[u8]) -> Result<()> {
+        of_source!(self, walk => walk.seek_before(view, key))
+    }
+
+    #[inline]
+    fn next(&mut self, view: &View) -> Result<()> {
+        of_source!(self, walk => walk.next(view))
+    }
+
+    #[inline]
+    fn next_repeats(&mut self, view: &View) -> Result<bool> {
+        of_source!(self, walk => walk.next_repeats(view))
+    }
+
+    #[inline]
+    fn prev(&mut self, view: &View) -> Result<()> {
+        of_source!(self, walk => walk.prev(view))
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<bool> {
+        of_source!(self, walk => Walker::<View>::step(walk))
+    }
+
+    #[inline]
+    fn step_back(&mut self) -> bool {
+        of_source!(self, walk => Walker::<View>::step_back(walk))
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        of_source!(self, walk => Walker::<View>::valid(walk))
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        of_source!(self, walk => Walker::<View>::key(walk))
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        of_source!(self, walk => Walker::<View>::sequence(walk))
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        of_source!(self, walk => Walker::<View>::kind(walk))
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        of_source!(self, walk => Walker::<View>::value(walk))
+    }
+}
+
+impl Cursor for ViewCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.merged.seek_to_first(&*self.view)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.merged.seek_to_last(&*self.view)
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.merged.seek(&*self.view, key, sequence)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.merged.seek_before(&*self.view, key)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        Walker::<View>::next(&mut self.merged, &self.view)
+    }
+
+    #[inline]
+    fn next_repeats(&mut self) -> Result<bool> {
+        Walker::<View>::next_repeats(&mut self.merged, &self.view)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        Walker::<View>::prev(&mut self.merged, &self.view)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        Walker::<View>::valid(&self.merged)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        Walker::<View>::key(&self.merged)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        Walker::<View>::sequence(&self.merged)
+    }
+
+    #[inline]
+    fn kind(&self) -> ValueKind {
+        Walker::<View>::kind(&self.merged)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        Walker::<View>::value(&self.merged)
+    }
+}
