@@ -7,16 +7,21 @@ use umbel_lab::keys::Shape;
 /// What `--help` prints.
 pub const USAGE: &str = "\
 umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
+  --quick             1000000 random keys, few rounds: some minutes; other flags change that
   --num N             keys (default 1000000)
-  --engines A,B       of umbel, lmdb, rocksdb, leveldb, fjall, redb, none (default: all)
-  --rounds N          repetitions of everything but filling (default 3)
-  --fill-rounds N     repetitions of filling (default: --rounds, 1 from 5000000 keys on)
+  --engines A,B       of umbel, lmdb, rocksdb, leveldb, fjall, redb, surrealkv, none (default: all)
+  --shape A,B         of random, decimal, path, url, category-id, or all (default random)
+  --rounds N          repetitions of reading, opening and synced puts (default 5)
+  --fill-rounds N     repetitions of filling (default 3, 1 from 5000000 keys on)
+  --beside-rounds N   repetitions of reading beside a writer (default 3)
   --reads N           point reads of a repetition (default 500000, at most --num)
+  --beside-reads N    reads of a repetition beside a writer (default twice --reads)
   --synced N          synced puts of a repetition (default 2000)
   --value N           bytes of a value (default 100)
-  --key N             bytes of a key (default 16; paths have their own length)
-  --shape SHAPE       random, decimal or path (default random)
+  --key N             bytes of a key (default 16; paths, addresses and streams have their own)
   --cache-mib N       cache of each engine that has one (default 2048)
+  --lived-in yes|no   before reading: overwrite 10 %, delete 5 %, hold a snapshot (default yes)
+  --memory yes|no     fill and read once more, each engine in its own process (default yes)
   --compact           compact everything into one level before reading
   --seconds-limit N   after so many seconds begin no further repetition
   --stores DIR        where the stores are made (default: the folder for temporary files)
@@ -30,22 +35,32 @@ pub struct Arguments {
     pub num: u64,
     /// Names of engines; none stands for all.
     pub engines: Vec<String>,
-    /// Repetitions of everything but filling.
+    /// What keys look like, one run for each.
+    pub shapes: Vec<Shape>,
+    /// Repetitions of reading, opening and synced puts.
     pub rounds: u64,
     /// Repetitions of filling.
     pub fill_rounds: u64,
+    /// Repetitions of reading beside a writer.
+    pub beside_rounds: u64,
     /// Point reads of a repetition.
     pub reads: u64,
+    /// Reads of a repetition beside a writer.
+    pub beside_reads: u64,
     /// Synced puts of a repetition.
     pub synced: u64,
     /// Bytes of a value.
     pub value: usize,
     /// Bytes of a key.
     pub key: usize,
-    /// What keys look like.
-    pub shape: Shape,
     /// Mebibytes of each engine's cache.
     pub cache_mib: u64,
+    /// Whether stores are lived in before they are read.
+    pub lived_in: bool,
+    /// Whether memory is measured.
+    pub memory: bool,
+    /// The only engine whose memory is to be measured in this process, where that is all.
+    pub memory_of: Option<String>,
     /// Whether to compact before reading.
     pub compact: bool,
     /// After how many seconds no repetition begins.
@@ -59,29 +74,53 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the words of a command line.
-    ///
-    /// # Errors
-    /// A sentence about the first word that is wrong.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
-        let mut arguments = Arguments {
+    fn usual() -> Arguments {
+        Arguments {
             num: 1_000_000,
             engines: Vec::new(),
-            rounds: 3,
+            shapes: vec![Shape::Random],
+            rounds: 5,
             fill_rounds: 0,
+            beside_rounds: 3,
             reads: 500_000,
+            beside_reads: 0,
             synced: 2000,
             value: 100,
             key: 16,
-            shape: Shape::Random,
             cache_mib: 2048,
+            lived_in: true,
+            memory: true,
+            memory_of: None,
             compact: false,
             seconds_limit: None,
             stores: std::env::temp_dir(),
             out: None,
             label: None,
-        };
-        let mut words = words.into_iter();
+        }
+    }
+
+    fn quick() -> Arguments {
+        Arguments {
+            rounds: 3,
+            fill_rounds: 1,
+            beside_rounds: 1,
+            reads: 200_000,
+            beside_reads: 300_000,
+            synced: 500,
+            memory: false,
+            ..Arguments::usual()
+        }
+    }
+
+    /// Reads the words of a command line.
+    ///
+    /// # Errors
+    /// A sentence about the first word that is wrong.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
+        let words: Vec<String> = words.into_iter().collect();
+        let quick = words.iter().any(|word| word == "--quick");
+        let mut arguments = if quick { Arguments::quick() } else { Arguments::usual() };
+        let mut words = words.into_iter().filter(|word| word != "--quick");
         while let Some(flag) = words.next() {
             if flag == "--compact" {
                 arguments.compact = true;
@@ -98,21 +137,28 @@ impl Arguments {
             let number = value.replace('_', "").parse();
             number.map_err(|_| format!("{flag} needs a whole number, not `{value}`"))
         };
+        let yes = || match value.as_str() {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(format!("{flag} is yes or no, not `{value}`")),
+        };
         match flag {
             "--num" => self.num = number()?,
             "--engines" => self.engines = value.split(',').map(str::to_string).collect(),
             "--rounds" => self.rounds = number()?,
             "--fill-rounds" => self.fill_rounds = number()?,
+            "--beside-rounds" => self.beside_rounds = number()?,
             "--reads" => self.reads = number()?,
+            "--beside-reads" => self.beside_reads = number()?,
             "--synced" => self.synced = number()?,
             "--value" => self.value = number()? as usize,
             "--key" => self.key = number()? as usize,
             "--cache-mib" => self.cache_mib = number()?,
             "--seconds-limit" => self.seconds_limit = Some(number()?),
-            "--shape" => {
-                self.shape = Shape::parse(&value)
-                    .ok_or(format!("--shape is random, decimal or path, not `{value}`"))?;
-            }
+            "--lived-in" => self.lived_in = yes()?,
+            "--memory" => self.memory = yes()?,
+            "--memory-of" => self.memory_of = Some(value),
+            "--shape" => self.shapes = shapes(&value)?,
             "--stores" => self.stores = PathBuf::from(value),
             "--out" => self.out = Some(PathBuf::from(value)),
             "--label" => self.label = Some(value),
@@ -137,12 +183,29 @@ impl Arguments {
         if !(1..=1 << 20).contains(&self.cache_mib) {
             return wrong("--cache-mib", 1, 1 << 20);
         }
+        // With fewer there may be no key to take the place of one that is deleted.
+        self.lived_in &= self.num >= 20;
         self.reads = self.reads.clamp(1, self.num);
+        if self.beside_reads == 0 {
+            self.beside_reads = 2 * self.reads;
+        }
         if self.fill_rounds == 0 {
-            self.fill_rounds = if self.num >= 5_000_000 { 1 } else { self.rounds };
+            self.fill_rounds = if self.num >= 5_000_000 { 1 } else { 3 };
         }
         Ok(self)
     }
+}
+
+fn shapes(names: &str) -> Result<Vec<Shape>, String> {
+    if names == "all" {
+        return Ok(Shape::ALL.to_vec());
+    }
+    let known = || Shape::ALL.map(|shape| shape.to_string()).join(", ");
+    let parse = |name: &str| {
+        Shape::parse(name)
+            .ok_or_else(|| format!("--shape is all or some of {}, not `{name}`", known()))
+    };
+    names.split(',').map(parse).collect()
 }
 
 #[cfg(test)]
@@ -158,7 +221,18 @@ mod tests {
         let arguments = parse("--num 10_000 --engines umbel,lmdb --shape path").unwrap();
         assert_eq!((arguments.num, arguments.reads, arguments.fill_rounds), (10_000, 10_000, 3));
         assert_eq!(arguments.engines, ["umbel", "lmdb"]);
+        assert_eq!(arguments.shapes, [Shape::Path]);
         assert_eq!(parse("--num 10000000").unwrap().fill_rounds, 1);
+        assert_eq!(parse("--shape all").unwrap().shapes, Shape::ALL);
+        assert_eq!(parse("--shape url,random").unwrap().shapes, [Shape::Url, Shape::Random]);
+        assert!(!parse("--lived-in no").unwrap().lived_in);
+    }
+
+    #[test]
+    fn quick_is_where_other_flags_start_from() {
+        let arguments = parse("--rounds 4 --quick --reads 1000").unwrap();
+        assert_eq!((arguments.rounds, arguments.reads, arguments.synced), (4, 1000, 500));
+        assert!(!arguments.memory);
     }
 
     #[test]
@@ -167,6 +241,7 @@ mod tests {
         assert!(parse("--shape round").unwrap_err().contains("--shape"));
         assert!(parse("--speed 3").unwrap_err().contains("no flag `--speed`"));
         assert!(parse("--rounds 0").unwrap_err().contains("--rounds"));
+        assert!(parse("--memory perhaps").unwrap_err().contains("yes or no"));
         assert!(parse("--num").is_err());
     }
 }

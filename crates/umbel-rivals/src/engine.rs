@@ -46,10 +46,13 @@ fn digest(bytes: &[u8]) -> u64 {
     sum.wrapping_add(u64::from_le_bytes(last))
 }
 
-/// Entries to write, lent one by one.
+/// A write: a key with its new value, or without one where it is deleted.
+pub type Write<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Writes, lent one by one.
 pub trait Source {
-    /// The next key and value.
-    fn next(&mut self) -> Option<(&[u8], &[u8])>;
+    /// The next write.
+    fn next(&mut self) -> Option<Write<'_>>;
 }
 
 /// What is the same for all engines.
@@ -70,6 +73,14 @@ pub struct Engine {
     pub settings: &'static str,
     /// Whether several keys can be asked for at once; otherwise they are asked for one by one.
     pub multi_get: bool,
+    /// Whether a cursor can be kept and moved by the next seek.
+    pub kept_cursor: bool,
+    /// Whether it is a log-structured merge tree.
+    pub lsm: bool,
+    /// The ways in which it can be read, its usual one first.
+    pub ways: &'static [&'static str],
+    /// The way that sees what was written after the reader was made.
+    pub fresh_way: usize,
     /// Opens or creates a store in a folder that exists.
     pub open: fn(&Path, &Settings) -> Result<Box<dyn Store>>,
 }
@@ -79,21 +90,27 @@ pub trait Store: Sync {
     /// The version of the engine, as it says itself.
     fn version(&self) -> String;
 
-    /// Puts every entry, one by one, where they survive the death of the process at least.
+    /// Does every write, one by one, where they survive the death of the process at least.
     fn write_all(&self, source: &mut dyn Source) -> Result<()>;
 
     /// Puts an entry where it survives power loss.
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Writes memtables out and waits until there is nothing left to do in the background. Returns
-    /// how much of that time was spent only to see that nothing happens any more.
-    fn settle(&self) -> Result<Duration>;
+    /// Writes memtables out.
+    fn flush(&self) -> Result<()>;
+
+    /// Waits until there is nothing left to do in the background. Returns how much of that time
+    /// was spent only to see that nothing happens any more.
+    fn wait(&self) -> Result<Duration>;
 
     /// Compacts everything into one level.
     fn compact(&self) -> Result<()>;
 
-    /// A reader of the present state.
-    fn reader(&self) -> Result<Box<dyn Reader + '_>>;
+    /// Holds a snapshot of the present state, or lets go of it.
+    fn hold_snapshot(&self, hold: bool) -> Result<()>;
+
+    /// A reader, in one of the engine's ways.
+    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>>;
 
     /// Closes the store cleanly.
     fn close(self: Box<Self>) -> Result<()>;
@@ -112,6 +129,11 @@ pub trait Reader {
     /// Reads this many entries from the first key not less than `key` on, with an iterator made for
     /// it.
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()>;
+
+    /// The same with a cursor that is kept from call to call, where the engine has one.
+    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        self.seek(key, entries, tally)
+    }
 
     /// Reads every entry in key order.
     fn scan(&mut self, tally: &mut Tally) -> Result<()>;

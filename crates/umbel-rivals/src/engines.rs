@@ -1,18 +1,24 @@
 //! The engines that take part.
 
-use crate::engine::Engine;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::disk;
+use crate::engine::{Engine, Result};
+use crate::measure::{now, pause};
 
 mod fjall;
 #[cfg(feature = "leveldb")]
 #[expect(unsafe_code, reason = "LevelDB is reached through its C interface")]
 mod leveldb;
-#[expect(unsafe_code, reason = "LMDB's promises about its mapped file are the caller's to keep")]
+#[expect(unsafe_code, reason = "LMDB is reached through its C interface")]
 mod lmdb;
 mod none;
 mod redb;
 #[cfg(feature = "rocksdb")]
 #[expect(unsafe_code, reason = "RocksDB is reached through its C interface")]
 mod rocksdb;
+mod surrealkv;
 mod umbel;
 
 #[cfg(not(feature = "leveldb"))]
@@ -42,15 +48,34 @@ mod rocksdb {
 }
 
 /// All of them, ours first.
-pub const ALL: [Engine; 7] = [
+pub const ALL: [Engine; 8] = [
     umbel::ENGINE,
     lmdb::ENGINE,
     rocksdb::ENGINE,
     leveldb::ENGINE,
     fjall::ENGINE,
     redb::ENGINE,
+    surrealkv::ENGINE,
     none::ENGINE,
 ];
+
+/// How long the files of an engine that cannot be asked must not change before it counts as settled.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Waits until the files of a folder stay as they are. Returns how long it only looked.
+fn watch_files(folder: &Path) -> Result<Duration> {
+    let mut files = disk::listing(folder)?;
+    let mut quiet_since = now();
+    while quiet_since.elapsed() < QUIET {
+        pause(Duration::from_millis(20));
+        let present = disk::listing(folder)?;
+        if present != files {
+            files = present;
+            quiet_since = now();
+        }
+    }
+    Ok(quiet_since.elapsed())
+}
 
 /// The version of a crate this program was built with.
 fn built_with(name: &str) -> String {
@@ -58,4 +83,17 @@ fn built_with(name: &str) -> String {
     let lock = include_str!("../Cargo.lock");
     let version = lock.split_once(&wanted).and_then(|(_, rest)| rest.split_once('"'));
     version.map_or_else(|| "unknown".to_string(), |(version, _)| version.to_string())
+}
+
+/// The engines of these names; all where none is named.
+pub fn chosen(names: &[String]) -> Result<Vec<Engine>> {
+    if names.is_empty() {
+        return Ok(ALL.to_vec());
+    }
+    let find = |name: &String| {
+        let found = ALL.into_iter().find(|engine| engine.name == name);
+        let known: Vec<&str> = ALL.iter().map(|engine| engine.name).collect();
+        found.ok_or_else(|| format!("there is no engine `{name}`: {}", known.join(", ")).into())
+    };
+    names.iter().map(find).collect()
 }

@@ -4,11 +4,16 @@
 //! Unsafe code is in the files that speak to a C library, and nowhere else.
 
 pub mod arguments;
+pub mod beside;
+pub mod disk;
 pub mod engine;
 pub mod engines;
+pub mod latency;
 pub mod machine;
 pub mod measure;
+pub mod memory;
 pub mod plan;
+pub mod population;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -4,12 +4,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use umbel_lab::keys::{Keys, Shape};
 use umbel_rivals::arguments::{Arguments, USAGE};
 use umbel_rivals::engine::Result;
 use umbel_rivals::machine::{Machine, loads};
-use umbel_rivals::record::Results;
+use umbel_rivals::population::Population;
+use umbel_rivals::record::{Participant, Results};
 use umbel_rivals::report::{self, Heading};
 use umbel_rivals::run::Run;
+use umbel_rivals::{engines, memory};
 
 /// The exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
@@ -41,41 +44,69 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<bool> {
     let folder = arguments.stores.join(format!("umbel-rivals-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let compared = compare(arguments, &folder);
+    let compared = match &arguments.memory_of {
+        Some(engine) => memory_of(engine, arguments, &folder),
+        None => compare(arguments, &folder),
+    };
     std::fs::remove_dir_all(&folder)?;
     compared
+}
+
+/// Prints what an engine takes of memory in this process, for the one that asked.
+fn memory_of(engine: &str, arguments: &Arguments, folder: &Path) -> Result<bool> {
+    for engine in engines::chosen(&[engine.to_string()])? {
+        let shape = arguments.shapes[0];
+        let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
+        let population = Population { keys, lived_in: false };
+        let memory = memory::here(engine, population, arguments.cache_mib << 20, folder)?;
+        println!("{}", memory.json());
+    }
+    Ok(true)
 }
 
 fn compare(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let machine = Machine::look(folder);
     let loads_before = loads();
-    let mut run = Run::new(arguments, folder.to_path_buf())?;
-    let user_bytes = run.user_bytes();
-    let heading =
-        || Heading { arguments, machine: &machine, user_bytes, loads_before, loads_after: loads() };
+    let heading = || Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let mut done: Vec<(Shape, Results)> = Vec::new();
     let mut failed = None;
-    run.run(|results| failed = save(&heading(), results).err());
-    println!("\n{}", report::markdown(&heading(), &run.results));
+    for &shape in &arguments.shapes {
+        println!("{shape} keys");
+        let folder = folder.join(shape.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let mut run = Run::new(arguments, shape, folder.clone())?;
+        if arguments.memory {
+            run.memory(&std::env::current_exe()?);
+        }
+        run.run(|results| {
+            let mut all = done.clone();
+            all.push((shape, results.clone()));
+            failed = save(&heading(), &all).err();
+        });
+        done.push((shape, run.results));
+        std::fs::remove_dir_all(&folder)?;
+    }
+    println!("\n{}", report::markdown(&heading(), &done));
     if let Some(error) = failed {
         return Err(error);
     }
-    let measured = |name| run.results.records.iter().any(|record| record.engine == name);
-    let all_stayed = run
-        .results
-        .participants
-        .iter()
-        .all(|participant| participant.absent_because.is_none() || !measured(participant.name));
-    Ok(all_stayed && run.results.disagreements().is_empty())
+    Ok(done.iter().all(|(_, results)| all_stayed(results) && results.disagreements().is_empty()))
+}
+
+fn all_stayed(results: &Results) -> bool {
+    let measured = |name| results.records.iter().any(|record| record.engine == name);
+    let stayed = |p: &Participant| p.absent_because.is_none() || !measured(p.name);
+    results.participants.iter().all(stayed)
 }
 
 /// Writes the results there are so far, so that a run that is cut short leaves something.
-fn save(heading: &Heading<'_>, results: &Results) -> Result<()> {
+fn save(heading: &Heading<'_>, done: &[(Shape, Results)]) -> Result<()> {
     let Some(out) = &heading.arguments.out else { return Ok(()) };
     std::fs::create_dir_all(out)?;
     let label = heading.arguments.label.clone();
     let label = label.unwrap_or_else(|| heading.arguments.num.to_string());
     let name = format!("rivals-{}-{label}", heading.machine.date);
-    std::fs::write(out.join(format!("{name}.md")), report::markdown(heading, results))?;
-    let text = serde_json::to_string_pretty(&report::json(heading, results))?;
+    std::fs::write(out.join(format!("{name}.md")), report::markdown(heading, done))?;
+    let text = serde_json::to_string_pretty(&report::json(heading, done))?;
     Ok(std::fs::write(out.join(format!("{name}.json")), text + "\n")?)
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::{Result, Tally};
+use crate::latency::Latency;
 
 /// What a repetition took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,6 +20,12 @@ pub struct Sample {
     pub process_ns: u64,
     /// Bytes given to the file system, by the kernel's count of pages made dirty.
     pub written_bytes: Option<u64>,
+    /// Bytes given to the device meanwhile, by whomever, where that was asked.
+    pub device_bytes: Option<u64>,
+    /// How long single calls took, where each was timed.
+    pub latency: Option<Latency>,
+    /// Writes a second by the writer beside, where there was one.
+    pub writes_per_second: Option<f64>,
     /// What was read.
     pub tally: Tally,
 }
@@ -27,6 +34,24 @@ impl Sample {
     /// Wall time of one operation.
     pub fn wall(&self) -> f64 {
         self.wall_ns as f64 / self.operations.max(1) as f64
+    }
+
+    /// This piece of work and then the next as one, counted in operations of this one.
+    pub fn and_then(self, next: Sample) -> Sample {
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+        Sample {
+            wall_ns: self.wall_ns + next.wall_ns,
+            thread_ns: self.thread_ns + next.thread_ns,
+            process_ns: self.process_ns + next.process_ns,
+            written_bytes: sum(self.written_bytes, next.written_bytes),
+            device_bytes: sum(self.device_bytes, next.device_bytes),
+            ..self
+        }
+    }
+
+    /// Operations a second, by the clock on the wall.
+    pub fn rate(&self) -> f64 {
+        1e9 / self.wall().max(f64::MIN_POSITIVE)
     }
 
     /// Processor time of one operation in the thread that asked.
@@ -62,6 +87,7 @@ pub fn measure(operations: u64, work: impl FnOnce() -> Result<Tally>) -> Result<
         process_ns: processor_ns(ClockId::ProcessCPUTime) - process,
         written_bytes: written_bytes().zip(written).map(|(after, before)| after - before),
         tally,
+        ..Sample::default()
     })
 }
 

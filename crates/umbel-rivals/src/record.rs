@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 
 use crate::engine::Tally;
 use crate::measure::Sample;
+use crate::memory::Memory;
 use crate::plan::Phase;
+
+/// The engine whose times the others' are compared with.
+pub const OURS: &str = "umbel";
 
 /// One repetition of one phase by one engine.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The engine's name.
     pub engine: &'static str,
+    /// The way in which it was read, 0 for its usual one.
+    pub way: usize,
     /// What it did.
     pub phase: Phase,
     /// The repetition, from 0 on.
@@ -28,21 +34,27 @@ pub struct Participant {
     pub name: &'static str,
     /// Its version.
     pub version: String,
-    /// Its settings in words.
-    pub settings: &'static str,
     /// Bytes on disk of the store filled at random, settled.
     pub disk_bytes: Option<u64>,
+    /// The same when it had been lived in, before it is read.
+    pub lived_in_disk_bytes: Option<u64>,
+    /// What it took of memory, in a process of its own.
+    pub memory: Option<Memory>,
     /// Why it did not take part, or left.
     pub absent_because: Option<String>,
 }
 
-/// All that was measured.
+/// All that was measured on keys of one shape.
 #[derive(Debug, Clone, Default)]
 pub struct Results {
     /// Every repetition.
     pub records: Vec<Record>,
     /// Every engine that was asked for.
     pub participants: Vec<Participant>,
+    /// Bytes of all keys and values that are filled in.
+    pub user_bytes: u64,
+    /// Bytes of those that are there when the store is read.
+    pub live_bytes: u64,
 }
 
 /// The middle of some figures, and the extremes.
@@ -72,54 +84,72 @@ impl Spread {
 }
 
 impl Results {
-    /// The repetitions of a phase by an engine, by round.
-    pub fn of(&self, engine: &str, phase: Phase) -> impl Iterator<Item = &Record> {
-        self.records.iter().filter(move |r| r.engine == engine && r.phase == phase)
+    /// The repetitions of a phase by an engine in one way, by round.
+    pub fn of(&self, engine: &str, way: usize, phase: Phase) -> impl Iterator<Item = &Record> {
+        let ours = move |r: &&Record| r.engine == engine && r.way == way && r.phase == phase;
+        self.records.iter().filter(ours)
+    }
+
+    /// Those of the way that counts: our usual one, the better one of another engine.
+    pub fn counting(&self, engine: &str, phase: Phase) -> impl Iterator<Item = &Record> {
+        self.of(engine, self.best_way(engine, phase), phase)
+    }
+
+    /// The way that counts.
+    pub fn best_way(&self, engine: &str, phase: Phase) -> usize {
+        if engine == OURS {
+            return 0;
+        }
+        let ways = self.records.iter().filter(|r| r.engine == engine && r.phase == phase);
+        let most = ways.map(|record| record.way).max().unwrap_or(0);
+        let time = |way: usize| {
+            let spread = Spread::of(self.of(engine, way, phase).map(|r| r.sample.wall()));
+            spread.map_or(f64::INFINITY, |spread| spread.median)
+        };
+        (0..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(0)
     }
 
     /// What a phase took, an operation: `time` says which time.
     pub fn spread(
         &self,
         engine: &str,
+        way: usize,
         phase: Phase,
         time: impl Fn(&Sample) -> f64,
     ) -> Option<Spread> {
-        Spread::of(self.of(engine, phase).map(|record| phase.figure(time(&record.sample))))
+        Spread::of(self.of(engine, way, phase).map(|record| phase.figure(time(&record.sample))))
     }
 
-    /// How much of the other engine's time ours took: the middle of the rounds' ratios.
+    /// How much of another engine's time ours took: the middle of the rounds' ratios.
     pub fn ratio(
         &self,
-        ours: &str,
-        other: &str,
-        phase: Phase,
+        (ours, our_way): (Phase, usize),
+        (other, theirs): (&str, Phase),
         time: impl Fn(&Sample) -> f64,
     ) -> Option<Spread> {
         let theirs: BTreeMap<u64, f64> =
-            self.of(other, phase).map(|record| (record.round, time(&record.sample))).collect();
-        Spread::of(self.of(ours, phase).filter_map(|record| {
+            self.counting(other, theirs).map(|r| (r.round, time(&r.sample))).collect();
+        Spread::of(self.of(OURS, our_way, ours).filter_map(|record| {
             theirs.get(&record.round).map(|theirs| time(&record.sample) / theirs)
         }))
     }
 
-    /// Bytes written while filling at random and settling.
-    pub fn written_bytes(&self, engine: &str) -> Option<u64> {
-        let of = |phase| self.of(engine, phase).next()?.sample.written_bytes;
-        Some(of(Phase::FillRandom)? + of(Phase::Settle)?)
+    /// The engine's own entry.
+    pub fn participant(&self, engine: &str) -> Option<&Participant> {
+        self.participants.iter().find(|participant| participant.name == engine)
     }
 
-    /// Processor time of all threads for a put, with what it causes until the store is settled.
-    pub fn put_processor_ns(&self, engine: &str) -> Option<f64> {
-        let fill = self.of(engine, Phase::FillRandom).next()?.sample;
-        let settle = self.of(engine, Phase::Settle).next()?.sample;
-        Some((fill.process_ns + settle.process_ns) as f64 / fill.operations.max(1) as f64)
+    /// Bytes written while filling at random, until settled and synced.
+    pub fn written_bytes(&self, engine: &str) -> Option<u64> {
+        self.of(engine, 0, Phase::FillRandom).next()?.sample.written_bytes
     }
 
     /// A sentence for each question that two engines answered differently.
     pub fn disagreements(&self) -> Vec<String> {
         let mut first: BTreeMap<(Phase, u64), (&str, Tally)> = BTreeMap::new();
         let mut found = Vec::new();
-        for record in self.records.iter().filter(|record| record.engine != "none") {
+        let answers = |r: &&Record| r.engine != "none" && r.phase.has_answers();
+        for record in self.records.iter().filter(answers) {
             let tally = record.sample.tally;
             let (engine, expected) =
                 *first.entry((record.phase, record.round)).or_insert((record.engine, tally));
@@ -144,34 +174,52 @@ impl Results {
 mod tests {
     use super::*;
 
-    fn record(engine: &'static str, round: u64, wall_ns: u64, sum: u64) -> Record {
+    fn record(engine: &'static str, way: usize, round: u64, wall_ns: u64, sum: u64) -> Record {
         let tally = Tally { found: 1, sum };
         let sample = Sample { operations: 1, wall_ns, tally, ..Sample::default() };
-        Record { engine, phase: Phase::GetHit, round, sample, load: None }
+        Record { engine, way, phase: Phase::GetHit, round, sample, load: None }
+    }
+
+    fn results(records: Vec<Record>) -> Results {
+        Results { records, ..Results::default() }
     }
 
     #[test]
     fn compares_rounds_with_their_own_kind() {
-        let records = vec![
-            record("umbel", 0, 10, 1),
-            record("lmdb", 0, 20, 1),
-            record("umbel", 1, 100, 2),
-            record("lmdb", 1, 100, 2),
-            record("umbel", 2, 30, 3),
-            record("lmdb", 2, 10, 3),
-        ];
-        let results = Results { records, participants: Vec::new() };
-        let ratio = results.ratio("umbel", "lmdb", Phase::GetHit, Sample::wall).unwrap();
+        let results = results(vec![
+            record("umbel", 0, 0, 10, 1),
+            record("lmdb", 0, 0, 20, 1),
+            record("umbel", 0, 1, 100, 2),
+            record("lmdb", 0, 1, 100, 2),
+            record("umbel", 0, 2, 30, 3),
+            record("lmdb", 0, 2, 10, 3),
+        ]);
+        let hit = Phase::GetHit;
+        let ratio = results.ratio((hit, 0), ("lmdb", hit), Sample::wall).unwrap();
         assert_eq!(ratio, Spread { least: 0.5, median: 1.0, most: 3.0 });
-        let spread = results.spread("umbel", Phase::GetHit, Sample::wall).unwrap();
+        let spread = results.spread("umbel", 0, hit, Sample::wall).unwrap();
         assert_eq!(spread, Spread { least: 10.0, median: 30.0, most: 100.0 });
         assert!(results.disagreements().is_empty());
     }
 
     #[test]
+    fn the_better_way_of_another_counts_and_our_usual_one() {
+        let results = results(vec![
+            record("umbel", 0, 0, 30, 1),
+            record("umbel", 1, 0, 10, 1),
+            record("lmdb", 0, 0, 60, 1),
+            record("lmdb", 1, 0, 40, 1),
+        ]);
+        assert_eq!(results.best_way("umbel", Phase::GetHit), 0);
+        assert_eq!(results.best_way("lmdb", Phase::GetHit), 1);
+        let hit = Phase::GetHit;
+        let ratio = results.ratio((hit, 0), ("lmdb", hit), Sample::wall).unwrap();
+        assert_eq!(ratio.median, 0.75);
+    }
+
+    #[test]
     fn a_different_answer_is_reported() {
-        let records = vec![record("umbel", 0, 1, 1), record("lmdb", 0, 1, 2)];
-        let results = Results { records, participants: Vec::new() };
+        let results = results(vec![record("umbel", 0, 0, 1, 1), record("lmdb", 0, 0, 1, 2)]);
         assert_eq!(results.disagreements().len(), 1);
     }
 }

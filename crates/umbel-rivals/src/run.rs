@@ -1,22 +1,22 @@
 //! The run: every engine does the same, in turns.
 //!
-//! Filling is done by one engine after the other; the stores stay open, settled, while the phases
-//! that read go round: engines A B C, A B C, A B C for each phase, so that a minute in which the
-//! machine is slow hits all of them.
+//! Filling is done by one engine after the other. Then each store is lived in, closed and opened
+//! again, and the phases that read go round: engines A B C, A B C, A B C for each phase, so that a
+//! minute in which the machine is slow hits all of them. What writes comes last.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use umbel_lab::keys::{Keys, Shape};
+
 use crate::arguments::Arguments;
 use crate::engine::{Engine, Result, Settings, Store};
-use crate::engines;
-use umbel_lab::keys::Keys;
 use crate::machine::loads;
 use crate::measure::{Sample, measure, now};
 use crate::plan::Phase;
+use crate::population::{PARTS, Population};
 use crate::record::{Participant, Record, Results};
-use crate::work;
+use crate::{beside, disk, engines, memory, work};
 
 /// An engine with its store.
 struct Contender {
@@ -28,7 +28,8 @@ struct Contender {
 /// A run in progress.
 pub struct Run<'a> {
     arguments: &'a Arguments,
-    keys: Keys,
+    population: Population,
+    shape: Shape,
     settings: Settings,
     folder: PathBuf,
     started: Instant,
@@ -38,27 +39,38 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Prepares a run whose stores lie in `folder`, which exists and is empty.
+    /// Prepares a run on keys of a shape, whose stores lie in `folder`, which exists and is empty.
     ///
     /// # Errors
     /// A sentence where there is no such engine or the keys cannot be made.
-    pub fn new(arguments: &'a Arguments, folder: PathBuf) -> Result<Run<'a>> {
-        let keys = Keys::new(arguments.shape, arguments.num, arguments.key, arguments.value)?;
+    pub fn new(arguments: &'a Arguments, shape: Shape, folder: PathBuf) -> Result<Run<'a>> {
+        let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
+        let population = Population { keys, lived_in: arguments.lived_in };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        keys.key(keys.present(0), &mut key);
+        keys.value(0, &mut value);
+        let entry_bytes = (key.len() + value.len()) as u64;
         let mut run = Run {
             arguments,
-            keys,
+            population,
+            shape,
             settings: Settings { cache_bytes: arguments.cache_mib << 20 },
             folder,
             started: now(),
             contenders: Vec::new(),
-            results: Results::default(),
+            results: Results {
+                user_bytes: keys.num() * entry_bytes,
+                live_bytes: population.live() * entry_bytes,
+                ..Results::default()
+            },
         };
-        for engine in chosen(&arguments.engines)? {
+        for engine in engines::chosen(&arguments.engines)? {
             run.results.participants.push(Participant {
                 name: engine.name,
                 version: String::new(),
-                settings: engine.settings,
                 disk_bytes: None,
+                lived_in_disk_bytes: None,
+                memory: None,
                 absent_because: engine.missing.map(str::to_string),
             });
             if let Some(reason) = engine.missing {
@@ -71,45 +83,45 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// Bytes of keys and values together.
-    pub fn user_bytes(&self) -> u64 {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        self.keys.key(self.keys.present(0), &mut key);
-        self.keys.value(0, &mut value);
-        self.keys.num() * (key.len() + value.len()) as u64
+    /// Measures what each engine takes of memory, each in a process of `program`, which is this
+    /// program. Engines whose memory cannot be measured stay in the run without that figure.
+    pub fn memory(&mut self, program: &Path) {
+        let shape = self.shape.to_string();
+        for at in 0..self.contenders.len() {
+            let name = self.contenders[at].engine.name;
+            match memory::elsewhere(program, name, &shape, self.arguments) {
+                Ok(memory) => {
+                    println!("{:>6.0} s  {name:9} memory", self.started.elapsed().as_secs_f64());
+                    if let Some(participant) = self.participant(name) {
+                        participant.memory = Some(memory);
+                    }
+                }
+                Err(error) => println!("{name}: {error}"),
+            }
+        }
     }
 
-    /// Does everything. `save` is called when there is something worth keeping.
+    /// Does everything else. `save` is called when there is something worth keeping.
     pub fn run(&mut self, mut save: impl FnMut(&Results)) {
-        let shuffled = self.keys.shuffled();
-        let sorted = self.keys.sorted();
+        let shuffled = self.population.keys.shuffled();
+        let sorted = self.population.keys.sorted();
         for round in 0..self.arguments.fill_rounds {
             if round == 0 || self.has_time() {
                 self.turns(|run, at| run.fill(at, round, &shuffled, &sorted));
                 save(&self.results);
             }
         }
-        drop(shuffled);
-        self.turns(|run, at| run.warm_up(at, &sorted));
-        drop(sorted);
+        drop((shuffled, sorted));
+        self.turns(Run::live_in);
+        self.turns(Run::warm_up);
         for phase in Phase::READS {
-            for round in 0..self.arguments.rounds {
-                if round == 0 || self.has_time() {
-                    self.turns(|run, at| run.read(at, phase, round));
-                }
-            }
+            self.rounds(self.arguments.rounds, |run, at, round| run.read(at, phase, round));
             save(&self.results);
         }
-        for round in 0..self.arguments.rounds {
-            if round == 0 || self.has_time() {
-                self.turns(|run, at| run.reopen(at, round));
-            }
-        }
-        for round in 0..self.arguments.rounds {
-            if round == 0 || self.has_time() {
-                self.turns(|run, at| run.synced(at, round));
-            }
-        }
+        self.rounds(self.arguments.rounds, Run::reopen);
+        self.rounds(self.arguments.rounds, Run::synced);
+        save(&self.results);
+        self.rounds(self.arguments.beside_rounds, Run::beside);
         save(&self.results);
         self.turns(|run, at| {
             let contender = &mut run.contenders[at];
@@ -122,6 +134,14 @@ impl<'a> Run<'a> {
         limit.is_none_or(|limit| self.started.elapsed() < limit)
     }
 
+    fn rounds(&mut self, rounds: u64, mut turn: impl FnMut(&mut Self, usize, u64) -> Result<()>) {
+        for round in 0..rounds {
+            if round == 0 || self.has_time() {
+                self.turns(|run, at| turn(run, at, round));
+            }
+        }
+    }
+
     /// Lets every contender have a turn; one that fails leaves the run, and the reason is kept.
     fn turns(&mut self, mut turn: impl FnMut(&mut Self, usize) -> Result<()>) {
         let mut at = 0;
@@ -131,8 +151,11 @@ impl<'a> Run<'a> {
                 Err(error) => {
                     let gone = self.contenders.remove(at);
                     println!("{} leaves the run: {error}", gone.engine.name);
+                    // A reason may name the store; what follows it is enough.
+                    let place = self.folder.display().to_string();
+                    let reason = error.to_string().replace(&place, "(stores)");
                     if let Some(participant) = self.participant(gone.engine.name) {
-                        participant.absent_because = Some(error.to_string());
+                        participant.absent_because = Some(reason);
                     }
                 }
             }
@@ -143,56 +166,102 @@ impl<'a> Run<'a> {
         self.results.participants.iter_mut().find(|participant| participant.name == name)
     }
 
-    fn keep(&mut self, at: usize, phase: Phase, round: u64, sample: Sample) {
-        let engine = self.contenders[at].engine.name;
+    fn keep(&mut self, at: usize, way: usize, phase: Phase, round: u64, sample: Sample) {
+        let engine = self.contenders[at].engine;
         let load = loads().map(|loads| loads[0]);
         println!(
-            "{:>6.0} s  {:8} {:16} round {round}: {:>12.1} wall, {:>10.1} thread ns per operation",
+            "{:>6.0} s  {:9} {:16} round {round}: {:>12.1} wall, {:>10.1} thread ns each{}",
             self.started.elapsed().as_secs_f64(),
-            engine,
+            engine.name,
             phase.name(),
             sample.wall(),
             sample.thread(),
+            if way == 0 { String::new() } else { format!(", {}", engine.ways[way]) },
         );
-        self.results.records.push(Record { engine, phase, round, sample, load });
+        self.results.records.push(Record { engine: engine.name, way, phase, round, sample, load });
     }
 
-    /// Fills at random and settles, then fills another store in order. Only the first round's first
-    /// store stays.
+    /// Fills at random and settles, then fills another store in order and settles that. Only the
+    /// first round's first store stays.
     fn fill(&mut self, at: usize, round: u64, shuffled: &[u64], sorted: &[u64]) -> Result<()> {
-        let engine = self.contenders[at].engine;
-        let folder = match round {
-            0 => self.contenders[at].folder.clone(),
-            _ => self.folder.join(format!("{}-again", engine.name)),
-        };
-        std::fs::create_dir_all(&folder)?;
-        let store = (engine.open)(&folder, &self.settings)?;
-        let sample = work::fill(&*store, self.keys, shuffled)?;
-        self.keep(at, Phase::FillRandom, round, sample);
-        let sample = work::settle(&*store)?;
-        self.keep(at, Phase::Settle, round, sample);
+        let name = self.contenders[at].engine.name;
+        let first = self.contenders[at].folder.clone();
+        let again = self.folder.join(format!("{name}-again"));
+        let folder = if round == 0 { first } else { again.clone() };
+        let random = (Phase::PutRandom, Phase::FillRandom);
+        let store = self.fill_one(at, round, random, &folder, shuffled)?;
         if round == 0 {
-            let (version, disk_bytes) = (store.version(), disk_bytes(&folder)?);
-            if let Some(participant) = self.participant(engine.name) {
+            let (version, disk_bytes) = (store.version(), disk::bytes(&folder)?);
+            if let Some(participant) = self.participant(name) {
                 participant.version = version;
                 participant.disk_bytes = Some(disk_bytes);
             }
-            if self.arguments.compact {
-                store.compact()?;
-                store.settle()?;
-            }
-            self.contenders[at].store = Some(store);
-        } else {
-            store.close()?;
+        }
+        store.close()?;
+        if round > 0 {
             std::fs::remove_dir_all(&folder)?;
         }
-        let folder = self.folder.join(format!("{}-sequential", engine.name));
-        std::fs::create_dir_all(&folder)?;
-        let store = (engine.open)(&folder, &self.settings)?;
-        let sample = work::fill(&*store, self.keys, sorted)?;
-        self.keep(at, Phase::FillSequential, round, sample);
+        let sequential = (Phase::PutSequential, Phase::FillSequential);
+        self.fill_one(at, round, sequential, &again, sorted)?.close()?;
+        Ok(std::fs::remove_dir_all(&again)?)
+    }
+
+    fn fill_one(
+        &mut self,
+        at: usize,
+        round: u64,
+        (put, fill): (Phase, Phase),
+        folder: &Path,
+        names: &[u64],
+    ) -> Result<Box<dyn Store>> {
+        std::fs::create_dir_all(folder)?;
+        let store = (self.contenders[at].engine.open)(folder, &self.settings)?;
+        let before = disk::device_written_bytes(folder);
+        let puts = work::fill(&*store, self.population.keys, names)?;
+        self.keep(at, 0, put, round, puts);
+        let mut all = puts.and_then(work::settle(&*store, folder)?);
+        let after = disk::device_written_bytes(folder);
+        all.device_bytes = after.zip(before).map(|(after, before)| after - before);
+        self.keep(at, 0, fill, round, all);
+        Ok(store)
+    }
+
+    /// Overwrites and deletes in three parts: one goes down the levels, one is there when the store
+    /// is opened again, and one comes after a snapshot was taken, which is held while it is read.
+    fn live_in(&mut self, at: usize) -> Result<()> {
+        let open = |run: &Run<'_>| {
+            (run.contenders[at].engine.open)(&run.contenders[at].folder, &run.settings)
+        };
+        let lived_in = self.population.lived_in;
+        let change = |store: &dyn Store, part| match lived_in {
+            true => store.write_all(&mut self.population.changes(part)),
+            false => Ok(()),
+        };
+        let store = open(self)?;
+        change(&*store, 0)?;
+        store.flush()?;
+        store.wait()?;
+        change(&*store, 1)?;
+        if self.arguments.compact {
+            store.compact()?;
+            store.wait()?;
+        }
         store.close()?;
-        Ok(std::fs::remove_dir_all(&folder)?)
+        let store = open(self)?;
+        if lived_in {
+            store.hold_snapshot(true)?;
+        }
+        for part in 2..PARTS {
+            change(&*store, part)?;
+        }
+        store.wait()?;
+        let (name, bytes) =
+            (self.contenders[at].engine.name, disk::bytes(&self.contenders[at].folder)?);
+        self.contenders[at].store = Some(store);
+        if let Some(participant) = self.participant(name) {
+            participant.lived_in_disk_bytes = Some(bytes);
+        }
+        Ok(())
     }
 
     fn store(&self, at: usize) -> Result<&dyn Store> {
@@ -200,10 +269,11 @@ impl<'a> Run<'a> {
         contender.store.as_deref().ok_or_else(|| "its store is not open".into())
     }
 
-    fn warm_up(&mut self, at: usize, sorted: &[u64]) -> Result<()> {
-        let tally = work::warm_up(self.store(at)?, self.keys, sorted)?;
-        let expected = 2 * self.keys.num();
-        if tally.found == expected {
+    fn warm_up(&mut self, at: usize) -> Result<()> {
+        let tally = work::warm_up(self.store(at)?, self.population)?;
+        // Each key once by a get, deleted ones as their neighbours, and then what is there.
+        let expected = self.population.keys.num() + self.population.live();
+        if tally.found == expected || self.contenders[at].engine.name == "none" {
             return Ok(());
         }
         Err(format!("it found {} of {expected} entries while warming up", tally.found).into())
@@ -212,61 +282,63 @@ impl<'a> Run<'a> {
     fn read(&mut self, at: usize, phase: Phase, round: u64) -> Result<()> {
         // A seed of its own for each phase and round, the same for all engines.
         let seed = 100 * (round + 1) + phase as u64;
-        let sample = work::read(self.store(at)?, self.keys, phase, self.arguments.reads, seed)?;
-        self.keep(at, phase, round, sample);
+        let engine = self.contenders[at].engine;
+        let ways = match phase {
+            Phase::SeekKept if !engine.kept_cursor => 0,
+            // A cursor is kept in one transaction, and lends.
+            Phase::SeekKept => 1,
+            _ => engine.ways.len(),
+        };
+        for way in 0..ways {
+            let reads = self.arguments.reads;
+            let store = self.store(at)?;
+            let sample = work::read(store, way, self.population, phase, reads, seed)?;
+            self.keep(at, way, phase, round, sample);
+        }
         Ok(())
     }
 
     fn reopen(&mut self, at: usize, round: u64) -> Result<()> {
-        let (engine, keys, settings) = (self.contenders[at].engine, self.keys, self.settings);
+        let (engine, settings) = (self.contenders[at].engine, self.settings);
         if let Some(store) = self.contenders[at].store.take() {
             store.close()?;
         }
         let folder = self.contenders[at].folder.clone();
         let mut opened = None;
+        let population = self.population;
         let sample = measure(1, || {
             let store = opened.insert((engine.open)(&folder, &settings)?);
-            work::first_answer(&**store, keys)
+            work::first_answer(&**store, population)
         })?;
         self.contenders[at].store = opened;
-        self.keep(at, Phase::Open, round, sample);
+        self.keep(at, 0, Phase::Open, round, sample);
         Ok(())
     }
 
     fn synced(&mut self, at: usize, round: u64) -> Result<()> {
-        let puts = self.arguments.synced;
+        let (puts, keys) = (self.arguments.synced, self.population.keys);
         let first = round * work::synced_keys(puts);
-        let one = work::synced_one(self.store(at)?, self.keys, first, puts)?;
-        self.keep(at, Phase::SyncedOne, round, one);
-        let eight = work::synced_eight(self.store(at)?, self.keys, first + puts, puts)?;
-        self.keep(at, Phase::SyncedEight, round, eight);
+        let one = work::synced_one(self.store(at)?, keys, first, puts)?;
+        self.keep(at, 0, Phase::SyncedOne, round, one);
+        let eight = work::synced_eight(self.store(at)?, keys, first + puts, puts)?;
+        self.keep(at, 0, Phase::SyncedEight, round, eight);
         Ok(())
     }
-}
 
-fn chosen(names: &[String]) -> Result<Vec<Engine>> {
-    if names.is_empty() {
-        return Ok(engines::ALL.to_vec());
+    fn beside(&mut self, at: usize, round: u64) -> Result<()> {
+        let (reads, population) = (self.arguments.beside_reads, self.population);
+        let way = self.contenders[at].engine.fresh_way;
+        let seed = 100 * (round + 1);
+        let alone = beside::alone(self.store(at)?, way, population, reads, seed, None)?;
+        self.keep(at, way, Phase::ReadAlone, round, alone);
+        for (phase, rate) in
+            [(Phase::ReadBeside, None), (Phase::ReadPaced, Some(alone.rate() / 2.0))]
+        {
+            let store = self.store(at)?;
+            let sample = beside::beside(store, way, population, reads, seed, rate)?;
+            store.wait()?;
+            self.keep(at, way, phase, round, sample);
+        }
+        Ok(())
     }
-    let find = |name: &String| {
-        let found = engines::ALL.into_iter().find(|engine| engine.name == name);
-        let known: Vec<&str> = engines::ALL.iter().map(|engine| engine.name).collect();
-        found.ok_or_else(|| format!("there is no engine `{name}`: {}", known.join(", ")).into())
-    };
-    names.iter().map(find).collect()
-}
-
-/// What the files of a folder take on disk.
-fn disk_bytes(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        // A file may be deleted between the listing and the look at it.
-        let Ok(metadata) = entry.metadata() else { continue };
-        bytes += match metadata.is_dir() {
-            true => disk_bytes(&entry.path())?,
-            false => metadata.blocks() * 512,
-        };
-    }
-    Ok(bytes)
 }

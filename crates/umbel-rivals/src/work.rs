@@ -1,11 +1,15 @@
-//! The phases, for any engine.
+//! The phases that fill and read, for any engine.
 
+use std::path::Path;
 use std::time::Duration;
 
-use crate::engine::{Reader, Result, Source, Store, Tally};
 use umbel_lab::keys::{Keys, Random};
+
+use crate::disk;
+use crate::engine::{Reader, Result, Source, Store, Tally, Write};
 use crate::measure::{Sample, measure};
 use crate::plan::Phase;
+use crate::population::Population;
 
 /// How many keys the hot phase reads.
 const HOT_KEYS: u64 = 10_000;
@@ -25,11 +29,11 @@ struct Entries<'a> {
 }
 
 impl Source for Entries<'_> {
-    fn next(&mut self) -> Option<(&[u8], &[u8])> {
+    fn next(&mut self) -> Option<Write<'_>> {
         let name = *self.names.next()?;
         self.keys.key(name, &mut self.key);
         self.keys.value(name, &mut self.value);
-        Some((&self.key, &self.value))
+        Some((&self.key, Some(&self.value)))
     }
 }
 
@@ -42,70 +46,89 @@ pub fn fill(store: &dyn Store, keys: Keys, names: &[u64]) -> Result<Sample> {
     })
 }
 
-/// Waits until the store has nothing to do. What was spent only to see that is not counted.
-pub fn settle(store: &dyn Store) -> Result<Sample> {
+/// Waits until the store has nothing to do and all its files are synced. What was spent only to
+/// see that nothing happens is not counted.
+pub fn settle(store: &dyn Store, folder: &Path) -> Result<Sample> {
     let mut watched = Duration::ZERO;
     let mut sample = measure(1, || {
-        watched = store.settle()?;
+        store.flush()?;
+        watched = store.wait()?;
+        disk::sync_all(folder)?;
         Ok(Tally::default())
     })?;
     sample.wall_ns = sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
     Ok(sample)
 }
 
-/// Reads everything twice, so that caches are warm: by a scan, and every key by a get.
-pub fn warm_up(store: &dyn Store, keys: Keys, sorted: &[u64]) -> Result<Tally> {
-    let mut reader = store.reader()?;
+/// Reads everything twice, so that caches are warm: every key by a get, in an order without order,
+/// so that blocks do not lie in memory as they do on disk, and then by a scan.
+pub fn warm_up(store: &dyn Store, population: Population) -> Result<Tally> {
+    let mut reader = store.reader(0)?;
     let mut tally = Tally::default();
-    reader.scan(&mut tally)?;
     let mut key = Vec::new();
-    for &name in sorted {
-        keys.key(name, &mut key);
+    let num = population.keys.num();
+    for place in 0..num {
+        // A prime above the most keys there can be, so that its steps reach each of them once.
+        let index = place * 1_000_000_007 % num;
+        population.keys.key(population.present(index), &mut key);
         reader.get(&key, &mut tally)?;
     }
+    reader.scan(&mut tally)?;
     Ok(tally)
 }
 
 /// One repetition of a phase that reads; `seed` decides which keys.
-pub fn read(store: &dyn Store, keys: Keys, phase: Phase, reads: u64, seed: u64) -> Result<Sample> {
-    let mut reader = store.reader()?;
-    let random = Random::new(seed);
-    let hot = HOT_KEYS.min(keys.num());
-    if phase == Phase::GetHot {
-        get(&mut *reader, keys, hot, |place| hot_name(keys, hot, place))?;
-    }
-    let mut random = random;
+pub fn read(
+    store: &dyn Store,
+    way: usize,
+    population: Population,
+    phase: Phase,
+    reads: u64,
+    seed: u64,
+) -> Result<Sample> {
+    let mut reader = store.reader(way)?;
     let reader = &mut *reader;
+    let (keys, num) = (population.keys, population.keys.num());
+    let hot = HOT_KEYS.min(num);
+    let hot_name = |place: u64| population.present(place * (num / hot));
+    let mut random = Random::new(seed);
+    let hit = |random: &mut Random| population.present(random.below(num));
+    let missing = |random: &mut Random| keys.absent(random.below(num));
+    let half = |random: &mut Random| match random.below(2) {
+        0 => population.present(random.below(num)),
+        _ => keys.absent(random.below(num)),
+    };
+    let batches = reads.div_ceil(TOGETHER as u64);
+    let multi = batches * TOGETHER as u64;
+    let seeks = (reads / 5).max(1);
     match phase {
-        Phase::GetHit => {
-            measure(reads, || get(reader, keys, reads, |_| keys.present(random.below(keys.num()))))
-        }
-        Phase::GetMissing => {
-            measure(reads, || get(reader, keys, reads, |_| keys.absent(random.below(keys.num()))))
-        }
+        Phase::GetHit => measure(reads, || get(reader, keys, reads, |_| hit(&mut random))),
+        Phase::GetMissing => measure(reads, || get(reader, keys, reads, |_| missing(&mut random))),
+        Phase::GetHalf => measure(reads, || get(reader, keys, reads, |_| half(&mut random))),
         Phase::GetHot => {
-            measure(reads, || get(reader, keys, reads, |_| hot_name(keys, hot, random.below(hot))))
+            get(reader, keys, hot, hot_name)?;
+            measure(reads, || get(reader, keys, reads, |_| hot_name(random.below(hot))))
         }
-        Phase::MultiGet => {
-            let batches = reads.div_ceil(TOGETHER as u64);
-            measure(batches * TOGETHER as u64, || multi_get(reader, keys, batches, random))
+        Phase::MultiHit => {
+            measure(multi, || multi_get(reader, keys, batches, |_| hit(&mut random)))
         }
-        Phase::Seek => {
-            let seeks = (reads / 5).max(1);
-            measure(seeks, || seek(reader, keys, seeks, random))
+        Phase::MultiHalf => {
+            measure(multi, || multi_get(reader, keys, batches, |_| half(&mut random)))
         }
-        Phase::Scan => measure(keys.num(), || {
+        Phase::MultiMissing => {
+            measure(multi, || multi_get(reader, keys, batches, |_| missing(&mut random)))
+        }
+        Phase::SeekKept | Phase::SeekFresh => {
+            let kept = phase == Phase::SeekKept;
+            measure(seeks, || seek(reader, keys, seeks, kept, |_| hit(&mut random)))
+        }
+        Phase::Scan => measure(population.live(), || {
             let mut tally = Tally::default();
             reader.scan(&mut tally)?;
             Ok(tally)
         }),
         _ => Err(format!("{} does not only read", phase.name()).into()),
     }
-}
-
-/// The name of a hot key: they lie all over the store, each in another block.
-fn hot_name(keys: Keys, hot: u64, place: u64) -> u64 {
-    keys.present(place * (keys.num() / hot))
 }
 
 #[inline]
@@ -124,39 +147,51 @@ fn get(
     Ok(tally)
 }
 
+#[inline]
 fn multi_get(
     reader: &mut dyn Reader,
     keys: Keys,
     batches: u64,
-    mut random: Random,
+    mut name: impl FnMut(u64) -> u64,
 ) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut batch = vec![Vec::new(); TOGETHER];
-    for _ in 0..batches {
+    for place in 0..batches {
         for key in &mut batch {
-            keys.key(keys.present(random.below(keys.num())), key);
+            keys.key(name(place), key);
         }
         reader.multi_get(&batch, &mut tally)?;
     }
     Ok(tally)
 }
 
-fn seek(reader: &mut dyn Reader, keys: Keys, seeks: u64, mut random: Random) -> Result<Tally> {
+#[inline]
+fn seek(
+    reader: &mut dyn Reader,
+    keys: Keys,
+    seeks: u64,
+    kept: bool,
+    mut name: impl FnMut(u64) -> u64,
+) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut key = Vec::new();
-    for _ in 0..seeks {
-        keys.key(keys.present(random.below(keys.num())), &mut key);
-        reader.seek(&key, ENTRIES, &mut tally)?;
+    for place in 0..seeks {
+        keys.key(name(place), &mut key);
+        if kept {
+            reader.seek_kept(&key, ENTRIES, &mut tally)?;
+        } else {
+            reader.seek(&key, ENTRIES, &mut tally)?;
+        }
     }
     Ok(tally)
 }
 
 /// One get, after which a store counts as open.
-pub fn first_answer(store: &dyn Store, keys: Keys) -> Result<Tally> {
+pub fn first_answer(store: &dyn Store, population: Population) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut key = Vec::new();
-    keys.key(keys.present(keys.num() / 2), &mut key);
-    store.reader()?.get(&key, &mut tally)?;
+    population.keys.key(population.present(population.keys.num() / 2), &mut key);
+    store.reader(0)?.get(&key, &mut tally)?;
     Ok(tally)
 }
 

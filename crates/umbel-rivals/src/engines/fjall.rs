@@ -1,13 +1,14 @@
 //! fjall.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fjall::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
     PartitioningPolicy, PinningPolicy,
 };
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Snapshot};
 
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 use crate::measure::{now, pause};
@@ -19,6 +20,10 @@ pub const ENGINE: Engine = Engine {
                filters and indexes whole and pinned at every level, no compression, 2 workers, the \
                cache of the run; single puts, journal given to the kernel with each",
     multi_get: false,
+    kept_cursor: false,
+    lsm: true,
+    ways: &["lent"],
+    fresh_way: 0,
     open,
 };
 
@@ -28,6 +33,7 @@ const QUIET: Duration = Duration::from_millis(500);
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
+    snapshot: Mutex<Option<Snapshot>>,
 }
 
 fn options() -> KeyspaceCreateOptions {
@@ -51,7 +57,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
         .worker_threads(2)
         .open()?;
     let keyspace = db.keyspace("default", options)?;
-    Ok(Box::new(Fjall { db, keyspace }))
+    Ok(Box::new(Fjall { db, keyspace, snapshot: Mutex::new(None) }))
 }
 
 impl Store for Fjall {
@@ -61,7 +67,10 @@ impl Store for Fjall {
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
         while let Some((key, value)) = source.next() {
-            self.keyspace.insert(key, value)?;
+            match value {
+                Some(value) => self.keyspace.insert(key, value)?,
+                None => self.keyspace.remove(key)?,
+            }
         }
         Ok(())
     }
@@ -71,8 +80,11 @@ impl Store for Fjall {
         Ok(self.db.persist(PersistMode::SyncData)?)
     }
 
-    fn settle(&self) -> Result<Duration> {
-        self.keyspace.rotate_memtable_and_wait()?;
+    fn flush(&self) -> Result<()> {
+        Ok(self.keyspace.rotate_memtable_and_wait()?)
+    }
+
+    fn wait(&self) -> Result<Duration> {
         let mut completed = self.db.compactions_completed();
         let mut quiet_since = now();
         while quiet_since.elapsed() < QUIET {
@@ -90,11 +102,18 @@ impl Store for Fjall {
         Ok(self.keyspace.major_compact()?)
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let snapshot = hold.then(|| self.db.snapshot());
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        Ok(())
+    }
+
+    fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(FjallReader { keyspace: &self.keyspace }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
         Ok(self.db.persist(PersistMode::SyncAll)?)
     }
 }

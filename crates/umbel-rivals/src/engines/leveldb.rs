@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uchar};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
@@ -20,6 +21,10 @@ pub const ENGINE: Engine = Engine {
                compression, the cache of the run, 5000 open files; single puts, log given to the \
                kernel with each; it offers no lending get, so each get is a malloc and a copy",
     multi_get: false,
+    kept_cursor: true,
+    lsm: true,
+    ways: &["copied"],
+    fresh_way: 0,
     open,
 };
 
@@ -32,7 +37,7 @@ macro_rules! opaque {
     };
 }
 
-opaque! { Db Opts ReadOpts WriteOpts Iter Cache Filter }
+opaque! { Db Opts ReadOpts WriteOpts Iter Snapshot Cache Filter }
 
 #[link(name = "leveldb")]
 unsafe extern "C" {
@@ -55,6 +60,15 @@ unsafe extern "C" {
         value_len: *mut usize,
         error: *mut *mut c_char,
     ) -> *mut u8;
+    fn leveldb_delete(
+        db: *mut Db,
+        options: *const WriteOpts,
+        key: *const u8,
+        key_len: usize,
+        error: *mut *mut c_char,
+    );
+    fn leveldb_create_snapshot(db: *mut Db) -> *const Snapshot;
+    fn leveldb_release_snapshot(db: *mut Db, snapshot: *const Snapshot);
     fn leveldb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
     fn leveldb_property_value(db: *mut Db, name: *const c_char) -> *mut c_char;
     fn leveldb_compact_range(
@@ -95,6 +109,12 @@ unsafe extern "C" {
     fn leveldb_minor_version() -> c_int;
 }
 
+/// A snapshot of the library, or null.
+struct Held(*const Snapshot);
+
+// SAFETY: a snapshot is only handed back to the library, which any thread may do.
+unsafe impl Send for Held {}
+
 struct LevelDb {
     db: *mut Db,
     options: *mut Opts,
@@ -103,6 +123,7 @@ struct LevelDb {
     reads: *mut ReadOpts,
     buffered: *mut WriteOpts,
     synced: *mut WriteOpts,
+    snapshot: Mutex<Held>,
 }
 
 // SAFETY: LevelDB's handle may be used by several threads at once, says its documentation; the
@@ -138,6 +159,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             reads: leveldb_readoptions_create(),
             buffered: leveldb_writeoptions_create(),
             synced,
+            snapshot: Mutex::new(Held(null())),
         }
     };
     Ok(Box::new(store))
@@ -189,6 +211,13 @@ impl LevelDb {
         }
     }
 
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: see the invariant; the key is read during the call only.
+        unsafe { leveldb_delete(self.db, self.buffered, key.as_ptr(), key.len(), &mut error) };
+        checked(error)
+    }
+
     /// A fresh iterator, which the caller frees by dropping it.
     fn iterator(&self) -> Walk<'_> {
         // SAFETY: see the invariant.
@@ -205,7 +234,10 @@ impl Store for LevelDb {
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
         while let Some((key, value)) = source.next() {
-            self.put(self.buffered, key, value)?;
+            match value {
+                Some(value) => self.put(self.buffered, key, value)?,
+                None => self.delete(key)?,
+            }
         }
         Ok(())
     }
@@ -214,10 +246,14 @@ impl Store for LevelDb {
         self.put(self.synced, key, value)
     }
 
-    fn settle(&self) -> Result<Duration> {
+    fn flush(&self) -> Result<()> {
         // An empty range flushes the memtable and moves little else.
         // SAFETY: see the invariant; both keys are read during the call only.
         unsafe { leveldb_compact_range(self.db, c"".as_ptr().cast(), 0, c"".as_ptr().cast(), 0) };
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Duration> {
         let mut levels = self.levels();
         let mut quiet_since = now();
         while quiet_since.elapsed() < QUIET {
@@ -237,11 +273,24 @@ impl Store for LevelDb {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(LevelDbReader { store: self }))
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: see the invariant; a snapshot is released once, and only while the store is open.
+        unsafe {
+            if !snapshot.0.is_null() {
+                leveldb_release_snapshot(self.db, snapshot.0);
+            }
+            snapshot.0 = if hold { leveldb_create_snapshot(self.db) } else { null() };
+        }
+        Ok(())
+    }
+
+    fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(LevelDbReader { store: self, kept: None }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
         drop(self);
         Ok(())
     }
@@ -303,6 +352,7 @@ impl Drop for Walk<'_> {
 
 struct LevelDbReader<'a> {
     store: &'a LevelDb,
+    kept: Option<Walk<'a>>,
 }
 
 impl Reader for LevelDbReader<'_> {
@@ -322,6 +372,13 @@ impl Reader for LevelDbReader<'_> {
 
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
         let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours; the key is read during the call only.
+        unsafe { leveldb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
+        walk.count(entries, tally)
+    }
+
+    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        let walk = self.kept.get_or_insert_with(|| self.store.iterator());
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { leveldb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)

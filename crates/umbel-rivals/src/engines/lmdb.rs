@@ -1,71 +1,156 @@
-//! LMDB, through heed.
+//! LMDB, through its C interface, which is the fastest way to it.
+//!
+//! INVARIANT: the environment of an [`Lmdb`] is valid until it is dropped; readers borrow it, so
+//! none outlives it. A transaction belongs to one reader or to one call; read transactions are not
+//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so nobody else changes it.
 
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr::{null, null_mut};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, WithTls};
+use lmdb_master_sys as sys;
 
-use crate::engine::{Engine, Failure, Reader, Result, Settings, Source, Store, Tally};
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "lmdb",
     missing: None,
-    settings: "filled in batches of 1000 puts to a write transaction with MDB_NOSYNC (survives the \
-               process, not the machine); reads in one transaction kept open; a synced put is a \
-               synced transaction of its own; no cache of its own, no filters",
+    settings: "written in batches of 1000 to a write transaction with MDB_NOSYNC (survives the \
+               process, not the machine); read in one transaction kept open, and in a transaction \
+               renewed for each call; a synced put is a synced transaction of its own; no cache of \
+               its own, no filters",
     multi_get: false,
+    kept_cursor: true,
+    lsm: false,
+    ways: &["kept transaction", "transaction per call"],
+    fresh_way: 1,
     open,
 };
 
-/// Puts to a write transaction while filling.
+/// Writes to a write transaction while filling.
 const BATCH: usize = 1000;
 /// Address space for the file, which grows as it is needed.
 const MAP_BYTES: usize = 64 << 30;
 
-type Entries = Database<'static, Bytes, Bytes>;
-
 struct Lmdb {
-    env: Env,
-    entries: Entries,
+    env: *mut sys::MDB_env,
+    entries: sys::MDB_dbi,
+    snapshot: Mutex<Option<Transaction>>,
+}
+
+// SAFETY: LMDB's environment may be used by several threads at once, says its documentation; it
+// lets one write transaction in at a time, and read transactions are not bound to threads.
+unsafe impl Sync for Lmdb {}
+
+/// A transaction, aborted where it was not committed.
+struct Transaction(*mut sys::MDB_txn);
+
+// SAFETY: only read transactions are handed on, and those may, by `MDB_NOTLS`.
+unsafe impl Send for Transaction {}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        // SAFETY: the transaction is ours and ends once: `commit` takes it out.
+        unsafe { sys::mdb_txn_abort(self.0) };
+    }
+}
+
+impl Transaction {
+    fn commit(self) -> Result<()> {
+        let transaction = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the transaction is ours and is not used again.
+        checked(unsafe { sys::mdb_txn_commit(transaction.0) })
+    }
+}
+
+/// Turns an error of the library into ours.
+#[inline]
+fn checked(code: c_int) -> Result<()> {
+    if code == sys::MDB_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the library answers with a text of its own for every code.
+    let text = unsafe { CStr::from_ptr(sys::mdb_strerror(code)) };
+    Err(text.to_string_lossy().into_owned().into())
+}
+
+#[inline]
+fn lent(bytes: &[u8]) -> sys::MDB_val {
+    sys::MDB_val { mv_size: bytes.len(), mv_data: bytes.as_ptr().cast::<c_void>().cast_mut() }
+}
+
+const EMPTY: sys::MDB_val = sys::MDB_val { mv_size: 0, mv_data: null_mut() };
+
+/// The bytes the library lends.
+///
+/// # Safety
+/// The library filled it in and its transaction goes on for as long as the bytes are used.
+#[inline]
+unsafe fn bytes<'a>(value: &sys::MDB_val) -> &'a [u8] {
+    if value.mv_size == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(value.mv_data.cast::<u8>(), value.mv_size) }
 }
 
 fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
-    let mut options = EnvOpenOptions::new();
-    options.map_size(MAP_BYTES);
-    // SAFETY: the folder was made for this run and nobody else knows of it, so the file is changed
-    // through LMDB only; it is on a local file system; and the lock file is used.
-    let env = unsafe { options.open(folder)? };
-    let transaction = env.write_txn()?;
-    let entries = env
-        .create_databases_and_commit(transaction, |opener, transaction| {
-            let created = opener.create_database(transaction, None)?;
-            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
-        })?
-        .unwrap_commit();
-    Ok(Box::new(Lmdb { env, entries }))
+    let name = CString::new(folder.as_os_str().as_bytes())?;
+    let mut store = Lmdb { env: null_mut(), entries: 0, snapshot: Mutex::new(None) };
+    // SAFETY: the environment is made first and freed by dropping the store; the name ends in a
+    // zero and outlives the call.
+    unsafe {
+        checked(sys::mdb_env_create(&mut store.env))?;
+        checked(sys::mdb_env_set_mapsize(store.env, MAP_BYTES))?;
+        checked(sys::mdb_env_open(store.env, name.as_ptr(), sys::MDB_NOTLS, 0o644))?;
+        let transaction = store.begin(0)?;
+        checked(sys::mdb_dbi_open(transaction.0, null(), 0, &mut store.entries))?;
+        transaction.commit()?;
+    }
+    Ok(Box::new(store))
 }
 
 impl Lmdb {
+    fn begin(&self, flags: u32) -> Result<Transaction> {
+        let mut transaction = null_mut();
+        // SAFETY: see the invariant.
+        checked(unsafe { sys::mdb_txn_begin(self.env, null_mut(), flags, &mut transaction) })?;
+        Ok(Transaction(transaction))
+    }
+
     fn sync_commits(&self, sync: bool) -> Result<()> {
-        let mode = if sync { FlagSetMode::Disable } else { FlagSetMode::Enable };
-        // SAFETY: flags are set from the thread that fills, when no other thread uses the store.
-        // Without syncs a crash of the machine may damage the file, which lives for this run only;
-        // the file is not mapped for writing, so nothing else depends on the flag.
-        unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode)? };
-        Ok(())
+        // SAFETY: flags are set by the only thread that writes. Without syncs a crash of the
+        // machine may damage the file, which lives for this run only.
+        checked(unsafe { sys::mdb_env_set_flags(self.env, sys::MDB_NOSYNC, c_int::from(!sync)) })
+    }
+
+    fn write(&self, transaction: &Transaction, (key, value): Write<'_>) -> Result<()> {
+        let mut key = lent(key);
+        // SAFETY: the transaction is a writing one and goes on; key and value are read during the
+        // call only, and not written to.
+        unsafe {
+            let Some(value) = value else {
+                let code = sys::mdb_del(transaction.0, self.entries, &mut key, null_mut());
+                return if code == sys::MDB_NOTFOUND { Ok(()) } else { checked(code) };
+            };
+            let mut value = lent(value);
+            checked(sys::mdb_put(transaction.0, self.entries, &mut key, &mut value, 0))
+        }
     }
 
     fn write_batches(&self, source: &mut dyn Source) -> Result<()> {
         let mut full = true;
         while full {
-            let mut transaction = self.env.write_txn()?;
+            let transaction = self.begin(0)?;
             for _ in 0..BATCH {
-                let Some((key, value)) = source.next() else {
+                let Some(write) = source.next() else {
                     full = false;
                     break;
                 };
-                self.entries.put(&mut transaction, key, value)?;
+                self.write(&transaction, write)?;
             }
             transaction.commit()?;
         }
@@ -75,8 +160,10 @@ impl Lmdb {
 
 impl Store for Lmdb {
     fn version(&self) -> String {
-        let version = heed::lmdb_version();
-        format!("{}.{}.{}", version.major, version.minor, version.patch)
+        let (mut major, mut minor, mut patch) = (0, 0, 0);
+        // SAFETY: the library writes three numbers.
+        unsafe { sys::mdb_version(&mut major, &mut minor, &mut patch) };
+        format!("{major}.{minor}.{patch}")
     }
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
@@ -87,13 +174,17 @@ impl Store for Lmdb {
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut transaction = self.env.write_txn()?;
-        self.entries.put(&mut transaction, key, value)?;
-        Ok(transaction.commit()?)
+        let transaction = self.begin(0)?;
+        self.write(&transaction, (key, Some(value)))?;
+        transaction.commit()
     }
 
-    fn settle(&self) -> Result<Duration> {
-        self.env.force_sync()?;
+    fn flush(&self) -> Result<()> {
+        // SAFETY: see the invariant.
+        checked(unsafe { sys::mdb_env_sync(self.env, 1) })
+    }
+
+    fn wait(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
 
@@ -101,46 +192,155 @@ impl Store for Lmdb {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(LmdbReader { transaction: self.env.read_txn()?, entries: self.entries }))
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let snapshot = if hold { Some(self.begin(sys::MDB_RDONLY)?) } else { None };
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        Ok(())
+    }
+
+    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+        let transaction = self.begin(sys::MDB_RDONLY)?;
+        if way == 0 {
+            return Ok(Box::new(LmdbReader { store: self, transaction, cursor: null_mut() }));
+        }
+        // SAFETY: the transaction is ours; it is renewed before it is used again.
+        unsafe { sys::mdb_txn_reset(transaction.0) };
+        Ok(Box::new(PerCall(LmdbReader { store: self, transaction, cursor: null_mut() })))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.env.force_sync()?;
-        let closing = self.env.prepare_for_closing();
-        closing.wait();
-        Ok(())
+        self.flush()
+    }
+}
+
+impl Drop for Lmdb {
+    fn drop(&mut self) {
+        self.snapshot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // SAFETY: nobody borrows the store any more, and all transactions have ended.
+        unsafe { sys::mdb_env_close(self.env) };
     }
 }
 
 struct LmdbReader<'a> {
-    transaction: RoTxn<'a, WithTls>,
-    entries: Entries,
+    store: &'a Lmdb,
+    transaction: Transaction,
+    /// The cursor that is kept, null until it is needed.
+    cursor: *mut sys::MDB_cursor,
+}
+
+impl Drop for LmdbReader<'_> {
+    fn drop(&mut self) {
+        if !self.cursor.is_null() {
+            // SAFETY: the cursor is ours and closed once, before its transaction ends.
+            unsafe { sys::mdb_cursor_close(self.cursor) };
+        }
+    }
+}
+
+impl LmdbReader<'_> {
+    fn cursor(&self) -> Result<*mut sys::MDB_cursor> {
+        let mut cursor = null_mut();
+        let entries = self.store.entries;
+        // SAFETY: the transaction goes on.
+        checked(unsafe { sys::mdb_cursor_open(self.transaction.0, entries, &mut cursor) })?;
+        Ok(cursor)
+    }
+
+    /// Moves a cursor and counts up to this many entries from there on.
+    fn count(
+        &self,
+        cursor: *mut sys::MDB_cursor,
+        from: Option<&[u8]>,
+        entries: usize,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let (mut key, mut value) = (from.map_or(EMPTY, lent), EMPTY);
+        let mut move_to = if from.is_some() { sys::MDB_SET_RANGE } else { sys::MDB_FIRST };
+        for _ in 0..entries {
+            // SAFETY: cursor and transaction are open; what they lend is read before they move on,
+            // and the transaction only reads.
+            unsafe {
+                let code = sys::mdb_cursor_get(cursor, &mut key, &mut value, move_to);
+                if code == sys::MDB_NOTFOUND {
+                    break;
+                }
+                checked(code)?;
+                tally.entry(bytes(&key), bytes(&value));
+            }
+            move_to = sys::MDB_NEXT;
+        }
+        Ok(())
+    }
+
+    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut Tally) -> Result<()> {
+        let cursor = self.cursor()?;
+        let counted = self.count(cursor, from, entries, tally);
+        // SAFETY: the cursor was opened above and is not used again.
+        unsafe { sys::mdb_cursor_close(cursor) };
+        counted
+    }
 }
 
 impl Reader for LmdbReader<'_> {
     fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
-        if let Some(value) = self.entries.get(&self.transaction, key)? {
-            tally.value(value);
+        let (mut key, mut value) = (lent(key), EMPTY);
+        // SAFETY: the transaction goes on and only reads; the key is read during the call only.
+        unsafe {
+            let entries = self.store.entries;
+            let code = sys::mdb_get(self.transaction.0, entries, &mut key, &mut value);
+            if code == sys::MDB_NOTFOUND {
+                return Ok(());
+            }
+            checked(code)?;
+            tally.value(bytes(&value));
         }
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
-        use std::ops::Bound;
-        let range = (Bound::Included(key), Bound::Unbounded);
-        for entry in self.entries.range(&self.transaction, &range)?.take(entries) {
-            let (key, value) = entry?;
-            tally.entry(key, value);
+        self.walk(Some(key), entries, tally)
+    }
+
+    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        if self.cursor.is_null() {
+            self.cursor = self.cursor()?;
         }
-        Ok(())
+        self.count(self.cursor, Some(key), entries, tally)
     }
 
     fn scan(&mut self, tally: &mut Tally) -> Result<()> {
-        self.entries.iter(&self.transaction)?.try_for_each(|entry| {
-            let (key, value) = entry?;
-            tally.entry(key, value);
-            Ok::<(), Failure>(())
-        })
+        self.walk(None, usize::MAX, tally)
+    }
+}
+
+/// A reader that renews its transaction for every call and lets go of it afterwards.
+struct PerCall<'a>(LmdbReader<'a>);
+
+impl PerCall<'_> {
+    fn call(&mut self, read: impl FnOnce(&mut LmdbReader<'_>) -> Result<()>) -> Result<()> {
+        // SAFETY: the transaction was reset, which is when it may be renewed.
+        checked(unsafe { sys::mdb_txn_renew(self.0.transaction.0) })?;
+        let done = read(&mut self.0);
+        // SAFETY: it was just renewed, and nothing it lent is in use any more.
+        unsafe { sys::mdb_txn_reset(self.0.transaction.0) };
+        done
+    }
+}
+
+impl Reader for PerCall<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        self.call(|reader| reader.get(key, tally))
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        self.call(|reader| reader.multi_get(keys, tally))
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        self.call(|reader| reader.seek(key, entries, tally))
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        self.call(|reader| reader.scan(tally))
     }
 }

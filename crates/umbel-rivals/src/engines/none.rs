@@ -1,6 +1,9 @@
-//! The engine that does nothing: what it takes is the harness's own.
+//! The engine that does nothing: what it takes is the harness's own. Only its synced puts do
+//! something: they are bare fsyncs, the most that any engine could do one after the other.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,19 +13,37 @@ use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 pub const ENGINE: Engine = Engine {
     name: "none",
     missing: None,
-    settings: "answers every question with the same value: what it takes is the harness's own",
+    settings: "answers every question with the same value: what it takes is the harness's own; a \
+               synced put writes 128 bytes into a file that was written before, and syncs its data",
     multi_get: true,
+    kept_cursor: true,
+    lsm: false,
+    ways: &["lent"],
+    fresh_way: 0,
     open,
 };
 
 const VALUE: [u8; 100] = [1; 100];
+/// Bytes of a record of the file that is synced, and how many it has.
+const RECORD: [u8; 128] = [2; 128];
+const RECORDS: u64 = 1 << 16;
 
 struct Nothing {
     entries: AtomicU64,
+    records: AtomicU64,
+    log: File,
 }
 
-fn open(_: &Path, _: &Settings) -> Result<Box<dyn Store>> {
-    Ok(Box::new(Nothing { entries: AtomicU64::new(0) }))
+fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
+    let path = folder.join("log");
+    let written = path.exists();
+    let log = File::options().write(true).create(true).truncate(false).open(path)?;
+    if !written {
+        log.write_all_at(&vec![0; RECORD.len() * RECORDS as usize], 0)?;
+        log.sync_all()?;
+    }
+    let (entries, records) = (AtomicU64::new(0), AtomicU64::new(0));
+    Ok(Box::new(Nothing { entries, records, log }))
 }
 
 impl Store for Nothing {
@@ -40,10 +61,16 @@ impl Store for Nothing {
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
         black_box((key, value));
+        let record = self.records.fetch_add(1, Ordering::Relaxed) % RECORDS;
+        self.log.write_all_at(&RECORD, record * RECORD.len() as u64)?;
+        Ok(self.log.sync_data()?)
+    }
+
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    fn settle(&self) -> Result<Duration> {
+    fn wait(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
 
@@ -51,7 +78,11 @@ impl Store for Nothing {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+    fn hold_snapshot(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(NoneReader { entries: self.entries.load(Ordering::Relaxed) }))
     }
 

@@ -1,21 +1,28 @@
 //! redb.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redb::{
-    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition,
+    Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    TableDefinition,
 };
 
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
     missing: None,
     settings: "filled in batches of 1000 puts to a write transaction of durability None, which a \
-               killed process loses; reads in one transaction kept open; a synced put is a durable \
+               killed process loses; read in one transaction kept open, \
+               and in a transaction per call; a synced put is a durable \
                transaction of its own; the cache of the run, no filters",
     multi_get: false,
+    kept_cursor: false,
+    lsm: false,
+    ways: &["kept transaction", "transaction per call"],
+    fresh_way: 1,
     open,
 };
 
@@ -25,12 +32,13 @@ const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries
 
 struct Redb {
     db: Database,
+    snapshot: Mutex<Option<ReadTransaction>>,
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let cache = usize::try_from(settings.cache_bytes)?;
     let db = Builder::new().set_cache_size(cache).create(folder.join("store.redb"))?;
-    Ok(Box::new(Redb { db }))
+    Ok(Box::new(Redb { db, snapshot: Mutex::new(None) }))
 }
 
 impl Redb {
@@ -45,7 +53,10 @@ impl Redb {
                 full = false;
                 break;
             };
-            table.insert(key, value)?;
+            match value {
+                Some(value) => table.insert(key, value)?,
+                None => table.remove(key)?,
+            };
         }
         drop(table);
         transaction.commit()?;
@@ -53,10 +64,10 @@ impl Redb {
     }
 }
 
-struct One<'a>(Option<(&'a [u8], &'a [u8])>);
+struct One<'a>(Option<Write<'a>>);
 
 impl Source for One<'_> {
-    fn next(&mut self) -> Option<(&[u8], &[u8])> {
+    fn next(&mut self) -> Option<Write<'_>> {
         self.0.take()
     }
 }
@@ -72,12 +83,16 @@ impl Store for Redb {
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_batch(Durability::Immediate, &mut One(Some((key, value))))?;
+        self.write_batch(Durability::Immediate, &mut One(Some((key, Some(value)))))?;
         Ok(())
     }
 
-    fn settle(&self) -> Result<Duration> {
+    fn flush(&self) -> Result<()> {
         self.write_batch(Durability::Immediate, &mut One(None))?;
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
 
@@ -85,11 +100,21 @@ impl Store for Redb {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let snapshot = if hold { Some(self.db.begin_read()?) } else { None };
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        Ok(())
+    }
+
+    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+        if way == 1 {
+            return Ok(Box::new(PerCall { db: &self.db }));
+        }
         Ok(Box::new(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
         drop(self.db);
         Ok(())
     }
@@ -121,5 +146,33 @@ impl Reader for RedbReader {
             tally.entry(key.value(), value.value());
         }
         Ok(())
+    }
+}
+
+struct PerCall<'a> {
+    db: &'a Database,
+}
+
+impl PerCall<'_> {
+    fn begin(&self) -> Result<RedbReader> {
+        Ok(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? })
+    }
+}
+
+impl Reader for PerCall<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        self.begin()?.get(key, tally)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        self.begin()?.multi_get(keys, tally)
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        self.begin()?.seek(key, entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        self.begin()?.scan(tally)
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
@@ -22,6 +23,10 @@ pub const ENGINE: Engine = Engine {
                jobs, the cache of the run; single puts, log given to the kernel with each; reads \
                through pinned slices",
     multi_get: true,
+    kept_cursor: true,
+    lsm: true,
+    ways: &["pinned"],
+    fresh_way: 0,
     open,
 };
 
@@ -36,7 +41,7 @@ macro_rules! opaque {
     };
 }
 
-opaque! { Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Cache Filter Pinned }
+opaque! { Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter Pinned }
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {
@@ -89,6 +94,15 @@ unsafe extern "C" {
         limit: *const u8,
         limit_len: usize,
     );
+    fn rocksdb_delete(
+        db: *mut Db,
+        options: *const WriteOpts,
+        key: *const u8,
+        key_len: usize,
+        error: *mut *mut c_char,
+    );
+    fn rocksdb_create_snapshot(db: *mut Db) -> *const Snapshot;
+    fn rocksdb_release_snapshot(db: *mut Db, snapshot: *const Snapshot);
     fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
     fn rocksdb_iter_destroy(iter: *mut Iter);
     fn rocksdb_iter_valid(iter: *const Iter) -> c_uchar;
@@ -130,6 +144,12 @@ unsafe extern "C" {
     fn rocksdb_free(pointer: *mut c_void);
 }
 
+/// A snapshot of the library, or null.
+struct Held(*const Snapshot);
+
+// SAFETY: a snapshot is only handed back to the library, which any thread may do.
+unsafe impl Send for Held {}
+
 struct RocksDb {
     db: *mut Db,
     family: *mut Family,
@@ -139,6 +159,7 @@ struct RocksDb {
     buffered: *mut WriteOpts,
     synced: *mut WriteOpts,
     folder: PathBuf,
+    snapshot: Mutex<Held>,
 }
 
 // SAFETY: RocksDB's handle may be used by several threads at once, says its documentation; the
@@ -207,6 +228,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             buffered: rocksdb_writeoptions_create(),
             synced,
             folder: folder.to_path_buf(),
+            snapshot: Mutex::new(Held(null())),
         }
     };
     Ok(Box::new(store))
@@ -275,6 +297,13 @@ impl RocksDb {
         })
     }
 
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut error = null_mut();
+        // SAFETY: see the invariant; the key is read during the call only.
+        unsafe { rocksdb_delete(self.db, self.buffered, key.as_ptr(), key.len(), &mut error) };
+        checked(error)
+    }
+
     /// A fresh iterator, which the caller frees by dropping it.
     fn iterator(&self) -> Walk<'_> {
         // SAFETY: see the invariant.
@@ -290,7 +319,10 @@ impl Store for RocksDb {
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
         while let Some((key, value)) = source.next() {
-            self.put(self.buffered, key, value)?;
+            match value {
+                Some(value) => self.put(self.buffered, key, value)?,
+                None => self.delete(key)?,
+            }
         }
         Ok(())
     }
@@ -299,7 +331,7 @@ impl Store for RocksDb {
         self.put(self.synced, key, value)
     }
 
-    fn settle(&self) -> Result<Duration> {
+    fn flush(&self) -> Result<()> {
         let mut error = null_mut();
         // SAFETY: see the invariant; the options are made and freed here and wait by default.
         unsafe {
@@ -307,7 +339,10 @@ impl Store for RocksDb {
             rocksdb_flush(self.db, options, &mut error);
             rocksdb_flushoptions_destroy(options);
         }
-        checked(error)?;
+        checked(error)
+    }
+
+    fn wait(&self) -> Result<Duration> {
         let mut quiet_since = now();
         while quiet_since.elapsed() < QUIET {
             pause(Duration::from_millis(10));
@@ -324,11 +359,24 @@ impl Store for RocksDb {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(RocksDbReader { store: self }))
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: see the invariant; a snapshot is released once, and only while the store is open.
+        unsafe {
+            if !snapshot.0.is_null() {
+                rocksdb_release_snapshot(self.db, snapshot.0);
+            }
+            snapshot.0 = if hold { rocksdb_create_snapshot(self.db) } else { null() };
+        }
+        Ok(())
+    }
+
+    fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(RocksDbReader { store: self, kept: None }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
         drop(self);
         Ok(())
     }
@@ -390,6 +438,7 @@ impl Drop for Walk<'_> {
 
 struct RocksDbReader<'a> {
     store: &'a RocksDb,
+    kept: Option<Walk<'a>>,
 }
 
 /// Counts a value that the library lends, and gives it back.
@@ -450,6 +499,13 @@ impl Reader for RocksDbReader<'_> {
 
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
         let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours; the key is read during the call only.
+        unsafe { rocksdb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
+        walk.count(entries, tally)
+    }
+
+    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        let walk = self.kept.get_or_insert_with(|| self.store.iterator());
         // SAFETY: the iterator is ours; the key is read during the call only.
         unsafe { rocksdb_iter_seek(walk.iter, key.as_ptr(), key.len()) };
         walk.count(entries, tally)

@@ -1,9 +1,10 @@
 //! Umbel.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel::{Db, DbCursor, Durability, Keyspace, KeyspaceOptions, Options, Snapshot};
 
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 
@@ -12,21 +13,27 @@ pub const ENGINE: Engine = Engine {
     missing: None,
     settings: "defaults (64 MiB memtables, 4 KiB blocks, 10 bits per key at every level, no \
                compression, 2 background threads) with the cache of the run; single puts, \
-               buffered, log on; reads lend the value",
+               buffered, log on; read with values lent and cursors, and with values copied and \
+               iterators",
     multi_get: true,
+    kept_cursor: true,
+    lsm: true,
+    ways: &["lent", "copied"],
+    fresh_way: 0,
     open,
 };
 
 struct Umbel {
     db: Db,
     keyspace: Keyspace,
+    snapshot: Mutex<Option<Snapshot>>,
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let options = Options { cache_bytes: settings.cache_bytes, ..Options::default() };
     let db = Db::open(folder, options)?;
     let keyspace = db.keyspace("default", KeyspaceOptions::default())?;
-    Ok(Box::new(Umbel { db, keyspace }))
+    Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))
 }
 
 impl Store for Umbel {
@@ -36,7 +43,10 @@ impl Store for Umbel {
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
         while let Some((key, value)) = source.next() {
-            self.keyspace.put(key, value)?;
+            match value {
+                Some(value) => self.keyspace.put(key, value)?,
+                None => self.keyspace.delete(key)?,
+            }
         }
         Ok(())
     }
@@ -47,8 +57,11 @@ impl Store for Umbel {
         Ok(batch.commit(Durability::Synced)?)
     }
 
-    fn settle(&self) -> Result<Duration> {
-        self.keyspace.flush()?;
+    fn flush(&self) -> Result<()> {
+        Ok(self.keyspace.flush()?)
+    }
+
+    fn wait(&self) -> Result<Duration> {
         self.db.wait_for_compaction()?;
         Ok(Duration::ZERO)
     }
@@ -57,20 +70,42 @@ impl Store for Umbel {
         Ok(self.keyspace.compact(None, None)?)
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        Ok(Box::new(UmbelReader { keyspace: &self.keyspace }))
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let snapshot = hold.then(|| self.db.snapshot());
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        Ok(())
+    }
+
+    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+        if way == 0 {
+            return Ok(Box::new(Lent { keyspace: &self.keyspace, cursor: None }));
+        }
+        Ok(Box::new(Copied { keyspace: &self.keyspace }))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
         Ok(self.db.close()?)
     }
 }
 
-struct UmbelReader<'a> {
+struct Lent<'a> {
     keyspace: &'a Keyspace,
+    cursor: Option<DbCursor>,
 }
 
-impl Reader for UmbelReader<'_> {
+fn count(cursor: &mut DbCursor, entries: usize, tally: &mut Tally) -> Result<()> {
+    for _ in 0..entries {
+        if !cursor.valid() {
+            break;
+        }
+        tally.entry(cursor.key(), cursor.value());
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+impl Reader for Lent<'_> {
     fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
         self.keyspace.get_with(key, |value| tally.value(value))?;
         Ok(())
@@ -86,22 +121,56 @@ impl Reader for UmbelReader<'_> {
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         cursor.seek(key)?;
-        for _ in 0..entries {
-            if !cursor.valid() {
-                break;
-            }
-            tally.entry(cursor.key(), cursor.value());
-            cursor.next()?;
-        }
-        Ok(())
+        count(&mut cursor, entries, tally)
+    }
+
+    fn seek_kept(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => none.insert(self.keyspace.cursor::<&[u8]>(..)?),
+        };
+        cursor.seek(key)?;
+        count(cursor, entries, tally)
     }
 
     fn scan(&mut self, tally: &mut Tally) -> Result<()> {
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         cursor.seek_to_first()?;
-        while cursor.valid() {
-            tally.entry(cursor.key(), cursor.value());
-            cursor.next()?;
+        count(&mut cursor, usize::MAX, tally)
+    }
+}
+
+struct Copied<'a> {
+    keyspace: &'a Keyspace,
+}
+
+impl Reader for Copied<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        if let Some(value) = self.keyspace.get(key)? {
+            tally.value(&value);
+        }
+        Ok(())
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        for value in self.keyspace.multi_get(keys)?.iter().flatten() {
+            tally.value(value);
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        for entry in self.keyspace.range(key..).take(entries) {
+            let (key, value) = entry?;
+            tally.entry(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        for entry in self.keyspace.iter() {
+            let (key, value) = entry?;
+            tally.entry(&key, &value);
         }
         Ok(())
     }

@@ -1,0 +1,73 @@
+//! What the stores' files take, and what reached the device.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::engine::Result;
+
+/// Every file below a folder with its length and what it takes on disk, in bytes, in order.
+pub fn listing(folder: &Path) -> Result<Vec<(PathBuf, u64, u64)>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            // A file may be deleted between the listing and the look at it.
+            let Ok(metadata) = path.symlink_metadata() else { continue };
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                files.push((path, metadata.len(), metadata.blocks() * 512));
+            }
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// What the files below a folder take on disk.
+pub fn bytes(folder: &Path) -> Result<u64> {
+    Ok(listing(folder)?.iter().map(|(_, _, taken)| taken).sum())
+}
+
+/// Syncs every file below a folder, whatever its engine has synced already.
+pub fn sync_all(folder: &Path) -> Result<()> {
+    for (path, _, _) in listing(folder)? {
+        match File::open(&path) {
+            Ok(file) => file.sync_all()?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the device under a folder has been given so far, by whomever.
+pub fn device_written_bytes(folder: &Path) -> Option<u64> {
+    let device = std::fs::metadata(folder).ok()?.dev();
+    // The C library's major and minor numbers of a device.
+    let major = ((device >> 32) & 0xffff_f000) | ((device >> 8) & 0xfff);
+    let minor = ((device >> 12) & 0xffff_ff00) | (device & 0xff);
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let sectors: u64 = text.split_whitespace().nth(6)?.parse().ok()?;
+    Some(sectors * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_files_in_folders_below() {
+        let folder = std::env::temp_dir().join(format!("umbel-rivals-disk-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("below")).unwrap();
+        std::fs::write(folder.join("below/file"), [1; 5000]).unwrap();
+        sync_all(&folder).unwrap();
+        let files = listing(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].1, 5000);
+        assert!(files[0].2 >= 4096);
+    }
+}

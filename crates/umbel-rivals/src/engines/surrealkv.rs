@@ -1,0 +1,191 @@
+//! SurrealKV.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use surrealkv::{
+    CompactRangeOptions, Durability, LSMIterator, Mode, ReadOptions, Transaction, Tree, TreeBuilder,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+
+pub const ENGINE: Engine = Engine {
+    name: "surrealkv",
+    missing: None,
+    settings: "64 MiB memtables, 4 KiB blocks, its own filters of 10 bits per key, no \
+               compression, no value log, the cache of the run, a runtime with 2 threads; written \
+               in batches of 1000 to a transaction of eventual durability; read in one \
+               transaction kept open, and in a transaction per call; each get is a copy; a synced \
+               put is a transaction of immediate durability; it cannot be asked whether it is \
+               busy, so its files are watched",
+    multi_get: false,
+    kept_cursor: false,
+    lsm: true,
+    ways: &["kept transaction", "transaction per call"],
+    fresh_way: 1,
+    open,
+};
+
+/// Writes to a transaction while filling.
+const BATCH: usize = 1000;
+
+struct Surreal {
+    runtime: Runtime,
+    tree: Tree,
+    folder: PathBuf,
+    snapshot: Mutex<Option<Transaction>>,
+}
+
+fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let tree = {
+        let _entered = runtime.enter();
+        TreeBuilder::new()
+            .with_path(folder.to_path_buf())
+            .with_max_memtable_size(64 << 20)
+            .with_block_size(4096)
+            .with_block_cache_capacity(settings.cache_bytes)
+            .without_compression()
+            .build()?
+    };
+    let (folder, snapshot) = (folder.to_path_buf(), Mutex::new(None));
+    Ok(Box::new(Surreal { runtime, tree, folder, snapshot }))
+}
+
+impl Surreal {
+    fn flush_to(&self, target_level: Option<u8>) -> Result<()> {
+        let options = CompactRangeOptions { target_level, ..CompactRangeOptions::default() };
+        Ok(self.tree.compact_range(None, None, &options)?)
+    }
+}
+
+impl Store for Surreal {
+    fn version(&self) -> String {
+        super::built_with("surrealkv")
+    }
+
+    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+        let mut full = true;
+        while full {
+            let mut transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
+            let mut writes = 0;
+            while writes < BATCH {
+                match source.next() {
+                    Some((key, Some(value))) => transaction.set(key, value)?,
+                    Some((key, None)) => transaction.delete(key)?,
+                    None => {
+                        full = false;
+                        break;
+                    }
+                }
+                writes += 1;
+            }
+            if writes > 0 {
+                self.runtime.block_on(transaction.commit())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
+        transaction.set_durability(Durability::Immediate);
+        transaction.set(key, value)?;
+        Ok(self.runtime.block_on(transaction.commit())?)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.flush_to(Some(0))
+    }
+
+    fn wait(&self) -> Result<Duration> {
+        super::watch_files(&self.folder)
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.flush_to(None)
+    }
+
+    fn hold_snapshot(&self, hold: bool) -> Result<()> {
+        let snapshot = if hold { Some(self.tree.begin_with_mode(Mode::ReadOnly)?) } else { None };
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        Ok(())
+    }
+
+    fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
+        let begin = || self.tree.begin_with_mode(Mode::ReadOnly);
+        if way == 0 {
+            return Ok(Box::new(Kept(begin()?)));
+        }
+        Ok(Box::new(PerCall(&self.tree)))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.hold_snapshot(false)?;
+        Ok(self.runtime.block_on(self.tree.close())?)
+    }
+}
+
+struct Kept(Transaction);
+
+impl Kept {
+    fn walk(&self, from: Option<&[u8]>, entries: usize, tally: &mut Tally) -> Result<()> {
+        let mut options = ReadOptions::new();
+        options.set_iterate_lower_bound(from.map(<[u8]>::to_vec));
+        let mut iterator = self.0.range_with_options(&options)?;
+        iterator.seek_first()?;
+        for _ in 0..entries {
+            if !iterator.valid() {
+                break;
+            }
+            tally.entry(iterator.key().user_key(), &iterator.value_ref()?);
+            iterator.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl Reader for Kept {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        if let Some(value) = self.0.get(key)? {
+            tally.value(&value);
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        self.walk(Some(key), entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        self.walk(None, usize::MAX, tally)
+    }
+}
+
+struct PerCall<'a>(&'a Tree);
+
+impl PerCall<'_> {
+    fn begin(&self) -> Result<Kept> {
+        Ok(Kept(self.0.begin_with_mode(Mode::ReadOnly)?))
+    }
+}
+
+impl Reader for PerCall<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        self.begin()?.get(key, tally)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
+        self.begin()?.multi_get(keys, tally)
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        self.begin()?.seek(key, entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        self.begin()?.scan(tally)
+    }
+}

@@ -1,0 +1,157 @@
+//! What an engine takes of memory, measured in a process of its own: whatever other engines left
+//! in the allocator would count otherwise.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::arguments::Arguments;
+use crate::engine::{Engine, Result, Settings, Store};
+use crate::measure::pause;
+use crate::population::Population;
+use crate::work;
+
+/// The most that was resident, less what the process had before, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// While filling at random: memory that belongs to no file.
+    pub fill_own: u64,
+    /// While filling at random: with mapped pages of files, which the kernel may take back.
+    pub fill_all: u64,
+    /// After reopening, while everything was read: memory that belongs to no file.
+    pub read_own: u64,
+    /// After reopening, while everything was read: with mapped pages of files.
+    pub read_all: u64,
+}
+
+/// How often the kernel is asked.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Resident bytes that belong to no file, and all.
+fn resident() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |head: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(head));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
+    };
+    let own = bytes("RssAnon:");
+    (own, own + bytes("RssFile:") + bytes("RssShmem:"))
+}
+
+/// Does some work and says how far both figures rose above `base`.
+fn peaks((own, all): (u64, u64), work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
+    let stop = AtomicBool::new(false);
+    let (done, most) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = (0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                let (own, all) = resident();
+                most = (most.0.max(own), most.1.max(all));
+                pause(INTERVAL);
+            }
+            let (own, all) = resident();
+            (most.0.max(own), most.1.max(all))
+        });
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        (done, watcher.join())
+    });
+    done?;
+    let most = most.map_err(|_| "the watcher panicked")?;
+    Ok((most.0.saturating_sub(own), most.1.saturating_sub(all)))
+}
+
+/// Fills and reads a store in this process, which should do nothing else.
+pub fn here(engine: Engine, population: Population, cache_bytes: u64, at: &Path) -> Result<Memory> {
+    let settings = Settings { cache_bytes };
+    let names = population.keys.shuffled();
+    let base = resident();
+    let (fill_own, fill_all) = peaks(base, || {
+        let store: Box<dyn Store> = (engine.open)(at, &settings)?;
+        work::fill(&*store, population.keys, &names)?;
+        work::settle(&*store, at)?;
+        store.close()
+    })?;
+    let base = resident();
+    let (read_own, read_all) = peaks(base, || {
+        let store = (engine.open)(at, &settings)?;
+        work::warm_up(&*store, population)?;
+        store.close()
+    })?;
+    Ok(Memory { fill_own, fill_all, read_own, read_all })
+}
+
+impl Memory {
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "fill_own_bytes": self.fill_own,
+            "fill_with_mapped_bytes": self.fill_all,
+            "read_own_bytes": self.read_own,
+            "read_with_mapped_bytes": self.read_all,
+        })
+    }
+
+    fn parse(text: &str) -> Option<Memory> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let bytes = |name: &str| value.get(name)?.as_u64();
+        Some(Memory {
+            fill_own: bytes("fill_own_bytes")?,
+            fill_all: bytes("fill_with_mapped_bytes")?,
+            read_own: bytes("read_own_bytes")?,
+            read_all: bytes("read_with_mapped_bytes")?,
+        })
+    }
+}
+
+/// Asks another process of the same program.
+pub fn elsewhere(program: &Path, engine: &str, shape: &str, asked: &Arguments) -> Result<Memory> {
+    let mut command = Command::new(program);
+    let numbers = [
+        ("--num", asked.num),
+        ("--key", asked.key as u64),
+        ("--value", asked.value as u64),
+        ("--cache-mib", asked.cache_mib),
+    ];
+    for (flag, number) in numbers {
+        command.arg(flag).arg(number.to_string());
+    }
+    command.args(["--memory-of", engine, "--shape", shape, "--stores"]).arg(&asked.stores);
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    Memory::parse(last).ok_or_else(|| {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        format!("its memory could not be measured: {}", reason.trim()).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_that_is_gone_is_seen() {
+        let base = resident();
+        assert!(base.0 > 0 && base.1 >= base.0);
+        let (own, all) = peaks(base, || {
+            let block = vec![1_u8; 64 << 20];
+            pause(4 * INTERVAL);
+            drop(std::hint::black_box(block));
+            Ok(())
+        })
+        .unwrap();
+        assert!(own >= 60 << 20, "{own}");
+        assert!(all >= own / 2);
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let memory = Memory { fill_own: 1, fill_all: 2, read_own: 3, read_all: 4 };
+        assert_eq!(Memory::parse(&memory.json().to_string()), Some(memory));
+        assert_eq!(Memory::parse("no memory"), None);
+    }
+}
