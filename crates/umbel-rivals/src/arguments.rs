@@ -59,7 +59,7 @@ pub struct Arguments {
     pub lived_in: bool,
     /// Whether memory is measured.
     pub memory: bool,
-    /// The only engine whose memory is to be measured in this process, where that is all.
+    /// Engine and part of the work, where only its memory is to be measured, in this process.
     pub memory_of: Option<String>,
     /// Whether to compact before reading.
     pub compact: bool,

@@ -8,6 +8,7 @@ use umbel_lab::keys::{Keys, Shape};
 use umbel_rivals::arguments::{Arguments, USAGE};
 use umbel_rivals::engine::Result;
 use umbel_rivals::machine::{Machine, loads};
+use umbel_rivals::memory::Part;
 use umbel_rivals::population::Population;
 use umbel_rivals::record::{Participant, Results};
 use umbel_rivals::report::{self, Heading};
@@ -42,24 +43,26 @@ fn main() -> ExitCode {
 
 /// Whether every engine that was there did its work, and all answers agree.
 fn run(arguments: &Arguments) -> Result<bool> {
+    if let Some(part) = &arguments.memory_of {
+        return memory_of(part, arguments);
+    }
     let folder = arguments.stores.join(format!("umbel-rivals-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let compared = match &arguments.memory_of {
-        Some(engine) => memory_of(engine, arguments, &folder),
-        None => compare(arguments, &folder),
-    };
+    let compared = compare(arguments, &folder);
     std::fs::remove_dir_all(&folder)?;
     compared
 }
 
 /// Prints what an engine takes of memory in this process, for the one that asked.
-fn memory_of(engine: &str, arguments: &Arguments, folder: &Path) -> Result<bool> {
+fn memory_of(part: &str, arguments: &Arguments) -> Result<bool> {
+    let (engine, part) = Part::parse(part).ok_or("--memory-of is for this program's own use")?;
     for engine in engines::chosen(&[engine.to_string()])? {
         let shape = arguments.shapes[0];
         let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
         let population = Population { keys, lived_in: false };
-        let memory = memory::here(engine, population, arguments.cache_mib << 20, folder)?;
-        println!("{}", memory.json());
+        let cache_bytes = arguments.cache_mib << 20;
+        let peaks = memory::here(engine, part, population, cache_bytes, &arguments.stores)?;
+        println!("{}", memory::line(peaks));
     }
     Ok(true)
 }

@@ -64,24 +64,54 @@ fn peaks((own, all): (u64, u64), work: impl FnOnce() -> Result<()>) -> Result<(u
     Ok((most.0.saturating_sub(own), most.1.saturating_sub(all)))
 }
 
-/// Fills and reads a store in this process, which should do nothing else.
-pub fn here(engine: Engine, population: Population, cache_bytes: u64, at: &Path) -> Result<Memory> {
+/// A part of the work, done in a process that does nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// An empty store is filled at random, settled and closed.
+    Fill,
+    /// The store is opened and everything in it read twice.
+    Read,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Fill => "fill",
+            Part::Read => "read",
+        }
+    }
+
+    /// The engine and the part of a word like `umbel:fill`.
+    pub fn parse(word: &str) -> Option<(&str, Part)> {
+        let (engine, part) = word.split_once(':')?;
+        [Part::Fill, Part::Read].into_iter().find(|p| p.name() == part).map(|part| (engine, part))
+    }
+}
+
+/// Does a part of the work in this process, in a folder that exists. The most that was resident
+/// meanwhile, less what was before: bytes that belong to no file, and all.
+pub fn here(
+    engine: Engine,
+    part: Part,
+    population: Population,
+    cache_bytes: u64,
+    at: &Path,
+) -> Result<(u64, u64)> {
     let settings = Settings { cache_bytes };
-    let names = population.keys.shuffled();
-    let base = resident();
-    let (fill_own, fill_all) = peaks(base, || {
+    let names = if part == Part::Fill { population.keys.shuffled() } else { Vec::new() };
+    peaks(resident(), || {
         let store: Box<dyn Store> = (engine.open)(at, &settings)?;
-        work::fill(&*store, population.keys, &names)?;
-        work::settle(&*store, at)?;
+        match part {
+            Part::Fill => {
+                work::fill(&*store, population.keys, &names)?;
+                work::settle(&*store, at)?;
+            }
+            Part::Read => {
+                work::warm_up(&*store, population)?;
+            }
+        }
         store.close()
-    })?;
-    let base = resident();
-    let (read_own, read_all) = peaks(base, || {
-        let store = (engine.open)(at, &settings)?;
-        work::warm_up(&*store, population)?;
-        store.close()
-    })?;
-    Ok(Memory { fill_own, fill_all, read_own, read_all })
+    })
 }
 
 impl Memory {
@@ -94,21 +124,32 @@ impl Memory {
             "read_with_mapped_bytes": self.read_all,
         })
     }
-
-    fn parse(text: &str) -> Option<Memory> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let bytes = |name: &str| value.get(name)?.as_u64();
-        Some(Memory {
-            fill_own: bytes("fill_own_bytes")?,
-            fill_all: bytes("fill_with_mapped_bytes")?,
-            read_own: bytes("read_own_bytes")?,
-            read_all: bytes("read_with_mapped_bytes")?,
-        })
-    }
 }
 
-/// Asks another process of the same program.
-pub fn elsewhere(program: &Path, engine: &str, shape: &str, asked: &Arguments) -> Result<Memory> {
+/// Asks other processes of the same program, which keep the store in `folder`.
+pub fn elsewhere(
+    program: &Path,
+    engine: &str,
+    shape: &str,
+    asked: &Arguments,
+    folder: &Path,
+) -> Result<Memory> {
+    std::fs::create_dir_all(folder)?;
+    let part =
+        |part| one_part(program, &format!("{engine}:{}", Part::name(part)), shape, asked, folder);
+    let both = part(Part::Fill).and_then(|fill| Ok((fill, part(Part::Read)?)));
+    std::fs::remove_dir_all(folder)?;
+    let ((fill_own, fill_all), (read_own, read_all)) = both?;
+    Ok(Memory { fill_own, fill_all, read_own, read_all })
+}
+
+fn one_part(
+    program: &Path,
+    part: &str,
+    shape: &str,
+    asked: &Arguments,
+    folder: &Path,
+) -> Result<(u64, u64)> {
     let mut command = Command::new(program);
     let numbers = [
         ("--num", asked.num),
@@ -119,14 +160,22 @@ pub fn elsewhere(program: &Path, engine: &str, shape: &str, asked: &Arguments) -
     for (flag, number) in numbers {
         command.arg(flag).arg(number.to_string());
     }
-    command.args(["--memory-of", engine, "--shape", shape, "--stores"]).arg(&asked.stores);
+    command.args(["--memory-of", part, "--shape", shape, "--stores"]).arg(folder);
     let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().last().unwrap_or_default();
-    Memory::parse(last).ok_or_else(|| {
+    parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
         let reason = String::from_utf8_lossy(&output.stderr);
         format!("its memory could not be measured: {}", reason.trim()).into()
     })
+}
+
+/// What [`one_part`] reads and the other process prints.
+pub fn line((own, all): (u64, u64)) -> String {
+    format!("{own} {all}")
+}
+
+fn parse(text: &str) -> Option<(u64, u64)> {
+    let (own, all) = text.lines().last()?.split_once(' ')?;
+    Some((own.parse().ok()?, all.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -150,8 +199,9 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let memory = Memory { fill_own: 1, fill_all: 2, read_own: 3, read_all: 4 };
-        assert_eq!(Memory::parse(&memory.json().to_string()), Some(memory));
-        assert_eq!(Memory::parse("no memory"), None);
+        assert_eq!(parse(&line((1, 2))), Some((1, 2)));
+        assert_eq!(parse("no memory"), None);
+        assert_eq!(Part::parse("umbel:read"), Some(("umbel", Part::Read)));
+        assert_eq!(Part::parse("umbel"), None);
     }
 }

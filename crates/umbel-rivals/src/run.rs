@@ -89,7 +89,8 @@ impl<'a> Run<'a> {
         let shape = self.shape.to_string();
         for at in 0..self.contenders.len() {
             let name = self.contenders[at].engine.name;
-            match memory::elsewhere(program, name, &shape, self.arguments) {
+            let folder = self.folder.join(format!("{name}-memory"));
+            match memory::elsewhere(program, name, &shape, self.arguments, &folder) {
                 Ok(memory) => {
                     println!("{:>6.0} s  {name:9} memory", self.started.elapsed().as_secs_f64());
                     if let Some(participant) = self.participant(name) {

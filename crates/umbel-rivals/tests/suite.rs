@@ -37,7 +37,8 @@ fn run_small(shape: Shape, live: u64, rest: &str) {
             continue;
         }
         engines += 1;
-        let engine = engines::ALL.into_iter().find(|engine| engine.name == name).unwrap();
+        let engine =
+            engines::ALL.into_iter().find(|engine| engine.name == name).expect("an engine");
         for phase in Phase::READS.into_iter().chain(Phase::WRITES).chain(Phase::BESIDE) {
             let rounds = results.counting(name, phase).count();
             let possible = phase != Phase::SeekKept || engine.kept_cursor;
@@ -52,12 +53,12 @@ fn run_small(shape: Shape, live: u64, rest: &str) {
             assert_eq!(found(Phase::Scan), Some(live));
             assert_eq!(found(Phase::Open), Some(1));
             assert_eq!(found(Phase::ReadPaced), Some(1400));
-            let half = found(Phase::GetHalf).unwrap();
+            let half = found(Phase::GetHalf).expect("it was read");
             assert!((250..450).contains(&half), "{half}");
         }
-        let beside = results.counting(name, Phase::ReadBeside).next().unwrap().sample;
-        assert!(beside.latency.unwrap().max_ns > 0);
-        assert!(beside.writes_per_second.unwrap() > 0.0, "{name}");
+        let beside = results.counting(name, Phase::ReadBeside).next().expect("it was read").sample;
+        assert!(beside.latency.expect("each was timed").max_ns > 0);
+        assert!(beside.writes_per_second.expect("it wrote") > 0.0, "{name}");
     }
     assert!(engines >= 6, "umbel, lmdb, fjall, redb, surrealkv and none need no library");
 }
@@ -103,6 +104,7 @@ fn the_program_reports_targets_memory_and_no_places() {
     for entry in std::fs::read_dir(folder.join("out")).unwrap() {
         let page = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         assert!(!page.contains(&folder.display().to_string()));
+        assert!(!page.contains("-memory"));
         assert!(page.contains("read_own_bytes") || page.contains("### Memory"));
         assert!(page.contains("\"url\"") || page.contains("| get, hit "));
         pages += 1;

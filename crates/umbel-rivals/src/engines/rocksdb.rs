@@ -4,15 +4,18 @@
 //! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
 //! that the library allocated and [`checked`] frees.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use self::library::*;
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 use crate::measure::{now, pause};
+
+mod library;
 
 pub const ENGINE: Engine = Engine {
     name: "rocksdb",
@@ -34,115 +37,6 @@ pub const ENGINE: Engine = Engine {
 const QUIET: Duration = Duration::from_millis(500);
 /// Keys in one multi_get at most.
 const KEYS_MAX: usize = 32;
-
-macro_rules! opaque {
-    ($($name:ident)*) => {
-        $(#[repr(C)] struct $name { _private: [u8; 0] })*
-    };
-}
-
-opaque! { Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter Pinned }
-
-#[link(name = "rocksdb")]
-unsafe extern "C" {
-    fn rocksdb_open_column_families(
-        options: *const Opts,
-        name: *const c_char,
-        families: c_int,
-        names: *const *const c_char,
-        family_options: *const *const Opts,
-        handles: *mut *mut Family,
-        error: *mut *mut c_char,
-    ) -> *mut Db;
-    fn rocksdb_column_family_handle_destroy(family: *mut Family);
-    fn rocksdb_close(db: *mut Db);
-    fn rocksdb_put(
-        db: *mut Db,
-        options: *const WriteOpts,
-        key: *const u8,
-        key_len: usize,
-        value: *const u8,
-        value_len: usize,
-        error: *mut *mut c_char,
-    );
-    fn rocksdb_get_pinned(
-        db: *mut Db,
-        options: *const ReadOpts,
-        key: *const u8,
-        key_len: usize,
-        error: *mut *mut c_char,
-    ) -> *mut Pinned;
-    fn rocksdb_pinnableslice_value(pinned: *const Pinned, len: *mut usize) -> *const u8;
-    fn rocksdb_pinnableslice_destroy(pinned: *mut Pinned);
-    fn rocksdb_batched_multi_get_cf(
-        db: *mut Db,
-        options: *const ReadOpts,
-        family: *mut Family,
-        keys: usize,
-        key_list: *const *const u8,
-        key_lens: *const usize,
-        values: *mut *mut Pinned,
-        errors: *mut *mut c_char,
-        sorted: bool,
-    );
-    fn rocksdb_property_int(db: *mut Db, name: *const c_char, value: *mut u64) -> c_int;
-    fn rocksdb_flush(db: *mut Db, options: *const FlushOpts, error: *mut *mut c_char);
-    fn rocksdb_compact_range(
-        db: *mut Db,
-        start: *const u8,
-        start_len: usize,
-        limit: *const u8,
-        limit_len: usize,
-    );
-    fn rocksdb_delete(
-        db: *mut Db,
-        options: *const WriteOpts,
-        key: *const u8,
-        key_len: usize,
-        error: *mut *mut c_char,
-    );
-    fn rocksdb_create_snapshot(db: *mut Db) -> *const Snapshot;
-    fn rocksdb_release_snapshot(db: *mut Db, snapshot: *const Snapshot);
-    fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
-    fn rocksdb_iter_destroy(iter: *mut Iter);
-    fn rocksdb_iter_valid(iter: *const Iter) -> c_uchar;
-    fn rocksdb_iter_seek_to_first(iter: *mut Iter);
-    fn rocksdb_iter_seek(iter: *mut Iter, key: *const u8, key_len: usize);
-    fn rocksdb_iter_next(iter: *mut Iter);
-    fn rocksdb_iter_key(iter: *const Iter, len: *mut usize) -> *const u8;
-    fn rocksdb_iter_value(iter: *const Iter, len: *mut usize) -> *const u8;
-    fn rocksdb_iter_get_error(iter: *const Iter, error: *mut *mut c_char);
-    fn rocksdb_options_create() -> *mut Opts;
-    fn rocksdb_options_destroy(options: *mut Opts);
-    fn rocksdb_options_set_create_if_missing(options: *mut Opts, on: c_uchar);
-    fn rocksdb_options_set_write_buffer_size(options: *mut Opts, bytes: usize);
-    fn rocksdb_options_set_max_write_buffer_number(options: *mut Opts, number: c_int);
-    fn rocksdb_options_set_level_compaction_dynamic_level_bytes(options: *mut Opts, on: c_uchar);
-    fn rocksdb_options_set_max_background_jobs(options: *mut Opts, jobs: c_int);
-    fn rocksdb_options_set_max_open_files(options: *mut Opts, files: c_int);
-    fn rocksdb_options_set_bytes_per_sync(options: *mut Opts, bytes: u64);
-    fn rocksdb_options_set_compression(options: *mut Opts, kind: c_int);
-    fn rocksdb_options_set_memtable_whole_key_filtering(options: *mut Opts, on: c_uchar);
-    fn rocksdb_options_set_memtable_prefix_bloom_size_ratio(options: *mut Opts, ratio: f64);
-    fn rocksdb_options_set_block_based_table_factory(options: *mut Opts, table: *mut TableOpts);
-    fn rocksdb_block_based_options_create() -> *mut TableOpts;
-    fn rocksdb_block_based_options_destroy(options: *mut TableOpts);
-    fn rocksdb_block_based_options_set_filter_policy(options: *mut TableOpts, f: *mut Filter);
-    fn rocksdb_block_based_options_set_block_cache(options: *mut TableOpts, cache: *mut Cache);
-    fn rocksdb_block_based_options_set_format_version(options: *mut TableOpts, version: c_int);
-    fn rocksdb_block_based_options_set_data_block_index_type(options: *mut TableOpts, kind: c_int);
-    fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: f64) -> *mut Filter;
-    fn rocksdb_cache_create_lru(bytes: usize) -> *mut Cache;
-    fn rocksdb_cache_destroy(cache: *mut Cache);
-    fn rocksdb_readoptions_create() -> *mut ReadOpts;
-    fn rocksdb_readoptions_destroy(options: *mut ReadOpts);
-    fn rocksdb_writeoptions_create() -> *mut WriteOpts;
-    fn rocksdb_writeoptions_destroy(options: *mut WriteOpts);
-    fn rocksdb_writeoptions_set_sync(options: *mut WriteOpts, on: c_uchar);
-    fn rocksdb_flushoptions_create() -> *mut FlushOpts;
-    fn rocksdb_flushoptions_destroy(options: *mut FlushOpts);
-    fn rocksdb_free(pointer: *mut c_void);
-}
 
 /// A snapshot of the library, or null.
 struct Held(*const Snapshot);
