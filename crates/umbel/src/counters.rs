@@ -84,6 +84,18 @@ pub enum TableAnswer {
     Unfiltered = 3,
 }
 
+impl TableAnswer {
+    /// How a table answered that was searched.
+    #[inline]
+    pub fn of_search(found: bool, filtered: bool) -> TableAnswer {
+        match (found, filtered) {
+            (_, false) => TableAnswer::Unfiltered,
+            (true, true) => TableAnswer::Found,
+            (false, true) => TableAnswer::Mistaken,
+        }
+    }
+}
+
 /// What is known per level of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEvent {
@@ -151,10 +163,10 @@ impl OwnCounters<'_> {
         }
     }
 
-    /// Counts how a table of a level answered. REQUIRES: `level < LEVELS`.
+    /// Counts how tables of a level answered, `times` the same. REQUIRES: `level < LEVELS`.
     #[inline]
-    pub fn count(&self, level: usize, answer: TableAnswer) {
-        self.bump(&self.stripe.answers[level][answer as usize], 1);
+    pub fn count(&self, level: usize, answer: TableAnswer, times: u64) {
+        self.bump(&self.stripe.answers[level][answer as usize], times);
     }
 
     /// Counts gets.
@@ -303,8 +315,8 @@ mod tests {
                         for _ in 0..100 {
                             let own = counters.own();
                             own.count_gets(2);
-                            own.count(2, TableAnswer::Found);
-                            own.count(2, TableAnswer::Refused);
+                            own.count(2, TableAnswer::Found, 1);
+                            own.count(2, TableAnswer::Refused, 1);
                         }
                     });
                 }

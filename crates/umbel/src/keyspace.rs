@@ -117,18 +117,65 @@ impl Keyspace {
         read::may_contain(&self.handle.store, &self.core, key.as_ref()).unwrap_or(true)
     }
 
-    /// The values of several keys in one consistent state, in the order of the keys.
+    /// Copies of the values of several keys in one consistent state, in the order of the keys.
+    ///
+    /// Costs much less than as many gets where memory is what they wait for.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`] for any of the keys.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.check_readable()?;
         read::multi_get(&self.handle.store, &self.core, keys, None)
     }
 
+    /// Hands the values of several keys, in one consistent state, to `read` where they lie: once
+    /// for each key, with its index in `keys`, and `None` where it has no value. The order of the
+    /// calls is not that of the keys.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`] for any of the keys; `read` may have been called for others by then.
+    pub fn multi_get_with<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.check_readable()?;
+        read::multi_get_with(&self.handle.store, &self.core, keys, None, read)
+    }
+
     /// As [`Keyspace::get`], in the state of `snapshot`.
     pub fn get_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.get_with_at(snapshot, key, <[u8]>::to_vec)
+    }
+
+    /// As [`Keyspace::get_with`], in the state of `snapshot`.
+    pub fn get_with_at<R>(
+        &self,
+        snapshot: &Snapshot,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
         let at = Some(snapshot.sequence());
-        read::get_with(&self.handle.store, &self.core, key.as_ref(), at, <[u8]>::to_vec)
+        read::get_with(&self.handle.store, &self.core, key.as_ref(), at, read)
+    }
+
+    /// As [`Keyspace::get_into`], in the state of `snapshot`.
+    pub fn get_into_at(
+        &self,
+        snapshot: &Snapshot,
+        key: impl AsRef<[u8]>,
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        value.clear();
+        let found = self.get_with_at(snapshot, key, |bytes| value.extend_from_slice(bytes))?;
+        Ok(found.is_some())
+    }
+
+    /// As [`Keyspace::contains`], in the state of `snapshot`.
+    pub fn contains_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get_with_at(snapshot, key, |_| ())?.is_some())
     }
 
     /// As [`Keyspace::multi_get`], in the state of `snapshot`.
@@ -140,6 +187,39 @@ impl Keyspace {
         self.check_readable()?;
         self.check_snapshot(snapshot)?;
         read::multi_get(&self.handle.store, &self.core, keys, Some(snapshot.sequence()))
+    }
+
+    /// As [`Keyspace::multi_get_with`], in the state of `snapshot`.
+    pub fn multi_get_with_at<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        keys: &[K],
+        read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        let at = Some(snapshot.sequence());
+        read::multi_get_with(&self.handle.store, &self.core, keys, at, read)
+    }
+
+    /// The first key and its value.
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The last key and its value.
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// As [`Keyspace::first`], in the state of `snapshot`.
+    pub fn first_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter_at(snapshot)?.next().transpose()
+    }
+
+    /// As [`Keyspace::last`], in the state of `snapshot`.
+    pub fn last_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter_at(snapshot)?.next_back().transpose()
     }
 
     /// Every key and value, in key order; `.rev()` for the reverse.

@@ -119,6 +119,14 @@ pub struct View {
     pub version: Arc<Version>,
 }
 
+impl View {
+    /// Whether a reader at `sequence` finds nothing in the memtables.
+    #[inline]
+    pub fn is_bare(&self, sequence: SequenceNumber) -> bool {
+        self.active.is_after(sequence) && self.frozen.iter().all(|buffer| buffer.is_after(sequence))
+    }
+}
+
 /// The current view, read without a lock.
 #[derive(Debug)]
 pub struct CurrentView {

@@ -41,7 +41,9 @@ pub fn multi_get<K: AsRef<[u8]>>(
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let mut values = vec![None; keys.len()];
     multi_get_with(store, keyspace, keys, at, |index, value| {
-        values[index] = value.map(<[u8]>::to_vec);
+        if let Some(value) = value {
+            values[index] = Some(value.to_vec());
+        }
     })?;
     Ok(values)
 }

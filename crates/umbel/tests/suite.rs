@@ -18,5 +18,6 @@ mod suite {
     mod settings;
     mod space;
     mod stage;
+    mod together;
     mod unlogged;
 }

@@ -1,11 +1,23 @@
-//! Several keys at once.
+//! Several keys at once, so that their misses overlap.
+//!
+//! A get waits for one line of memory after the other: filter, index, slot, block, entry. Here
+//! each step is done for all keys of a group before the next one is, and asks ahead for what the
+//! next step reads, so that the group waits about as long as one key does.
 
 use umbel_base::{Result, SequenceNumber};
+use umbel_table::Table;
 
-use super::look::Look;
+use super::look::{Answer, Look, answer};
+use crate::counters::{OwnCounters, TableAnswer};
 use crate::keyspace_core::KeyspaceCore;
+use crate::memory::View;
 use crate::store::Store;
 use crate::version::head::head;
+use crate::version::{TableFile, Version};
+
+/// Keys of a group, at most as many as a [`Places`] has bits: more than a core can wait for at a
+/// time, few enough that what was asked for first is still there when it is needed.
+const GROUP: usize = 32;
 
 /// Looks up several keys in one consistent state and hands each value, with the index of its key,
 /// to `read`; `None` where there is none. The order of the calls is not that of the keys.
@@ -21,13 +33,273 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
     let counters = keyspace.reads.own();
     counters.count_gets(keys.len());
-    for (index, key) in keys.iter().enumerate() {
-        let key = key.as_ref();
-        let look = Look { key, head: head(key), hash: store.hash(key), sequence, counters };
-        if look.up(&view, |value| read(index, Some(value)))?.is_none() {
-            read(index, None);
+    let mut looked_up = Ok(());
+    for (number, keys) in keys.chunks(GROUP).enumerate() {
+        let mut group = Group {
+            keys: [&[]; GROUP],
+            hashes: [0; GROUP],
+            heads: [0; GROUP],
+            from: [0; GROUP],
+            tables: [None; GROUP],
+            levels: [0; GROUP],
+            blocks: [0; GROUP],
+            sequence,
+            counters,
+            read: |place: usize, value: Option<&[u8]>| read(number * GROUP + place, value),
+        };
+        let all = group.take(store, keys);
+        looked_up = group.look_up(&view, all);
+        if looked_up.is_err() {
+            break;
         }
     }
     counters.count_loads();
-    Ok(())
+    looked_up
+}
+
+/// A set of places in a group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Places(u32);
+
+impl Places {
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    fn add(&mut self, place: usize) {
+        self.0 |= 1 << place;
+    }
+
+    #[inline]
+    fn remove(&mut self, place: usize) {
+        self.0 &= !(1 << place);
+    }
+}
+
+impl Iterator for Places {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let place = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        // Says to the compiler that it is a place of an array.
+        Some(place % GROUP)
+    }
+}
+
+/// Keys that are looked up together. They are named by their places in the group.
+struct Group<'a, F> {
+    keys: [&'a [u8]; GROUP],
+    hashes: [u64; GROUP],
+    heads: [u64; GROUP],
+    /// The first source that a key was not looked for in.
+    from: [usize; GROUP],
+    /// The table that is asked for a key, its level, and the block that may have it.
+    tables: [Option<&'a Table>; GROUP],
+    levels: [u8; GROUP],
+    blocks: [usize; GROUP],
+    sequence: SequenceNumber,
+    counters: OwnCounters<'a>,
+    read: F,
+}
+
+impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
+    fn take<K: AsRef<[u8]>>(&mut self, store: &Store, keys: &'a [K]) -> Places {
+        let mut all = Places::default();
+        for (place, key) in keys.iter().enumerate().take(GROUP) {
+            let key = key.as_ref();
+            self.keys[place] = key;
+            self.hashes[place] = store.hash(key);
+            self.heads[place] = head(key);
+            all.add(place);
+        }
+        all
+    }
+
+    fn look_up(&mut self, view: &'a View, mut waiting: Places) -> Result<()> {
+        if !view.is_bare(self.sequence) {
+            waiting = self.in_memory(view, waiting);
+        }
+        // A key needs a second round only after the filter of a table was wrong.
+        let mut is_first = true;
+        while !waiting.is_empty() {
+            let candidates = self.ask_filters(&view.version, waiting, is_first)?;
+            waiting = self.search(candidates)?;
+            is_first = false;
+        }
+        Ok(())
+    }
+
+    /// Looks in the memtables; gives the keys they know nothing of.
+    #[inline(never)]
+    fn in_memory(&mut self, view: &View, waiting: Places) -> Places {
+        let mut left = waiting;
+        for place in waiting {
+            let look = Look {
+                key: self.keys[place],
+                head: self.heads[place],
+                hash: self.hashes[place],
+                sequence: self.sequence,
+                counters: self.counters,
+            };
+            let read = &mut self.read;
+            let found = look.in_memory(view, &mut Some(|value: &[u8]| read(place, Some(value))));
+            if matches!(found, Some(Answer::Deleted)) {
+                (self.read)(place, None);
+            }
+            if found.is_some() {
+                left.remove(place);
+            }
+        }
+        left
+    }
+
+    /// Goes through the sources until each key has a table whose filter does not refuse it;
+    /// answers the keys that have none.
+    fn ask_filters(
+        &mut self,
+        version: &'a Version,
+        mut waiting: Places,
+        is_first: bool,
+    ) -> Result<Places> {
+        let mut candidates = Places::default();
+        let newest = version.newest().len();
+        for source in 0..version.sources() {
+            let mut due = waiting;
+            if !is_first {
+                waiting.filter(|&key| self.from[key] > source).for_each(|key| due.remove(key));
+            }
+            let maybe = match source.checked_sub(newest) {
+                None => {
+                    let table = &version.newest()[source];
+                    let find = |key: &[u8], head| table.if_it_holds(key, head);
+                    self.ask(0, due, find, &mut waiting)?
+                }
+                Some(deeper) => {
+                    let run = &version.deeper()[deeper];
+                    let find = |key: &[u8], head| run.find(key, head);
+                    self.ask(run.level, due, find, &mut waiting)?
+                }
+            };
+            for key in maybe {
+                self.from[key] = source + 1;
+                candidates.add(key);
+                waiting.remove(key);
+            }
+            if waiting.is_empty() {
+                break;
+            }
+        }
+        waiting.for_each(|key| (self.read)(key, None));
+        Ok(candidates)
+    }
+
+    /// Asks the filters of the tables that `find` names; gives the keys that they do not refuse.
+    /// Answers those that a refusing table's range deletes hide, which no longer wait.
+    #[inline]
+    fn ask(
+        &mut self,
+        level: usize,
+        due: Places,
+        find: impl Fn(&[u8], u64) -> Option<&'a TableFile>,
+        waiting: &mut Places,
+    ) -> Result<Places> {
+        let mut asked = Places::default();
+        for key in due {
+            if let Some(file) = find(self.keys[key], self.heads[key]) {
+                let table: &Table = file.reader()?;
+                table.prefetch_filter(self.hashes[key]);
+                self.tables[key] = Some(table);
+                asked.add(key);
+            }
+        }
+        let mut maybe = Places::default();
+        let mut refused = 0;
+        for key in asked {
+            let Some(table) = self.tables[key] else { continue };
+            if table.may_contain(self.hashes[key]) {
+                self.levels[key] = level as u8;
+                maybe.add(key);
+                continue;
+            }
+            refused += 1;
+            if table.covering(self.keys[key], self.sequence) > 0 {
+                (self.read)(key, None);
+                waiting.remove(key);
+            }
+        }
+        self.counters.count(level, TableAnswer::Refused, refused);
+        Ok(maybe)
+    }
+
+    /// Searches the tables step by step; gives the keys that they do not have.
+    fn search(&mut self, candidates: Places) -> Result<Places> {
+        let mut left = candidates;
+        let mut located = Places::default();
+        for key in candidates {
+            let Some(table) = self.tables[key] else { continue };
+            match table.locate(self.keys[key], self.sequence) {
+                Some(block) => {
+                    table.prefetch_slot(block);
+                    self.blocks[key] = block;
+                    located.add(key);
+                }
+                None => {
+                    if self.hand_out(table, key, None)? {
+                        left.remove(key);
+                    }
+                }
+            }
+        }
+        for key in located {
+            if let Some(table) = self.tables[key] {
+                table.prefetch_block(self.blocks[key]);
+            }
+        }
+        for key in located {
+            if let Some(table) = self.tables[key] {
+                table.prefetch_entry(self.blocks[key], self.keys[key], self.hashes[key]);
+            }
+        }
+        for key in located {
+            if let Some(table) = self.tables[key]
+                && self.hand_out(table, key, Some(self.blocks[key]))?
+            {
+                left.remove(key);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether the table, in that block, decides what the key is.
+    #[inline]
+    fn hand_out(&mut self, table: &Table, key: usize, block: Option<usize>) -> Result<bool> {
+        let (name, hash, read) = (self.keys[key], self.hashes[key], &mut self.read);
+        let covering = table.covering(name, self.sequence);
+        let mut lend = Some(|value: &[u8]| read(key, Some(value)));
+        let found = match block {
+            Some(block) => {
+                table.get_in(block, name, hash, self.sequence, |sequence, kind, value| {
+                    answer(covering, sequence, kind, value, &mut lend)
+                })?
+            }
+            None => None,
+        };
+        let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
+        self.counters.count(usize::from(self.levels[key]), answered, 1);
+        match found {
+            Some(Answer::Value(())) => return Ok(true),
+            Some(Answer::Deleted) => {}
+            None if covering > 0 => {}
+            None => return Ok(false),
+        }
+        (self.read)(key, None);
+        Ok(true)
+    }
 }

@@ -1,10 +1,10 @@
 //! One key, looked up in one source after the other, newest first.
 
 use umbel_base::{Result, SequenceNumber, ValueKind};
+use umbel_table::Table;
 
 use crate::counters::{OwnCounters, TableAnswer};
 use crate::memory::{Buffer, View};
-use crate::version::TableFile;
 
 /// What the newest source that knows a key says of it.
 #[derive(Debug)]
@@ -124,39 +124,69 @@ impl Look<'_> {
         view: &View,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<Answer<R>>> {
-        for number in 0..view.version.sources() {
-            if let Some((level, table)) = view.version.source(number, self.key, self.head)
-                && let Some(found) = self.in_table(level, table, read)?
-            {
-                return Ok(Some(found));
+        // Added up, because most of what level 0 says of a key is no.
+        let mut refused = 0;
+        let mut found = None;
+        for table in view.version.newest() {
+            if let Some(file) = table.if_it_holds(self.key, self.head) {
+                let table = file.reader()?;
+                if self.is_refused(table) {
+                    refused += 1;
+                    continue;
+                }
+                found = self.search(0, table, read)?;
+                if found.is_some() {
+                    break;
+                }
             }
         }
-        Ok(None)
+        self.counters.count(0, TableAnswer::Refused, refused);
+        if found.is_some() {
+            return Ok(found);
+        }
+        for run in view.version.deeper() {
+            if let Some(file) = run.find(self.key, self.head) {
+                let table = file.reader()?;
+                if self.is_refused(table) {
+                    self.counters.count(run.level, TableAnswer::Refused, 1);
+                    continue;
+                }
+                found = self.search(run.level, table, read)?;
+                if found.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
 
-    #[inline]
-    fn in_table<R>(
+    /// Whether the table says nothing of the key, and its filter says so.
+    #[inline(always)]
+    fn is_refused(&self, table: &Table) -> bool {
+        !table.has_tombstones() && !table.may_contain(self.hash)
+    }
+
+    /// What the table says of the key. A call of its own, so that the way past tables that refuse
+    /// the key is short.
+    #[inline(never)]
+    fn search<R>(
         &self,
         level: usize,
-        table: &TableFile,
+        table: &Table,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<Answer<R>>> {
-        let reader = table.reader()?;
-        let covering = reader.tombstones().covering(self.key, self.sequence).unwrap_or(0);
-        if !reader.may_contain(self.hash) {
-            self.counters.count(level, TableAnswer::Refused);
-            return Ok((covering > 0).then_some(Answer::Deleted));
+        let covering = table.covering(self.key, self.sequence);
+        let hidden = || (covering > 0).then_some(Answer::Deleted);
+        if table.has_tombstones() && !table.may_contain(self.hash) {
+            self.counters.count(level, TableAnswer::Refused, 1);
+            return Ok(hidden());
         }
         let found =
-            reader.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
+            table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
                 answer(covering, sequence, kind, value, read)
             })?;
-        let counted = match (&found, reader.has_filter()) {
-            (_, false) => TableAnswer::Unfiltered,
-            (Some(_), true) => TableAnswer::Found,
-            (None, true) => TableAnswer::Mistaken,
-        };
-        self.counters.count(level, counted);
-        Ok(found.or_else(|| (covering > 0).then_some(Answer::Deleted)))
+        let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
+        self.counters.count(level, answered, 1);
+        Ok(found.or_else(hidden))
     }
 }

@@ -26,22 +26,8 @@ pub struct Version {
 /// touches no table but those it asks.
 #[derive(Debug, Default, Clone)]
 struct Near {
-    /// Level 0, newest first.
-    newest: Vec<(Heads, Arc<TableFile>)>,
-    /// The deeper levels that have tables.
+    newest: Vec<NearTable>,
     deeper: Vec<NearLevel>,
-}
-
-#[derive(Debug, Clone)]
-struct NearLevel {
-    level: usize,
-    /// The heads of the tables' upper bounds.
-    largest: Vec<u64>,
-    tables: Vec<(Heads, Arc<TableFile>)>,
-}
-
-fn with_heads(tables: &[Arc<TableFile>]) -> Vec<(Heads, Arc<TableFile>)> {
-    tables.iter().map(|table| (table.heads(), Arc::clone(table))).collect()
 }
 
 impl Near {
@@ -50,36 +36,64 @@ impl Near {
         let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| NearLevel {
             level,
             largest: tables.iter().map(|table| table.heads().largest).collect(),
-            tables: with_heads(tables),
+            tables: tables.iter().map(NearTable::new).collect(),
         };
-        Near { newest: with_heads(&levels[0]), deeper: deeper.map(near_level).collect() }
+        let newest = levels[0].iter().map(NearTable::new).collect();
+        Near { newest, deeper: deeper.map(near_level).collect() }
     }
 }
 
-#[inline]
-fn if_it_holds<'a>(
-    (heads, table): &'a (Heads, Arc<TableFile>),
-    key: &[u8],
-    head: u64,
-) -> Option<&'a Arc<TableFile>> {
-    match heads.place(head) {
-        Place::Inside => Some(table),
-        Place::Outside => None,
-        Place::OnBound => table.holds(key).then_some(table),
+/// A table with the heads of its bounds.
+#[derive(Debug, Clone)]
+pub struct NearTable {
+    heads: Heads,
+    table: Arc<TableFile>,
+}
+
+impl NearTable {
+    fn new(table: &Arc<TableFile>) -> NearTable {
+        NearTable { heads: table.heads(), table: Arc::clone(table) }
     }
+
+    /// The table, where it may hold `key`, which begins with `head`.
+    #[inline]
+    pub fn if_it_holds(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+        let holds = match self.heads.place(head) {
+            Place::Inside => true,
+            Place::Outside => false,
+            Place::OnBound => self.table.holds(key),
+        };
+        holds.then_some(&*self.table)
+    }
+}
+
+/// A deeper level that has tables.
+#[derive(Debug, Clone)]
+pub struct NearLevel {
+    /// Its number.
+    pub level: usize,
+    /// The heads of the tables' upper bounds.
+    largest: Vec<u64>,
+    tables: Vec<NearTable>,
 }
 
 impl NearLevel {
+    /// The only table that may hold `key`, which begins with `head`.
     #[inline]
-    fn find(&self, key: &[u8], head: u64) -> Option<&Arc<TableFile>> {
+    pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
         let mut at = self.largest.partition_point(|&largest| largest < head);
         if self.largest.get(at).is_some_and(|&largest| largest == head) {
-            // Only whole keys tell apart the tables that end with this head.
-            let alike = self.largest[at..].partition_point(|&largest| largest == head);
-            let alike = &self.tables[at..at + alike];
-            at += alike.partition_point(|(_, table)| !table.reaches(key));
+            at += self.behind_alike(at, key, head);
         }
-        if_it_holds(self.tables.get(at)?, key, head)
+        self.tables.get(at)?.if_it_holds(key, head)
+    }
+
+    /// How many of the tables from `at` on end with this head and before `key`: only whole keys
+    /// can tell.
+    #[cold]
+    fn behind_alike(&self, at: usize, key: &[u8], head: u64) -> usize {
+        let alike = self.largest[at..].partition_point(|&largest| largest == head);
+        self.tables[at..at + alike].partition_point(|near| !near.table.reaches(key))
     }
 }
 
@@ -143,6 +157,18 @@ impl Version {
         Ok(())
     }
 
+    /// The tables of level 0, newest first.
+    #[inline]
+    pub fn newest(&self) -> &[NearTable] {
+        &self.near.newest
+    }
+
+    /// The deeper levels that have tables, newest first.
+    #[inline]
+    pub fn deeper(&self) -> &[NearLevel] {
+        &self.near.deeper
+    }
+
     /// How many sources a point read has to ask at most: the tables of level 0 and the deeper
     /// levels that have tables.
     #[inline]
@@ -153,12 +179,12 @@ impl Version {
     /// The only table of a source that may hold `key`, which begins with `head`, and its level.
     /// What a source says is newer than what the ones behind it say.
     #[inline]
-    pub fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
+    fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
         if let Some(newest) = self.near.newest.get(number) {
-            return if_it_holds(newest, key, head).map(|table| (0, &**table));
+            return newest.if_it_holds(key, head).map(|table| (0, table));
         }
         let deeper = self.near.deeper.get(number - self.near.newest.len())?;
-        deeper.find(key, head).map(|table| (deeper.level, &**table))
+        deeper.find(key, head).map(|table| (deeper.level, table))
     }
 
     /// The tables that may hold `key`, which begins with `head`, newest first, and their levels.
