@@ -94,8 +94,8 @@ impl Arena {
     /// Allocates a chunk that starts on a cache line. REQUIRES: `bytes` is not zero.
     fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
         let align = if bytes == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { CHUNK_ALIGN };
-        let layout = Layout::from_size_align(bytes, align)
-            .expect("no piece is near half the address space");
+        let layout =
+            Layout::from_size_align(bytes, align).expect("no piece is near half the address space");
         // SAFETY: the layout's size is not zero: `allocate` has checked its piece, and a bump
         // chunk has CHUNK_BYTES_MIN bytes or more.
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {

@@ -8,6 +8,20 @@ use std::ptr::NonNull;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{SequenceNumber, ValueKind};
 
+/// Asks the processor to fetch the line of this address, which need not be valid.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing a program could notice, whatever the address; SSE, which has
+    // the instruction, is part of every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// What stands before the key and the value of an entry.
 #[repr(C)]
 pub(crate) struct Header {
@@ -138,15 +152,15 @@ impl<'a> Entry<'a> {
     /// Asks the processor to fetch the start of the entry, which will be read soon.
     #[inline]
     pub(crate) fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing a program could notice, whatever the address; SSE, which
-        // has the instruction, is part of every x86-64.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let start = self.header.as_ptr().cast::<i8>();
-            _mm_prefetch::<_MM_HINT_T0>(start);
-            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64));
-        }
+        self.prefetch_at(64 - HEADER_BYTES);
+    }
+
+    /// Asks the processor to fetch the header and the line of the key's byte `at`.
+    #[inline]
+    pub(crate) fn prefetch_at(self, at: usize) {
+        let start = self.header.as_ptr().cast::<u8>().cast_const();
+        prefetch(start);
+        prefetch(start.wrapping_add(HEADER_BYTES + at));
     }
 
     /// This entry's own position.

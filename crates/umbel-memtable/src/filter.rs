@@ -5,9 +5,10 @@
 //! INVARIANT: a filter that readers were once given stays until the memtable is dropped; each one
 //! has the hashes of all before it.
 
+use crate::sync::{AtomicPtr, Ordering};
 use std::array;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr as OwnedPtr, AtomicUsize};
 use umbel_filter::ConcurrentBloom;
 
 /// Room for this many keys is taken with the first.
@@ -31,7 +32,7 @@ pub(crate) struct GrowingFilter {
     keys_planned: u64,
     /// Every filter, which readers may still be asking. INVARIANT: each pointer came from
     /// `Box::into_raw`, is written once and freed only in `drop`.
-    all: [AtomicPtr<ConcurrentBloom>; FILTERS_MAX],
+    all: [OwnedPtr<ConcurrentBloom>; FILTERS_MAX],
     /// Bytes of the filters and of the list of hashes.
     memory_bytes: AtomicUsize,
 }
@@ -56,7 +57,7 @@ impl GrowingFilter {
             current: AtomicPtr::new(null_mut()),
             bits_per_key,
             keys_planned,
-            all: array::from_fn(|_| AtomicPtr::new(null_mut())),
+            all: array::from_fn(|_| Default::default()),
             memory_bytes: AtomicUsize::new(0),
         }
     }
@@ -136,7 +137,8 @@ impl GrowingFilter {
 
 impl Drop for GrowingFilter {
     fn drop(&mut self) {
-        for filter in self.all.iter_mut().map(AtomicPtr::get_mut).filter(|at| !at.is_null()) {
+        let all = self.all.iter_mut().map(|filter| filter.get_mut());
+        for filter in all.filter(|filter| !filter.is_null()) {
             // SAFETY: from `Box::into_raw` by the invariant, freed once, here; nobody has a
             // reference to it any more, since all borrow `self`.
             drop(unsafe { Box::from_raw(*filter) });

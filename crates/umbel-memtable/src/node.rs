@@ -31,7 +31,7 @@
 mod change;
 
 use crate::arena::Arena;
-use crate::entry::{Entry, Header, Target};
+use crate::entry::{Entry, Header, Target, prefetch};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, WIDTH, fence, pause};
 use std::alloc::Layout;
 use std::array;
@@ -56,6 +56,8 @@ pub(crate) struct Node {
     children: Option<NonNull<Children>>,
     /// The bridged bytes of the prefix, the upper half first.
     bridge: [AtomicU64; 2],
+    /// How many nodes lie below on the way to an entry; zero for a leaf. Never changes.
+    level: u64,
     heads: [AtomicU64; WIDTH],
     entries: [AtomicPtr<Header>; WIDTH],
 }
@@ -91,6 +93,9 @@ enum PrefixKind {
 
 /// Most bytes between what the fences share and where heads begin that are kept in the node.
 const BRIDGE_BYTES: usize = 16;
+
+/// So many entries with equal heads are fetched before they are compared.
+const FETCHED_MAX: usize = 16;
 
 /// Number of entries and prefix of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,9 +203,9 @@ impl Node {
         arena: &mut Arena,
         low: Option<Entry<'_>>,
         high: Option<Entry<'_>>,
-        inner: bool,
+        level: u64,
     ) -> NonNull<Node> {
-        let children = inner.then(|| {
+        let children = (level > 0).then(|| {
             let piece = arena.allocate(Layout::new::<Children>()).cast::<Children>();
             // SAFETY: the piece is ours and has the layout of what is written.
             unsafe { piece.write(array::from_fn(|_| AtomicPtr::new(null_mut()))) };
@@ -214,6 +219,7 @@ impl Node {
             high: AtomicPtr::new(high.map_or(null_mut(), |high| high.as_raw().as_ptr())),
             children,
             bridge: array::from_fn(|_| AtomicU64::new(0)),
+            level,
             heads: array::from_fn(|_| AtomicU64::new(0)),
             entries: array::from_fn(|_| AtomicPtr::new(null_mut())),
         };
@@ -222,18 +228,19 @@ impl Node {
         piece
     }
 
-    /// Asks the processor to fetch what a search of this node will look at, all at once: the header
-    /// and every line of heads.
+    /// Asks the processor to fetch what a search of this child will look at, all at once: the header
+    /// and every line of heads; of a leaf, which is seldom in the cache, also where the entries are.
     #[inline]
-    pub(crate) fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for line in 0..=WIDTH / 8 {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let start = std::ptr::from_ref(self).cast::<i8>();
-            // SAFETY: a prefetch reads nothing a program could notice, whatever the address; SSE,
-            // which has the instruction, is part of every x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line)) };
-        }
+    pub(crate) fn prefetch_child(&self, child: &Node) {
+        let heads = 1 + WIDTH / 8;
+        let lines = if self.level == 1 { heads + WIDTH / 8 } else { heads };
+        let start = std::ptr::from_ref(child).cast::<u8>();
+        (0..lines).for_each(|line| prefetch(start.wrapping_add(64 * line)));
+    }
+
+    /// The level, zero for a leaf.
+    pub(crate) fn level(&self) -> u64 {
+        self.level
     }
 
     /// Begins to read, once the writer is not changing this node.
@@ -280,6 +287,12 @@ impl<'a> Reading<'a> {
     #[inline]
     pub(crate) fn is_leaf(&self) -> bool {
         self.node.children.is_none()
+    }
+
+    /// As [`Node::prefetch_child`].
+    #[inline]
+    pub(crate) fn prefetch_child(&self, child: &Node) {
+        self.node.prefetch_child(child);
     }
 
     /// How many entries the node has.
@@ -332,7 +345,13 @@ impl<'a> Reading<'a> {
         while high < count && self.head(high) == head {
             high += 1;
         }
+        let mut fetched = false;
         while low < high {
+            // Rather all that may be compared from memory at once than one after the other.
+            if !fetched && (2..=FETCHED_MAX).contains(&(high - low)) {
+                fetched = true;
+                (low..high).filter_map(|at| self.entry(at)).for_each(|e| e.prefetch_at(prefix.len));
+            }
             let middle = low + (high - low) / 2;
             match self.entry(middle)?.cmp_behind(prefix.len, target) {
                 cmp::Ordering::Less => low = middle + 1,

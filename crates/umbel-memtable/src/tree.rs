@@ -142,7 +142,7 @@ impl Tree {
         }
         while !reading.is_leaf() {
             let child = reading.child(child_of(&reading)?)?;
-            child.prefetch();
+            reading.prefetch_child(child);
             let child = child.read();
             if !reading.is_valid() {
                 return None;
@@ -293,13 +293,13 @@ impl Tree {
         let mut node = match self.root() {
             Some(root) if !root.is_full() => root,
             Some(root) => {
-                let new = self.new_root(nodes, true);
+                let new = self.new_root(nodes, root.level() + 1);
                 new.set_child(0, root.into());
                 self.root.store(NonNull::from(new).as_ptr(), Ordering::Release);
                 new
             }
             None => {
-                let new = self.new_root(nodes, false);
+                let new = self.new_root(nodes, 0);
                 self.root.store(NonNull::from(new).as_ptr(), Ordering::Release);
                 new
             }
@@ -311,6 +311,7 @@ impl Tree {
             }
             let index = reading.own_rank(target, Bound::UpTo);
             let mut child = reading.own_child(index);
+            node.prefetch_child(child);
             if child.is_full() {
                 let at = child.read().own_rank(target, Bound::UpTo);
                 let separator = node.split_child(index, at, nodes);
@@ -323,8 +324,8 @@ impl Tree {
     }
 
     /// A node without fences that nobody knows yet.
-    fn new_root(&self, nodes: &mut Arena, inner: bool) -> &Node {
+    fn new_root(&self, nodes: &mut Arena, level: u64) -> &Node {
         // SAFETY: just written; the arena lives as long as the tree.
-        unsafe { Node::allocate(nodes, None, None, inner).as_ref() }
+        unsafe { Node::allocate(nodes, None, None, level).as_ref() }
     }
 }

@@ -248,7 +248,7 @@ impl Node {
     ) -> NonNull<Node> {
         let count = left.count() - first;
         let high = entry_in(&left.node.high);
-        let raw = Node::allocate(arena, Some(separator), high, !left.is_leaf());
+        let raw = Node::allocate(arena, Some(separator), high, left.node.level);
         // SAFETY: just written; the arena outlives this call.
         let right = unsafe { raw.as_ref() };
         let mut prefix = Prefix::NONE;
