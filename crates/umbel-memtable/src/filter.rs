@@ -146,7 +146,7 @@ impl Drop for GrowingFilter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

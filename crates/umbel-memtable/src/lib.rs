@@ -6,8 +6,8 @@
 //!
 //! The map is a B+tree over eight-byte key heads. Why, and what it costs, is told in
 //! `docs/decisions/0003-memtable.md`; how readers run beside the writer, in the `node` module.
-//! Unsafe code lives here, in `arena`, `entry`, `filter`, `node`, `tree` and `cursor`, so that the engine
-//! above can forbid it.
+//! Unsafe code lives here, in `arena`, `entry`, `filter`, `node`, `tree` and `cursor`, so that the
+//! engine above can forbid it.
 //!
 //! ```
 //! use std::sync::Arc;

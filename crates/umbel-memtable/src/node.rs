@@ -228,8 +228,9 @@ impl Node {
         piece
     }
 
-    /// Asks the processor to fetch what a search of this child will look at, all at once: the header
-    /// and every line of heads; of a leaf, which is seldom in the cache, also where the entries are.
+    /// Asks the processor to fetch what a search of this child will look at, all at once: the
+    /// header and every line of heads; of a leaf, which is seldom in the cache, also where the
+    /// entries are.
     #[inline]
     pub(crate) fn prefetch_child(&self, child: &Node) {
         let heads = 1 + WIDTH / 8;
