@@ -148,7 +148,14 @@ impl Block {
         read_entry(&self.body, at)
     }
 
+    /// The body from `at` on.
+    #[inline]
+    pub(crate) fn behind(&self, at: usize) -> &[u8] {
+        self.body.get(at..).unwrap_or_default()
+    }
+
     /// Bytes of the body.
+    #[inline]
     pub(crate) fn bytes(&self, start: usize, len: usize) -> &[u8] {
         self.body.get(start..start + len).unwrap_or_default()
     }

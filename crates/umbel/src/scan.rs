@@ -78,6 +78,7 @@ impl DbCursor {
 
     /// Moves to the next key. On a cursor that stands nowhere it does nothing; one that
     /// failed answers with its error again.
+    #[inline]
     #[expect(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
     pub fn next(&mut self) -> Result<()> {
         self.inner.next()
@@ -91,16 +92,19 @@ impl DbCursor {
 
     /// Whether it stands on a key. `false` after the last key, before the first, and after an
     /// error.
+    #[inline]
     pub fn valid(&self) -> bool {
         self.inner.valid()
     }
 
     /// The key it stands on; empty where it stands nowhere.
+    #[inline]
     pub fn key(&self) -> &[u8] {
         if self.inner.valid() { self.inner.key() } else { &[] }
     }
 
     /// The value it stands on; empty where it stands nowhere.
+    #[inline]
     pub fn value(&self) -> &[u8] {
         if self.inner.valid() { self.inner.value() } else { &[] }
     }

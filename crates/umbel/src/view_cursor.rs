@@ -314,6 +314,11 @@ impl Cursor for ViewCursor {
     }
 
     #[inline]
+    fn step(&mut self) -> Option<bool> {
+        Walker::<View>::step(&mut self.merged)
+    }
+
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         Walker::<View>::prev(&mut self.merged, &self.view)
     }

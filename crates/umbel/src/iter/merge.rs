@@ -142,13 +142,14 @@ impl<C> MergeCursor<C> {
         let moved = Standing { head, child: self.order[0].child };
         let mut place = 0;
         while let Some(&next) = self.order.get(place + 1) {
-            let (ordering, twins) = self.compare(moved, next);
-            if ordering.then_with(|| moved.child.cmp(&next.child)).is_lt() {
-                if place == 0 {
-                    self.order[0] = moved;
-                    self.twins = twins;
-                    return;
+            let goes_before = match moved.head.cmp(&next.head) {
+                Ordering::Equal => {
+                    let ordering = self.compare_keys(moved, next).0;
+                    ordering.then_with(|| moved.child.cmp(&next.child)).is_lt()
                 }
+                ordering => ordering.is_lt(),
+            };
+            if goes_before {
                 break;
             }
             self.order[place] = next;
@@ -238,8 +239,42 @@ impl<C> MergeCursor<C> {
         Ok(if self.order[0].child == child { repeats } else { twins })
     }
 
-    /// Steps every child that stands on the same entry as the one in front, then that one.
+    /// Moves as `step_all` where the child in front can step by itself and nothing else has to be
+    /// seen to. `None`, and nothing changed, elsewhere.
     #[inline]
+    fn step_quickly<G: ?Sized>(&mut self) -> Option<bool>
+    where
+        C: Walker<G>,
+    {
+        if self.backward || self.twins {
+            return None;
+        }
+        let child = self.children.get_mut(self.order.first()?.child)?;
+        let repeats = child.step()?;
+        let head = key_head(child.key());
+        match &mut self.order[..] {
+            [_, second, ..] if head >= second.head => Some(self.fall_behind(head, repeats)),
+            order => {
+                order.first_mut()?.head = head;
+                Some(repeats)
+            }
+        }
+    }
+
+    /// Sorts in the first of `order`, which nearly certainly is not the first any more. No other
+    /// stood on the key that it left.
+    #[inline(never)]
+    fn fall_behind<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
+    where
+        C: Walker<G>,
+    {
+        let child = self.order[0].child;
+        self.sink_behind(head);
+        repeats && self.order[0].child == child
+    }
+
+    /// Steps every child that stands on the same entry as the one in front, then that one.
+    #[inline(never)]
     fn step_all<G: ?Sized, const ASKED: bool>(&mut self, ground: &G) -> Result<bool>
     where
         C: Walker<G>,
@@ -297,6 +332,9 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
         if self.backward {
             return self.turn(ground);
         }
+        if self.step_quickly().is_some() {
+            return Ok(());
+        }
         self.step_all::<G, false>(ground).map(|_| ())
     }
 
@@ -307,6 +345,11 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
             return Ok(self.order.first().is_some_and(|_| self.front().key() == self.turning_key));
         }
         self.step_all::<G, true>(ground)
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<bool> {
+        self.step_quickly()
     }
 
     #[inline]
@@ -369,6 +412,11 @@ impl<C: Walker<()>> Cursor for MergeCursor<C> {
     #[inline]
     fn next_repeats(&mut self) -> Result<bool> {
         Walker::<()>::next_repeats(self, &())
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<bool> {
+        self.step_quickly()
     }
 
     #[inline]

@@ -113,15 +113,55 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Moves to the next key. REQUIRES: `valid()`; elsewhere it stays, and repeats an error.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        let moved = match self.position {
-            Position::Lent => self.next_from_lent(),
+        if self.position == Position::Lent
+            && let Some(repeats) = self.inner.step()
+        {
+            if !repeats && self.shows_what_it_stands_on() {
+                return Ok(());
+            }
+            return self.go_on(Ok(repeats));
+        }
+        self.next_slowly()
+    }
+
+    /// Whether the entry that the inner cursor stands on is quickly seen to be one to show, where
+    /// no other version of its key was.
+    #[inline]
+    fn shows_what_it_stands_on(&self) -> bool {
+        self.inner.sequence() <= self.sequence
+            && self.inner.kind() == ValueKind::Put
+            && self.tombstones.are_none()
+            && !is_behind_upper(self.inner.key(), &self.upper)
+    }
+
+    #[inline(never)]
+    fn next_slowly(&mut self) -> Result<()> {
+        match self.position {
+            Position::Lent => {
+                let moved = self.inner.next_repeats();
+                self.go_on(moved)
+            }
             Position::Buffered => {
-                self.inner.seek(&self.key, 0).and_then(|()| self.find_forward(Older::Skip))
+                let sought = self.inner.seek(&self.key, 0);
+                let moved = sought.and_then(|()| self.find_forward(Older::Skip));
+                self.settle(moved)
             }
-            Position::Nowhere | Position::Failed => {
-                return self.failure.clone().map_or(Ok(()), Err);
+            Position::Nowhere | Position::Failed => self.failure.clone().map_or(Ok(()), Err),
+        }
+    }
+
+    /// Finds the next key to show, after a step away from the entry shown that tells whether the
+    /// key repeats.
+    #[inline(never)]
+    fn go_on(&mut self, stepped: Result<bool>) -> Result<()> {
+        let moved = stepped.and_then(|repeats| {
+            if !repeats {
+                return self.find_forward(Older::Passed);
             }
-        };
+            self.key.clear();
+            self.key.extend_from_slice(self.inner.key());
+            self.find_forward(Older::Skip)
+        });
         self.settle(moved)
     }
 
@@ -217,31 +257,6 @@ impl<C: Cursor> VisibleCursor<C> {
         put_successor(&mut self.key, key);
         self.inner.seek_before(&self.key)?;
         self.find_backward()
-    }
-
-    #[inline]
-    fn next_from_lent(&mut self) -> Result<Position> {
-        if self.inner.next_repeats()? {
-            return self.pass_older();
-        }
-        // Nearly always this is the next one to show.
-        if self.inner.valid()
-            && self.inner.sequence() <= self.sequence
-            && self.inner.kind() == ValueKind::Put
-            && self.tombstones.are_none()
-            && matches!(self.upper, Bound::Unbounded)
-        {
-            return Ok(Position::Lent);
-        }
-        self.find_forward(Older::Passed)
-    }
-
-    /// Goes on from an older version of the key that was shown.
-    #[inline(never)]
-    fn pass_older(&mut self) -> Result<Position> {
-        self.key.clear();
-        self.key.extend_from_slice(self.inner.key());
-        self.find_forward(Older::Skip)
     }
 
     fn prev_from_lent(&mut self) -> Result<Position> {
