@@ -143,11 +143,6 @@ impl Block {
         self.entry_of(self.group(place.group), place.entry)
     }
 
-    /// The entry that starts at `at`, where the one before ended.
-    pub(crate) fn entry_at(&self, at: usize) -> Option<Entry<'_>> {
-        read_entry(&self.body, at)
-    }
-
     /// The body from `at` on.
     #[inline]
     pub(crate) fn behind(&self, at: usize) -> &[u8] {
@@ -267,17 +262,18 @@ impl Block {
 
     /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
     pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        let number = self.group_of(key, sequence);
+        // Of a single group the last entry, which is far from the others, need not be read.
+        let number = if self.more.is_empty() { 0 } else { self.group_of(key, sequence) };
         if number == self.groups() {
             return None;
         }
         let group = self.group(number);
         let entry = match self.strip(group, key) {
             Some(suffix) => self.lower_bound_in(group, suffix, sequence),
-            // The group's last key is not before this one, so the whole group is behind it.
+            None if self.prefix_of(group) < key => usize::from(group.count),
             None => 0,
         };
-        Some(Place { group: number, entry })
+        (entry < usize::from(group.count)).then_some(Place { group: number, entry })
     }
 
     /// The last place of the block.

@@ -74,6 +74,8 @@ pub struct TableWalk {
     table: u64,
     /// The number of `block`.
     number: usize,
+    /// The block that `aim` looked up.
+    aimed: Option<usize>,
     place: Place,
     /// How many entries the group has that is stood in.
     group_entries: usize,
@@ -102,6 +104,7 @@ impl TableWalk {
             block: None,
             table: 0,
             number: 0,
+            aimed: None,
             place: Place::default(),
             group_entries: 0,
             valid: false,
@@ -117,11 +120,11 @@ impl TableWalk {
     /// Makes block `number` the current one. `false` where there is none.
     fn enter(&mut self, table: &Table, number: usize) -> Result<bool> {
         self.valid = false;
-        let id = table.footer().file_id;
-        let stays = self.table == id;
-        if stays && self.block.is_some() && self.number == number {
+        if self.is_in(table, number) {
             return Ok(true);
         }
+        let id = table.footer().file_id;
+        let stays = self.table == id;
         let walks = self.block.take().is_some() && stays && number == self.number + 1;
         if !stays {
             self.ahead = Ahead::default();
@@ -265,8 +268,38 @@ impl TableWalk {
 
     /// As [`Cursor::seek`].
     pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.aim(table, key, sequence);
+        self.seek_aimed(table, key, sequence)
+    }
+
+    /// The first part of a seek, for those who seek in many tables: looks up the block and asks
+    /// for its slot. Afterwards the walk is not valid until `seek_aimed`, before which nothing else
+    /// but `approach` may be called.
+    pub fn aim(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) {
         self.valid = false;
-        let Some(number) = table.index().find(key, sequence) else { return Ok(()) };
+        self.aimed = table.locate(key, sequence);
+        if let Some(number) = self.aimed {
+            table.prefetch_slot(number);
+        }
+    }
+
+    /// Asks for the block that `aim` looked up.
+    pub fn approach(&self, table: &Table) {
+        if let Some(number) = self.aimed
+            && !self.is_in(table, number)
+        {
+            table.prefetch_block(number);
+        }
+    }
+
+    /// The rest of the seek that `aim` began. REQUIRES: what `aim` got.
+    pub fn seek_aimed(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let Some(number) = self.aimed.take() else { return Ok(()) };
         if !self.enter(table, number)? {
             return Ok(());
         }
@@ -275,6 +308,11 @@ impl TableWalk {
             None => self.stand_on_first_of(table, number + 1)?,
         }
         Ok(())
+    }
+
+    /// Whether block `number` of `table` is the current one.
+    fn is_in(&self, table: &Table, number: usize) -> bool {
+        self.block.is_some() && self.number == number && self.table == table.footer().file_id
     }
 
     /// As [`Cursor::seek_before`].
@@ -322,7 +360,14 @@ impl TableWalk {
             self.stand(Place { group, entry: 0 });
             return Ok(());
         }
-        self.stand_on_first_of(table, self.number + 1)
+        let number = self.number + 1;
+        self.stand_on_first_of(table, number)?;
+        // Whoever walked to here will likely walk on.
+        if self.fill_cache && number + 1 < table.index().blocks() {
+            table.prefetch_block(number + 1);
+            table.prefetch_slot(number + 2);
+        }
+        Ok(())
     }
 
     /// As [`Cursor::prev`].

@@ -78,6 +78,20 @@ impl Walker<Table> for TableWalk {
         TableWalk::seek(self, table, key, sequence)
     }
 
+    fn aim(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        TableWalk::aim(self, table, key, sequence);
+        Ok(())
+    }
+
+    fn approach(&mut self, table: &Table) -> Result<()> {
+        TableWalk::approach(self, table);
+        Ok(())
+    }
+
+    fn seek_aimed(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        TableWalk::seek_aimed(self, table, key, sequence)
+    }
+
     fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         TableWalk::seek_before(self, table, key)
     }

@@ -23,7 +23,7 @@ pub struct ViewCursor {
 }
 
 /// One source of a view.
-// Both kinds stand in one vector, without a box each.
+#[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box would be a detour")]
 enum Source {
     Memory(MemoryWalk),
     Tables(ConcatCursor<TableRange, TableWalk>),
@@ -229,6 +229,18 @@ impl Walker<View> for Source {
 
     fn seek(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         of_source!(self, walk => walk.seek(view, key, sequence))
+    }
+
+    fn aim(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        of_source!(self, walk => walk.aim(view, key, sequence))
+    }
+
+    fn approach(&mut self, view: &View) -> Result<()> {
+        of_source!(self, walk => walk.approach(view))
+    }
+
+    fn seek_aimed(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        of_source!(self, walk => walk.seek_aimed(view, key, sequence))
     }
 
     fn seek_before(&mut self, view: &View, key: &[u8]) -> Result<()> {

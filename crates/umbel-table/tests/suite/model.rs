@@ -59,6 +59,11 @@ fn compare(model: &Model, table: &Arc<Table>) {
     }
     let step = list.len().div_ceil(400);
     let mut cursor = table.cursor(false);
+    cursor.seek_to_first().unwrap();
+    for pair in list.windows(2) {
+        assert_eq!(cursor.next_repeats().unwrap(), pair[0].0 == pair[1].0);
+        assert!(entry(&cursor) == pair[1]);
+    }
     for (key, (sequence, ..)) in list.iter().step_by(step) {
         let mut longer = key.clone();
         longer.push(0);

@@ -111,13 +111,32 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
     }
 
     fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.aim(ground, key, sequence)?;
+        self.seek_aimed(ground, key, sequence)
+    }
+
+    fn aim(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.stands = false;
-        let index = self.run.find(ground, key);
-        if index >= self.run.len() {
-            return Ok(());
+        self.index = self.run.find(ground, key);
+        if self.index < self.run.len() {
+            self.walk.aim(self.run.table(ground, self.index)?, key, sequence)?;
         }
-        self.enter(ground, index, |walk, table| walk.seek(table, key, sequence))?;
-        self.skip_forward(ground)
+        Ok(())
+    }
+
+    fn approach(&mut self, ground: &Ground) -> Result<()> {
+        if self.index < self.run.len() {
+            self.walk.approach(self.run.table(ground, self.index)?)?;
+        }
+        Ok(())
+    }
+
+    fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        if self.index < self.run.len() {
+            self.enter(ground, self.index, |walk, table| walk.seek_aimed(table, key, sequence))?;
+            self.skip_forward(ground)?;
+        }
+        Ok(())
     }
 
     fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()> {

@@ -320,7 +320,15 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
     }
 
     fn seek(&mut self, ground: &G, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.seek_all(false, |_, child| child.seek(ground, key, sequence))
+        // No child may be stepped from where it stood before, should one of these fail.
+        self.order.clear();
+        for child in &mut self.children {
+            child.aim(ground, key, sequence)?;
+        }
+        for child in &mut self.children {
+            child.approach(ground)?;
+        }
+        self.seek_all(false, |_, child| child.seek_aimed(ground, key, sequence))
     }
 
     fn seek_before(&mut self, ground: &G, key: &[u8]) -> Result<()> {

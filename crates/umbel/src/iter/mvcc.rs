@@ -131,7 +131,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.inner.sequence() <= self.sequence
             && self.inner.kind() == ValueKind::Put
             && self.tombstones.are_none()
-            && !is_behind_upper(self.inner.key(), &self.upper)
+            && (self.upper == Bound::Unbounded || !is_behind_upper(self.inner.key(), &self.upper))
     }
 
     #[inline(never)]

@@ -14,6 +14,22 @@ pub trait Walker<Ground: ?Sized>: Send {
     fn seek_to_last(&mut self, ground: &Ground) -> Result<()>;
     /// As [`Cursor::seek`].
     fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()>;
+    /// The first part of a seek: looks up where it goes and asks for the memory that the next part
+    /// reads. Who seeks with many walkers does one part with all of them before the next, so that
+    /// their waiting overlaps. Between the parts a walker is not valid and gets no other calls.
+    fn aim(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let _ = (ground, key, sequence);
+        Ok(())
+    }
+    /// The second part of a seek: asks for the memory that the last part reads.
+    fn approach(&mut self, ground: &Ground) -> Result<()> {
+        let _ = ground;
+        Ok(())
+    }
+    /// The last part of a seek. REQUIRES: what `aim` got.
+    fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.seek(ground, key, sequence)
+    }
     /// As [`Cursor::seek_before`].
     fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()>;
     /// As [`Cursor::next`].
