@@ -31,8 +31,8 @@ pub trait Cursor: Send {
         self.next()?;
         Ok(self.valid() && self.key() == left)
     }
-    /// Moves as `next_repeats` where that is quick and cannot fail, and answers the same. `None`, and
-    /// nothing changed, elsewhere. REQUIRES: `valid()`.
+    /// Moves as `next_repeats` where that is quick and cannot fail, and answers the same. `None`,
+    /// and nothing changed, elsewhere. REQUIRES: `valid()`.
     #[inline]
     fn step(&mut self) -> Option<bool> {
         None

@@ -5,63 +5,14 @@ use std::sync::Arc;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
 use crate::block::{Block, Derive, Place};
-use crate::entry::{Entry, read_entry};
-use crate::format::{KIND_BITS, same};
+use crate::entry::Entry;
+use crate::format::same;
 use crate::key_buffer::KeyBuffer;
+use crate::parts::{read_any, read_usual};
 use crate::reader::Table;
 
 /// A walk that does not fill the cache and goes forwards reads pieces of this size.
 const AHEAD_BYTES: usize = 256 * 1024;
-
-/// Where the parts of an entry stand, counted from its start.
-struct Parts {
-    suffix_at: usize,
-    suffix_len: usize,
-    value_len: usize,
-    sequence: SequenceNumber,
-    kind: ValueKind,
-}
-
-/// Reads the entry at the start of `bytes`, where it is of the usual lengths: a suffix below 128
-/// bytes, a value below 16 KiB, a trailer of up to eight bytes. The block was checked when it was
-/// loaded, so nothing is checked here but that reading stays inside it.
-#[inline(always)]
-fn read_usual(bytes: &[u8]) -> Option<Parts> {
-    let start = bytes.first_chunk::<11>()?;
-    let [suffix_len, low, high, ..] = *start;
-    let (value_len, trailer_at, trailer) = match low < 0x80 {
-        true => (usize::from(low), 2, start[2..].first_chunk::<8>()?),
-        false => {
-            (usize::from(low & 0x7f) | usize::from(high) << 7, 3, start[3..].first_chunk::<8>()?)
-        }
-    };
-    let trailer = u64::from_le_bytes(*trailer);
-    let ends = !trailer & 0x8080_8080_8080_8080;
-    if suffix_len >= 0x80 || (low >= 0x80 && high >= 0x80) || ends == 0 {
-        return None;
-    }
-    // The lowest of the bits that end a byte tells how many bytes there are.
-    let kept = trailer & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
-    let used = (ends.trailing_zeros() / 8 + 1) as usize;
-    let pairs = (kept & 0x007f_007f_007f_007f) | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
-    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
-    let trailer = (fours & 0x0000_0000_0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;
-    Some(Parts {
-        suffix_at: trailer_at + used,
-        suffix_len: usize::from(suffix_len),
-        value_len,
-        sequence: trailer >> KIND_BITS,
-        kind: ValueKind::from_u8((trailer & ((1 << KIND_BITS) - 1)) as u8)?,
-    })
-}
-
-/// Reads the entry at the start of `bytes`.
-#[inline(never)]
-fn read_any(bytes: &[u8]) -> Option<Parts> {
-    let Entry { suffix, sequence, kind, value, value_at } = read_entry(bytes, 0)?;
-    let suffix_at = value_at - suffix.len();
-    Some(Parts { suffix_at, suffix_len: suffix.len(), value_len: value.len(), sequence, kind })
-}
 
 /// Walks a table that is handed to it with each movement, so that whoever walks many tables need
 /// not hold each one for every walk. Its methods are those of [`Cursor`], with the same laws, and
@@ -477,42 +428,5 @@ impl Cursor for TableCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.walk.value()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use umbel_base::varint::put_u64;
-
-    proptest! {
-        #[test]
-        fn the_usual_way_reads_what_any_way_reads(
-            lens in [0usize..300, 0usize..40_000],
-            small: bool,
-            sequence: u64,
-            shift in 8u32..64,
-            put: bool,
-            behind in 0usize..20,
-        ) {
-            let [suffix_len, value_len] = lens.map(|len| if small { len % 120 } else { len });
-            let mut bytes = Vec::new();
-            put_u64(&mut bytes, suffix_len as u64);
-            put_u64(&mut bytes, value_len as u64);
-            let trailer = sequence >> shift << KIND_BITS | u64::from(put);
-            put_u64(&mut bytes, trailer);
-            let suffix_at = bytes.len();
-            bytes.resize(suffix_at + suffix_len + value_len + behind, 7);
-            let any = read_any(&bytes).unwrap();
-            for read in read_usual(&bytes).into_iter().chain([any]) {
-                let lens = (read.suffix_at, read.suffix_len, read.value_len);
-                prop_assert_eq!(lens, (suffix_at, suffix_len, value_len));
-                prop_assert_eq!(read.sequence, trailer >> KIND_BITS);
-                prop_assert_eq!(read.kind == ValueKind::Put, put);
-            }
-            let usual = suffix_len < 128 && value_len < 1 << 14 && trailer < 1 << 56;
-            prop_assert_eq!(read_usual(&bytes).is_some(), usual && bytes.len() > 10);
-        }
     }
 }

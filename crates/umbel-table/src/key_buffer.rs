@@ -40,8 +40,8 @@ impl KeyBuffer {
         }
     }
 
-    /// Replaces what stands behind the prefix. `around` begins with the suffix, and where it goes on
-    /// for long enough the suffix is copied with what stands behind it.
+    /// Replaces what stands behind the prefix. `around` begins with the suffix, and where it goes
+    /// on for long enough the suffix is copied with what stands behind it.
     #[inline]
     pub(crate) fn set_suffix(&mut self, suffix: &[u8], around: &[u8]) {
         self.len = self.prefix_len + suffix.len();

@@ -19,6 +19,7 @@ mod index_builder;
 mod key_buffer;
 mod meta;
 mod options;
+mod parts;
 mod properties;
 mod reader;
 mod slots;

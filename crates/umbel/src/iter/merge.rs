@@ -1,11 +1,11 @@
 //! Many cursors as one: [`MergeCursor`] over sources that overlap.
 //!
 //! INVARIANT: `order` holds exactly the children that are valid, sorted in the direction of travel
-//! by what they stand on, so that `order[0]` is what the merge stands on. All others stand behind it
-//! in that direction, or, where two children hold the same entry, on it. Keeping them sorted means
-//! that a step costs one comparison for as long as the same child stays in front, which is nearly
-//! always so in a store whose last level holds nine tenths of the keys; and that comparison is one
-//! of two numbers, unless the first eight bytes of both keys are the same.
+//! by what they stand on, so that `order[0]` is what the merge stands on. All others stand behind
+//! it in that direction, or, where two children hold the same entry, on it. Keeping them sorted
+//! means that a step costs one comparison for as long as the same child stays in front, which is
+//! nearly always so in a store whose last level holds nine tenths of the keys; and that comparison
+//! is one of two numbers, unless the first eight bytes of both keys are the same.
 
 use std::cmp::Ordering;
 
@@ -119,7 +119,7 @@ impl<C> MergeCursor<C> {
         Ok(())
     }
 
-    /// Sorts in the first of `order`, which now stands on a key with this head, and sees to `twins`.
+    /// Sorts in the first of `order`, which now stands on a key with this head; sees to `twins`.
     #[inline]
     fn sink<G: ?Sized>(&mut self, head: u64)
     where
