@@ -1,20 +1,28 @@
-//! A data block held as it is searched.
+//! A data block held as it is searched: one piece of the arena.
 //!
-//! The payload stays as it is on disk; beside it, derived when the block is loaded, stand for each
-//! group a line of tags (a byte of each key's hash), the offsets of its entries and the heads of
-//! its keys behind the group's prefix.
+//! ```text
+//! section * groups | payload | 0 * padding | start of each section u32 | groups u32 | entries u32
+//! section: base u32 | packed u32 | prefix | tag * count | offset u16 * count | head u32 * count
+//! ```
 //!
-//! INVARIANT: every length and offset in `body` was checked by [`Block::parse`]. Reads go through
-//! checked slices all the same; where one could only fail against this, they give nothing.
+//! The payload stays as it is on disk. In front of it stands, for each group, what is derived when
+//! the block is loaded: the group's prefix, a tag (a byte of the hash) of each key, where each entry
+//! starts behind `base`, and the head of each key behind the prefix. A block of the usual size has
+//! one group, and what a point read needs of it before the entry stands in two neighbouring lines.
+//!
+//! INVARIANT: every length and offset was checked by [`Block::parse`]. Reads go through checked
+//! slices all the same; where one could only fail against this, they give nothing.
 
 use std::cmp::Ordering;
 
+use umbel_arena::{Arena, Piece, prefetch};
 use umbel_base::SequenceNumber;
-use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
-use umbel_filter::{HashSecret, hash_key};
 
 use crate::entry::{Entry, read_entry};
-use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, read_varint, same, strip_inline};
+use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, same, strip_inline};
+use crate::section::{
+    Derive, Derived, SECTION_HEAD, SECTION_PREFIX_MAX, TAIL, TOO_LONG, derive_sections, packed,
+};
 use crate::tags::{matches, tag};
 
 /// Up to this many groups a point read looks at the tags of each rather than search for its own.
@@ -22,48 +30,27 @@ const GROUPS_BY_TAG_MAX: usize = 4;
 /// From so many equal tags on, which only versions of one key bring about, a point read searches
 /// by halves.
 const VERSIONS_BY_TAG_MAX: u32 = 8;
-
-/// What is derived from one group.
+/// A data block, checked and ready to be searched. A clone is another reference to it.
 #[derive(Debug, Clone)]
-#[repr(C)]
-struct Group {
-    tags: [u8; GROUP_ENTRIES_MAX],
-    /// Where each entry starts, from `base`.
-    offsets: [u16; GROUP_ENTRIES_MAX],
-    /// The start of the prefix, all of it where it is not longer.
-    prefix: [u8; INLINE_PREFIX],
-    /// Where the first entry starts in the body; the prefix stands right before.
-    base: u32,
-    prefix_len: u32,
-    /// How many entries of the block stand before this group.
-    first: u32,
-    count: u8,
-    /// Whether `tags` were made; the same in every group of a block.
-    tagged: bool,
-    /// Whether heads were made; the same in every group of a block.
-    headed: bool,
-}
-
-/// A data block, checked and ready to be searched.
-#[derive(Debug)]
-#[repr(C, align(64))]
 pub struct Block {
-    /// First, so that its tags are one cache line.
-    group: Group,
-    /// The groups behind the first.
-    more: Box<[Group]>,
-    /// The payload, and behind it the heads of all entries, four bytes each, unless the block is
-    /// only to be walked.
-    body: Box<[u8]>,
+    piece: Piece,
 }
 
-/// Which helpers are derived when a block is loaded.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Derive<'a> {
-    /// Offsets only: the block is walked once.
-    Offsets,
-    /// Offsets and heads, and tags where there is a hash.
-    All(Option<&'a HashSecret>),
+/// A block that somebody else keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    bytes: &'a [u8],
+}
+
+/// What a section says of its group.
+#[derive(Clone, Copy)]
+struct Group {
+    at: usize,
+    base: usize,
+    prefix_len: usize,
+    count: usize,
+    packed: u32,
+    tags_at: usize,
 }
 
 /// Where an entry stands: its group, and its number in the group.
@@ -74,176 +61,271 @@ pub(crate) struct Place {
 }
 
 impl Block {
-    /// Checks a payload and derives what searching needs. The error is a reason in words.
-    pub(crate) fn parse(mut body: Vec<u8>, derive: Derive<'_>) -> Result<Block, &'static str> {
-        if u32::try_from(body.len()).is_err() {
-            return Err("a data block is longer than any block may be");
+    /// Checks a payload and derives what searching needs, in a piece of `arena`. The error is a
+    /// reason in words.
+    pub(crate) fn parse(
+        arena: &Arena,
+        body: &[u8],
+        derive: Derive<'_>,
+    ) -> Result<Block, &'static str> {
+        let Derived { sections, padding, directory } = derive_sections(body, derive)?;
+        if sections.len() + body.len() + padding.len() + directory.len() >= Piece::BYTES_MAX {
+            return Err(TOO_LONG);
         }
-        let mut parser = Parser { body: &body, derive, heads: Vec::new(), scratch: Vec::new() };
-        let mut at = 0;
-        let mut first = 0;
-        let mut group = None;
-        let mut more = Vec::new();
-        while at < body.len() || group.is_none() {
-            let (parsed, end) = parser.group(at, first)?;
-            at = end;
-            first += u32::from(parsed.count);
-            match group {
-                None => group = Some(parsed),
-                Some(_) => more.push(parsed),
-            }
-        }
-        let Some(group) = group else { return Err("a data block holds no group") };
-        let heads = parser.heads;
-        body.reserve_exact(heads.len());
-        body.extend_from_slice(&heads);
-        Ok(Block { group, more: more.into(), body: body.into() })
+        Ok(Block { piece: arena.store(&[&sections, body, padding, &directory]) })
+    }
+
+    /// The block whose piece this is. REQUIRES: the piece came from [`Block::into_piece`].
+    pub(crate) fn from_piece(piece: Piece) -> Block {
+        Block { piece }
+    }
+
+    /// The piece, for a slot.
+    pub(crate) fn into_piece(self) -> Piece {
+        self.piece
+    }
+
+    /// The block, to be searched.
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        View { bytes: &self.piece }
     }
 
     /// How many bytes of memory the block takes.
     pub fn memory_bytes(&self) -> usize {
-        let counts = 64;
-        size_of::<Block>() + counts + size_of_val(&*self.more) + self.body.len()
+        self.piece.memory_bytes()
     }
 
     /// How many entries the block holds.
     pub fn entries(&self) -> usize {
-        let last = self.more.last().unwrap_or(&self.group);
-        last.first as usize + usize::from(last.count)
+        self.view().tail().1
     }
 
     pub(crate) fn groups(&self) -> usize {
-        1 + self.more.len()
-    }
-
-    fn group(&self, group: usize) -> &Group {
-        match group.checked_sub(1) {
-            None => &self.group,
-            Some(behind) => self.more.get(behind).unwrap_or(&self.group),
-        }
+        self.view().tail().0
     }
 
     pub(crate) fn group_entries(&self, group: usize) -> usize {
-        usize::from(self.group(group).count)
+        self.view().group(group).map_or(0, |group| group.count)
     }
 
     /// The prefix of a group's keys.
     pub(crate) fn prefix(&self, group: usize) -> &[u8] {
-        self.prefix_of(self.group(group))
-    }
-
-    #[inline]
-    fn prefix_of(&self, group: &Group) -> &[u8] {
-        let base = group.base as usize;
-        self.body.get(base - group.prefix_len as usize..base).unwrap_or_default()
+        let view = self.view();
+        view.group(group).map_or(&[], |group| view.prefix_of(&group))
     }
 
     /// The entry at a place that [`Block::entries`] and the groups allow.
     pub(crate) fn entry(&self, place: Place) -> Option<Entry<'_>> {
-        self.entry_of(self.group(place.group), place.entry)
+        let view = self.view();
+        view.entry_of(&view.group(place.group)?, place.entry)
     }
 
-    /// The body from `at` on.
+    /// The bytes of the block from `at` on.
     #[inline]
     pub(crate) fn behind(&self, at: usize) -> &[u8] {
-        self.body.get(at..).unwrap_or_default()
+        self.piece.get(at..).unwrap_or_default()
     }
 
-    /// Bytes of the body.
+    /// Bytes of the block.
     #[inline]
     pub(crate) fn bytes(&self, start: usize, len: usize) -> &[u8] {
-        self.body.get(start..start + len).unwrap_or_default()
+        self.piece.get(start..start + len).unwrap_or_default()
+    }
+
+    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
+    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
+        self.view().lower_bound(key, sequence)
+    }
+
+    /// The last place of the block.
+    pub(crate) fn last(&self) -> Place {
+        let group = self.groups().saturating_sub(1);
+        Place { group, entry: self.group_entries(group).saturating_sub(1) }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The block in a piece that came from [`Block::into_piece`].
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8]) -> View<'a> {
+        View { bytes }
+    }
+
+    /// The numbers of groups and of entries.
+    fn tail(self) -> (usize, usize) {
+        let Some(tail) = self.bytes.last_chunk::<TAIL>() else { return (0, 0) };
+        let [[a, b, c, d], [e, f, g, h]] = [0, 4].map(|at| [0, 1, 2, 3].map(|i| tail[at + i]));
+        (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]) as usize)
+    }
+
+    /// A group by its number.
+    fn group(self, number: usize) -> Option<Group> {
+        if number == 0 {
+            return self.group_at(0);
+        }
+        let directory = self.bytes.len() - TAIL - 4 * self.tail().0;
+        let start = self.bytes.get(directory + 4 * number..)?.first_chunk::<4>()?;
+        self.group_at(u32::from_le_bytes(*start) as usize)
+    }
+
+    #[inline(always)]
+    fn group_at(self, at: usize) -> Option<Group> {
+        let head = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<SECTION_HEAD>()?);
+        let packed = (head >> 32) as u32;
+        let prefix_len = (packed & packed::PREFIX_LEN) as usize;
+        let inline = if prefix_len <= SECTION_PREFIX_MAX { prefix_len } else { 0 };
+        let count = (packed >> packed::COUNT_AT & packed::COUNT) as usize;
+        let tags_at = at + SECTION_HEAD + inline;
+        Some(Group { at, base: head as u32 as usize, prefix_len, count, packed, tags_at })
+    }
+
+    #[inline]
+    fn prefix_of(self, group: &Group) -> &'a [u8] {
+        let start = group.at + SECTION_HEAD;
+        let start = if group.prefix_len <= SECTION_PREFIX_MAX {
+            start
+        } else {
+            group.base.saturating_sub(group.prefix_len)
+        };
+        self.bytes.get(start..start + group.prefix_len).unwrap_or_default()
     }
 
     /// What of `key` follows the group's prefix; `None` where it does not start with it.
-    #[inline]
-    fn strip<'k>(&self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
-        let len = group.prefix_len as usize;
-        if len <= INLINE_PREFIX {
-            return strip_inline(key, &group.prefix, len);
+    #[inline(always)]
+    fn strip<'k>(self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
+        if group.prefix_len <= INLINE_PREFIX {
+            let prefix = self.bytes.get(group.at + SECTION_HEAD..)?.first_chunk()?;
+            return strip_inline(key, prefix, group.prefix_len);
         }
         key.strip_prefix(self.prefix_of(group))
     }
 
-    #[inline]
-    fn entry_of(&self, group: &Group, entry: usize) -> Option<Entry<'_>> {
-        let offset = *group.offsets.get(..usize::from(group.count))?.get(entry)?;
-        read_entry(&self.body, group.base as usize + usize::from(offset))
+    #[inline(always)]
+    fn entry_of(self, group: &Group, entry: usize) -> Option<Entry<'a>> {
+        read_entry(self.bytes, self.start_of(group, entry)?)
+    }
+
+    /// Where an entry starts.
+    #[inline(always)]
+    fn start_of(self, group: &Group, entry: usize) -> Option<usize> {
+        if entry >= group.count {
+            return None;
+        }
+        let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
+        let at = group.tags_at + tags + 2 * entry;
+        let offset = u16::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<2>()?);
+        Some(group.base + usize::from(offset))
+    }
+
+    /// One bit for each entry of a tagged group whose tag is the hash's.
+    #[inline(always)]
+    fn candidates(self, group: &Group, hash: u64) -> u64 {
+        let tags = self.bytes.get(group.tags_at..).and_then(|bytes| bytes.first_chunk());
+        let Some(tags) = tags else { return 0 };
+        matches(tags, tag(hash)) & (u64::MAX >> (GROUP_ENTRIES_MAX - group.count.clamp(1, 64)))
     }
 
     /// The newest version of `key` in this block that is not newer than `sequence`. `hash` is the
     /// key's, by the hash the block was loaded with.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        key: &[u8],
-        hash: u64,
-        sequence: SequenceNumber,
-    ) -> Option<Entry<'_>> {
-        if !self.group.tagged || self.more.len() >= GROUPS_BY_TAG_MAX {
-            return self.find_by_order(key, hash, sequence);
+    pub(crate) fn find(self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Entry<'a>> {
+        let group = self.group_at(0)?;
+        if group.packed & (packed::TAGGED | packed::MORE) == packed::TAGGED {
+            return self.find_in(&group, key, hash, sequence);
         }
-        match self.find_in(&self.group, key, hash, sequence) {
-            None if !self.more.is_empty() => {
-                self.more.iter().find_map(|group| self.find_in(group, key, hash, sequence))
-            }
-            found => found,
-        }
+        self.find_in_groups(&group, key, hash, sequence)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_in(
-        &self,
+        self,
         group: &Group,
         key: &[u8],
         hash: u64,
         sequence: SequenceNumber,
-    ) -> Option<Entry<'_>> {
-        let mut candidates = matches(&group.tags, tag(hash));
-        candidates &= u64::MAX >> (GROUP_ENTRIES_MAX - usize::from(group.count));
+    ) -> Option<Entry<'a>> {
+        let mut candidates = self.candidates(group, hash);
         if candidates == 0 {
             return None;
         }
         let suffix = self.strip(group, key)?;
-        if candidates.count_ones() > VERSIONS_BY_TAG_MAX {
-            let entry = self.lower_bound_in(group, suffix, sequence);
-            return self.entry_of(group, entry).filter(|entry| entry.suffix == suffix);
-        }
-        while candidates != 0 {
+        loop {
             let entry = self.entry_of(group, candidates.trailing_zeros() as usize)?;
             if same(entry.suffix, suffix) && entry.sequence <= sequence {
                 return Some(entry);
             }
+            if candidates.count_ones() > VERSIONS_BY_TAG_MAX {
+                return self.find_version(group, suffix, sequence);
+            }
             candidates &= candidates - 1;
+            if candidates == 0 {
+                return None;
+            }
         }
-        None
     }
 
     #[inline(never)]
-    fn find_by_order(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Entry<'_>> {
-        let number = self.group_of(key, sequence);
-        if number == self.groups() {
-            return None;
-        }
-        let group = self.group(number);
-        if group.tagged {
-            return self.find_in(group, key, hash, sequence);
-        }
-        let suffix = self.strip(group, key)?;
+    fn find_version(
+        self,
+        group: &Group,
+        suffix: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<Entry<'a>> {
         let entry = self.lower_bound_in(group, suffix, sequence);
         self.entry_of(group, entry).filter(|entry| entry.suffix == suffix)
     }
 
+    #[inline(never)]
+    fn find_in_groups(
+        self,
+        first: &Group,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+    ) -> Option<Entry<'a>> {
+        let groups = self.tail().0;
+        if first.packed & packed::TAGGED != 0 && groups <= GROUPS_BY_TAG_MAX {
+            let mut groups = (0..groups).filter_map(|number| self.group(number));
+            return groups.find_map(|group| self.find_in(&group, key, hash, sequence));
+        }
+        let group = self.group(self.group_of(key, sequence))?;
+        if group.packed & packed::TAGGED != 0 {
+            return self.find_in(&group, key, hash, sequence);
+        }
+        self.find_version(&group, self.strip(&group, key)?, sequence)
+    }
+
+    /// Asks for the lines of the entry that the key of `hash` may be, by the tags.
+    #[inline]
+    pub(crate) fn prefetch_entry(self, key: &[u8], hash: u64) {
+        let Some(mut group) = self.group_at(0) else { return };
+        if group.packed & packed::TAGGED == 0 {
+            return;
+        }
+        if group.packed & packed::MORE != 0 {
+            let number = self.group_of(key, SequenceNumber::MAX);
+            let Some(own) = self.group(number) else { return };
+            group = own;
+        }
+        let candidates = self.candidates(&group, hash);
+        if let Some(start) = self.start_of(&group, candidates.trailing_zeros() as usize) {
+            prefetch(self.bytes, start);
+            prefetch(self.bytes, start + 64);
+        }
+    }
+
     /// The first group whose last entry stands at or behind (`key`, `sequence`), or the number of
     /// groups where there is none.
-    fn group_of(&self, key: &[u8], sequence: SequenceNumber) -> usize {
-        let (mut low, mut high) = (0, self.groups());
+    fn group_of(self, key: &[u8], sequence: SequenceNumber) -> usize {
+        let (mut low, mut high) = (0, self.tail().0);
         while low < high {
             let middle = (low + high) / 2;
-            let group = self.group(middle);
-            let last = self.entry_of(group, usize::from(group.count) - 1);
-            let before = last.is_some_and(|last| {
-                let prefix = self.prefix_of(group);
+            let before = self.group(middle).is_some_and(|group| {
+                let Some(last) = self.entry_of(&group, group.count.saturating_sub(1)) else {
+                    return false;
+                };
+                let prefix = self.prefix_of(&group);
                 let shared = prefix.len().min(key.len());
                 let order = prefix
                     .cmp(&key[..shared])
@@ -261,38 +343,33 @@ impl Block {
     }
 
     /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
-    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
+    fn lower_bound(self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
         // Of a single group the last entry, which is far from the others, need not be read.
-        let number = if self.more.is_empty() { 0 } else { self.group_of(key, sequence) };
-        if number == self.groups() {
+        let groups = self.tail().0;
+        let number = if groups == 1 { 0 } else { self.group_of(key, sequence) };
+        if number == groups {
             return None;
         }
-        let group = self.group(number);
-        let entry = match self.strip(group, key) {
-            Some(suffix) => self.lower_bound_in(group, suffix, sequence),
-            None if self.prefix_of(group) < key => usize::from(group.count),
+        let group = self.group(number)?;
+        let entry = match self.strip(&group, key) {
+            Some(suffix) => self.lower_bound_in(&group, suffix, sequence),
+            None if self.prefix_of(&group) < key => group.count,
             None => 0,
         };
-        (entry < usize::from(group.count)).then_some(Place { group: number, entry })
-    }
-
-    /// The last place of the block.
-    pub(crate) fn last(&self) -> Place {
-        let group = self.groups() - 1;
-        Place { group, entry: self.group_entries(group) - 1 }
+        (entry < group.count).then_some(Place { group: number, entry })
     }
 
     /// The heads of a group that has them.
-    fn heads_of(&self, group: &Group) -> &[u8] {
-        let start = self.body.len() - 4 * self.entries() + 4 * group.first as usize;
-        self.body.get(start..start + 4 * usize::from(group.count)).unwrap_or_default()
+    fn heads_of(self, group: &Group) -> &'a [u8] {
+        let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
+        let start = group.tags_at + tags + 2 * group.count;
+        self.bytes.get(start..start + 4 * group.count).unwrap_or_default()
     }
 
     /// The number of entries of the group that stand before (`suffix`, `sequence`).
-    fn lower_bound_in(&self, group: &Group, suffix: &[u8], sequence: SequenceNumber) -> usize {
-        let count = usize::from(group.count);
-        let (mut low, mut high) = (0, count);
-        if group.headed {
+    fn lower_bound_in(self, group: &Group, suffix: &[u8], sequence: SequenceNumber) -> usize {
+        let (mut low, mut high) = (0, group.count);
+        if group.packed & packed::HEADED != 0 {
             let wanted = head32(suffix);
             let heads = self.heads_of(group).as_chunks::<4>().0.iter();
             let (less, equal) = heads.fold((0u32, 0u32), |(less, equal), head| {
@@ -318,73 +395,11 @@ impl Block {
     }
 }
 
-/// Walks a payload once, checking and deriving.
-struct Parser<'a> {
-    body: &'a [u8],
-    derive: Derive<'a>,
-    /// Little-endian, as they will stand behind the payload.
-    heads: Vec<u8>,
-    scratch: Vec<u8>,
-}
-
-impl Parser<'_> {
-    /// Parses the group at `at`; says where it ends.
-    fn group(&mut self, at: usize, first: u32) -> Result<(Group, usize), &'static str> {
-        const CUT: &str = "a data block ends inside a group";
-        let count = *self.body.get(at).ok_or(CUT)?;
-        if !(1..=GROUP_ENTRIES_MAX).contains(&usize::from(count)) {
-            return Err("a search group of a data block claims no entry or more than 64");
-        }
-        let (prefix_len, prefix_at) = read_varint(self.body, at + 1).ok_or(CUT)?;
-        let prefix_len = usize::try_from(prefix_len).ok().filter(|&len| len <= KEY_BYTES_MAX);
-        let prefix_len = prefix_len.ok_or("a key prefix is longer than any key")?;
-        let base = prefix_at + prefix_len;
-        let prefix = self.body.get(prefix_at..base).ok_or(CUT)?;
-        self.scratch.clear();
-        self.scratch.extend_from_slice(prefix);
-        let mut group = Group {
-            tags: [0; GROUP_ENTRIES_MAX],
-            offsets: [0; GROUP_ENTRIES_MAX],
-            prefix: [0; INLINE_PREFIX],
-            base: base as u32,
-            prefix_len: prefix_len as u32,
-            first,
-            count,
-            tagged: matches!(self.derive, Derive::All(Some(_))),
-            headed: matches!(self.derive, Derive::All(_)),
-        };
-        group.prefix.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
-        let mut at = base;
-        for index in 0..usize::from(count) {
-            group.offsets[index] = u16::try_from(at - base)
-                .map_err(|_| "an entry starts too far behind the start of its group")?;
-            let entry = read_entry(self.body, at)
-                .ok_or("an entry overruns its block or is of a kind this version cannot read")?;
-            let key_len = prefix_len + entry.suffix.len();
-            if key_len > KEY_BYTES_MAX
-                || entry.value.len() > VALUE_BYTES_MAX
-                || entry.sequence > SEQUENCE_MAX
-            {
-                return Err("an entry has a key, a value or a sequence number over the limit");
-            }
-            if let Derive::All(secret) = self.derive {
-                self.heads.extend_from_slice(&head32(entry.suffix).to_le_bytes());
-                if let Some(secret) = secret {
-                    self.scratch.truncate(prefix_len);
-                    self.scratch.extend_from_slice(entry.suffix);
-                    group.tags[index] = tag(hash_key(secret, &self.scratch));
-                }
-            }
-            at = entry.value_at + entry.value.len();
-        }
-        Ok((group, at))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use umbel_base::ValueKind;
+    use umbel_filter::{HashSecret, hash_key};
 
     use crate::block_builder::BlockBuilder;
 
@@ -396,10 +411,40 @@ mod tests {
         builder.finish().clone()
     }
 
+    fn parse(body: &[u8], derive: Derive<'_>) -> Result<Block, &'static str> {
+        Block::parse(&Arena::new(), body, derive)
+    }
+
     #[test]
-    fn the_parts_a_point_read_needs_stand_in_four_lines() {
-        assert_eq!(size_of::<Block>(), 256);
-        assert_eq!(align_of::<Block>(), 64);
+    fn what_a_point_read_needs_before_the_entry_stands_in_two_lines() {
+        let secret = HashSecret::from_seed([3; 16]);
+        let keys: Vec<[u8; 16]> = (0..33u128).map(|i| (i << 100).to_be_bytes()).collect();
+        let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &[1u8; 100][..])).collect();
+        let block = parse(&build(&entries), Derive::All(Some(&secret))).unwrap();
+        let group = block.view().group_at(0).unwrap();
+        // In front of a piece's bytes stand sixteen of its own.
+        assert!(16 + group.tags_at + 3 * group.count <= 128);
+        assert_eq!(group.count, 33);
+    }
+
+    #[test]
+    fn tiny_blocks_and_long_prefixes_are_searched_alike() {
+        let secret = HashSecret::from_seed([3; 16]);
+        for len in [0usize, 1, 15, 16, 17, 63, 64, 65, 200, 65_535] {
+            let keys: Vec<Vec<u8>> = (0..3u8).map(|i| [vec![9; len], vec![i]].concat()).collect();
+            for count in 1..=3 {
+                let entries: Vec<_> =
+                    keys[..count].iter().map(|key| (key.as_slice(), 5, &key[len..])).collect();
+                let block = parse(&build(&entries), Derive::All(Some(&secret))).unwrap();
+                for (number, key) in keys.iter().enumerate() {
+                    let found = block.view().find(key, hash_key(&secret, key), 9);
+                    block.view().prefetch_entry(key, hash_key(&secret, key));
+                    let expected = (number < count).then_some(&key[len..]);
+                    assert_eq!(found.map(|entry| entry.value), expected, "{len} {count}");
+                }
+                assert!(block.view().find(&keys[0][..len], 7, 9).is_none());
+            }
+        }
     }
 
     #[test]
@@ -411,17 +456,18 @@ mod tests {
             let body = build(&entries[..count]);
             let derived = [Derive::Offsets, Derive::All(None), Derive::All(Some(&secret))];
             for derive in derived {
-                let block = Block::parse(body.clone(), derive).unwrap();
+                let block = parse(&body, derive).unwrap();
                 assert_eq!(block.entries(), count);
                 for (key, _, value) in &entries {
                     let there = *key <= entries[count - 1].0;
-                    let found = block.find(key, hash_key(&secret, key), 9);
+                    let found = block.view().find(key, hash_key(&secret, key), 9);
                     assert_eq!(found.map(|entry| entry.value), there.then_some(*value));
-                    assert_eq!(block.find(key, hash_key(&secret, key), 4), None);
+                    assert_eq!(block.view().find(key, hash_key(&secret, key), 4), None);
+                    block.view().prefetch_entry(key, hash_key(&secret, key));
                     let bound = block.lower_bound(key, 4).and_then(|place| block.entry(place));
                     assert!(bound.is_none_or(|entry| entry.value > *value));
                 }
-                assert_eq!(block.find(b"path/", hash_key(&secret, b"path/"), 9), None);
+                assert_eq!(block.view().find(b"path/", hash_key(&secret, b"path/"), 9), None);
                 assert_eq!(block.lower_bound(b"", 9), Some(Place::default()));
                 assert_eq!(block.lower_bound(b"q", 9), None);
             }
@@ -433,14 +479,14 @@ mod tests {
         let secret = HashSecret::from_seed([3; 16]);
         let body = build(&[(b"apple", 1 << 40, b"1"), (b"apple", 3, b"2"), (b"apricot", 4, b"3")]);
         for cut in 0..body.len() {
-            assert!(Block::parse(body[..cut].to_vec(), Derive::All(Some(&secret))).is_err());
+            assert!(parse(&body[..cut], Derive::All(Some(&secret))).is_err());
         }
         for index in 0..body.len() {
             for flip in 1..=255u8 {
                 let mut flipped = body.clone();
                 flipped[index] ^= flip;
-                if let Ok(block) = Block::parse(flipped, Derive::All(Some(&secret))) {
-                    block.find(b"apple", hash_key(&secret, b"apple"), 9);
+                if let Ok(block) = parse(&flipped, Derive::All(Some(&secret))) {
+                    block.view().find(b"apple", hash_key(&secret, b"apple"), 9);
                     block.lower_bound(b"apple", 9);
                 }
             }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use crate::block::{Block, Derive, Place};
+use crate::block::{Block, Place};
 use crate::entry::Entry;
 use crate::format::same;
 use crate::key_buffer::KeyBuffer;
 use crate::parts::{read_any, read_usual};
 use crate::reader::Table;
+use crate::section::Derive;
 
 /// A walk that does not fill the cache and goes forwards reads pieces of this size.
 const AHEAD_BYTES: usize = 256 * 1024;
@@ -20,7 +21,7 @@ const AHEAD_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct TableWalk {
     fill_cache: bool,
-    block: Option<Arc<Block>>,
+    block: Option<Block>,
     /// The table of `block` and of what was read ahead.
     table: u64,
     /// The number of `block`.
@@ -84,11 +85,10 @@ impl TableWalk {
         if number >= table.index().blocks() {
             return Ok(false);
         }
-        let cached = table.slots().get(number).and_then(|cached| cached.clone());
-        self.block = Some(match cached {
+        self.block = Some(match table.slots().get(number) {
             Some(block) => block,
             None if self.fill_cache => table.load(number)?,
-            None => Arc::new(self.read(table, number, walks)?),
+            None => self.read(table, number, walks)?,
         });
         self.number = number;
         Ok(true)
@@ -101,7 +101,7 @@ impl TableWalk {
         let held = offset.checked_sub(ahead.offset).map(|skip| skip as usize);
         let held = held.and_then(|skip| ahead.bytes.get(skip..skip.checked_add(len)?));
         if let Some(sealed) = held {
-            return table.parse_block(offset, sealed.to_vec(), Derive::Offsets);
+            return table.parse_block(offset, sealed, Derive::Offsets);
         }
         if !walks || len >= AHEAD_BYTES {
             let mut sealed = vec![0; len];
@@ -116,12 +116,12 @@ impl TableWalk {
             ahead.bytes.clear();
             return Err(error);
         }
-        table.parse_block(offset, ahead.bytes[..len].to_vec(), Derive::Offsets)
+        table.parse_block(offset, &ahead.bytes[..len], Derive::Offsets)
     }
 
     /// Stands on an entry of the current block, copying the prefix of its group.
     fn stand(&mut self, place: Place) {
-        let Some(block) = self.block.as_deref() else { return };
+        let Some(block) = self.block.as_ref() else { return };
         let Some(entry) = block.entry(place) else { return };
         self.key.start_group(block.prefix(place.group));
         let Entry { suffix, sequence, kind, value, value_at } = entry;
@@ -145,7 +145,7 @@ impl TableWalk {
 
     fn stand_on_last_of(&mut self, table: &Table, number: usize) -> Result<()> {
         if self.enter(table, number)?
-            && let Some(last) = self.block.as_deref().map(Block::last)
+            && let Some(last) = self.block.as_ref().map(Block::last)
         {
             self.stand(last);
         }
@@ -174,7 +174,7 @@ impl TableWalk {
         }
         // It starts where this one ends.
         let at = self.value_at + self.value_len;
-        let around = self.block.as_deref()?.behind(at);
+        let around = self.block.as_ref()?.behind(at);
         let read = read_usual(around).or_else(|| read_any(around))?;
         let around = around.get(read.suffix_at..)?;
         let suffix = around.get(..read.suffix_len)?;
@@ -195,7 +195,7 @@ impl TableWalk {
         if let Some(entry) = entry.checked_sub(1) {
             self.stand(Place { group, entry });
         } else if let Some(group) = group.checked_sub(1) {
-            let entries = self.block.as_deref().map_or(0, |block| block.group_entries(group));
+            let entries = self.block.as_ref().map_or(0, |block| block.group_entries(group));
             self.stand(Place { group, entry: entries.saturating_sub(1) });
         } else {
             return false;
@@ -254,7 +254,7 @@ impl TableWalk {
         if !self.enter(table, number)? {
             return Ok(());
         }
-        match self.block.as_deref().and_then(|block| block.lower_bound(key, sequence)) {
+        match self.block.as_ref().and_then(|block| block.lower_bound(key, sequence)) {
             Some(place) => self.stand(place),
             None => self.stand_on_first_of(table, number + 1)?,
         }
@@ -276,7 +276,7 @@ impl TableWalk {
         if !self.enter(table, number)? {
             return Ok(());
         }
-        match self.block.as_deref().and_then(|block| block.lower_bound(key, newest)) {
+        match self.block.as_ref().and_then(|block| block.lower_bound(key, newest)) {
             Some(place) => self.stand_before(table, place),
             None => self.stand_on_last_of(table, number),
         }
@@ -307,7 +307,7 @@ impl TableWalk {
     /// Moves to the first entry of the next group, or of the next block.
     fn next_group(&mut self, table: &Table) -> Result<()> {
         let group = self.place.group + 1;
-        if self.block.as_deref().is_some_and(|block| group < block.groups()) {
+        if self.block.as_ref().is_some_and(|block| group < block.groups()) {
             self.stand(Place { group, entry: 0 });
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl TableWalk {
     /// As [`Cursor::value`].
     #[inline]
     pub fn value(&self) -> &[u8] {
-        let block = self.block.as_deref();
+        let block = self.block.as_ref();
         block.map_or(&[], |block| block.bytes(self.value_at, self.value_len))
     }
 }

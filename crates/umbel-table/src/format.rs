@@ -1,6 +1,7 @@
 //! The bytes that writer and reader agree on: magic, versions, the frame around every block, and
 //! the small encodings inside blocks. `docs/formats/table.md` is the page for it.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use umbel_base::checksum::checksum;
@@ -127,22 +128,23 @@ pub(crate) fn check_sealed(
     Ok(compression)
 }
 
-/// Checks a sealed block as [`check_sealed`] does and gives its payload, unpacked, in the vector
-/// that was passed where that needs no copy. `limit` bounds the unpacked length.
-pub(crate) fn open_sealed(
+/// Checks a sealed block as [`check_sealed`] does and gives its payload, unpacked; borrowed where
+/// that needs no copy. `limit` bounds the unpacked length.
+pub(crate) fn open_sealed<'a>(
     path: &Path,
     file_id: u64,
     offset: u64,
     kind: BlockKind,
-    mut sealed: Vec<u8>,
+    sealed: &'a [u8],
     limit: usize,
-) -> Result<Vec<u8>> {
-    let compression = check_sealed(path, file_id, offset, kind, &sealed)?;
-    sealed.truncate(sealed.len() - TRAILER_BYTES);
+) -> Result<Cow<'a, [u8]>> {
+    let compression = check_sealed(path, file_id, offset, kind, sealed)?;
+    let payload = &sealed[..sealed.len() - TRAILER_BYTES];
     if compression == Compression::None {
-        return Ok(sealed);
+        return Ok(Cow::Borrowed(payload));
     }
-    unpack(compression, &sealed, limit).map_err(|reason| Error::corruption(path, offset, reason))
+    let unpacked = unpack(compression, payload, limit);
+    unpacked.map(Cow::Owned).map_err(|reason| Error::corruption(path, offset, reason))
 }
 
 /// The first four bytes of `suffix` as a number that sorts as they do; short ones end in zeros.
@@ -325,7 +327,7 @@ mod tests {
         let sum = seal(&mut sealed, 9, 32, BlockKind::Data, Compression::None);
         assert_eq!(sealed_checksum(&sealed), sum);
         let open = |id, offset, kind, sealed: &[u8]| {
-            open_sealed(path, id, offset, kind, sealed.to_vec(), 100)
+            open_sealed(path, id, offset, kind, sealed, 100).map(Cow::into_owned)
         };
         assert_eq!(open(9, 32, BlockKind::Data, &sealed).unwrap(), b"payload");
         assert!(open(8, 32, BlockKind::Data, &sealed).is_err());

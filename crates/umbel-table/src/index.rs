@@ -1,191 +1,138 @@
 //! The index in memory: which block can hold a key and a sequence number.
 //!
-//! Separators stand in nodes of 64. A node has the prefix that its separators share, the eight
-//! bytes behind it of each (its heads), and every eighth head once more, so that a search reads two
-//! cache lines of heads, without a branch on what it finds there. Heads follow each **node's** own
-//! prefix, because real keys share long prefixes. Separators with equal heads are told apart by the
-//! rest of the key. The last separators of 64 nodes form a node of the tier above.
+//! Every block has a separator behind it. Most searches are answered by the separators' heads alone
+//! (see [`crate::heads`]); a key that they do not tell apart from a separator is compared with it
+//! whole, and with its sequence number.
 
 use std::cmp::Ordering;
 
+use umbel_arena::{Arena, Fixed};
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, SequenceNumber};
 
-use crate::format::{
-    GROUP_ENTRIES_MAX, INLINE_PREFIX, PAYLOAD_BYTES_MAX, TRAILER_BYTES, common_prefix, head64,
-    strip_inline,
-};
+use crate::format::{GROUP_ENTRIES_MAX, PAYLOAD_BYTES_MAX, TRAILER_BYTES};
+use crate::heads::{Heads, Joined, Position};
 
+/// Separators that stand together with one prefix in the file.
 const NODE: usize = GROUP_ENTRIES_MAX;
-
-/// How many bytes of its prefix a node holds itself.
-const NODE_PREFIX: usize = 56;
-
-/// Up to 64 separators.
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct Node {
-    /// The eighth head, the sixteenth, and so on: the last of each line but the eighth line. The
-    /// largest number where there is none.
-    samples: [u64; NODE / 8 - 1],
-    prefix_len: u32,
-    count: u32,
-    /// The largest number where there is none.
-    heads: [u64; NODE],
-    /// The start of the prefix, all of it where it is not longer.
-    prefix: [u8; NODE_PREFIX],
-    /// Where all of the prefix stands in the tier's bytes.
-    prefix_at: u32,
-}
-
-/// All nodes of one height.
-#[derive(Debug, Default)]
-struct Tier {
-    nodes: Vec<Node>,
-    /// Prefixes of nodes and suffixes of separators.
-    bytes: Vec<u8>,
-    /// For each separator, where its suffix starts and ends in `bytes`.
-    suffixes: Vec<(u32, u32)>,
-    /// The sequence number of each separator; empty where all are 0.
-    sequences: Vec<SequenceNumber>,
-}
-
-/// A separator while the index is read.
-struct Separator {
-    key: Vec<u8>,
-    sequence: SequenceNumber,
-}
 
 /// The index of a table.
 #[derive(Debug)]
 pub(crate) struct TableIndex {
-    /// The lowest first; the last has one node. Empty where the table has no blocks.
-    tiers: Vec<Tier>,
+    /// `None` where the table has no blocks.
+    heads: Option<Heads>,
     /// Where each block starts in the file, and at the end where the last one ends.
-    offsets: Vec<u64>,
-    /// The last separator of each lowest node, whole, and where its last block ends.
+    offsets: Fixed<u64>,
+    separators: Separators,
+    /// The last separator of each node of the file, whole, and where its last block ends.
     splits: Vec<(Vec<u8>, u64)>,
 }
 
-impl Tier {
-    /// Appends a node. `None` where the tier would pass 4 GiB.
-    fn push_node(&mut self, prefix: &[u8], suffixes: &[(&[u8], SequenceNumber)]) -> Option<()> {
-        let mut node = Node {
-            samples: [u64::MAX; NODE / 8 - 1],
-            prefix_len: prefix.len() as u32,
-            count: suffixes.len() as u32,
-            heads: [u64::MAX; NODE],
-            prefix: [0; NODE_PREFIX],
-            prefix_at: u32::try_from(self.bytes.len()).ok()?,
+/// The separators whole, each as the prefix of its node and its own suffix.
+#[derive(Debug)]
+struct Separators {
+    bytes: Fixed<u8>,
+    /// For each node where its prefix starts, and where it ends.
+    prefixes: Fixed<u32>,
+    /// For each separator where its suffix starts, and where it ends.
+    suffixes: Fixed<u32>,
+    /// The sequence number of each separator; empty where all are 0.
+    sequences: Fixed<u64>,
+}
+
+/// What of the separators is read from the file, before it goes to the arena.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    prefixes: Vec<u32>,
+    suffixes: Vec<u32>,
+    sequences: Vec<u64>,
+    offsets: Vec<u64>,
+    splits: Vec<(Vec<u8>, u64)>,
+}
+
+impl Separators {
+    fn sequence(&self, separator: usize) -> SequenceNumber {
+        self.sequences.get(separator).copied().unwrap_or(0)
+    }
+
+    fn slice(&self, ends: &[u32], at: usize) -> &[u8] {
+        let Some([start, end]) = ends.get(at..).and_then(|rest| rest.first_chunk()) else {
+            return &[];
         };
-        node.prefix.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
-        self.bytes.extend_from_slice(prefix);
-        for (index, (suffix, sequence)) in suffixes.iter().enumerate() {
-            node.heads[index] = head64(suffix);
-            let start = u32::try_from(self.bytes.len()).ok()?;
-            self.bytes.extend_from_slice(suffix);
-            let number = self.suffixes.len();
-            self.suffixes.push((start, u32::try_from(self.bytes.len()).ok()?));
-            if *sequence != 0 || !self.sequences.is_empty() {
-                self.sequences.resize(number, 0);
-                self.sequences.push(*sequence);
-            }
-        }
-        for (sample, head) in node.samples.iter_mut().zip(node.heads.iter().skip(7).step_by(8)) {
-            *sample = *head;
-        }
-        self.nodes.push(node);
-        Some(())
+        self.bytes.get(*start as usize..*end as usize).unwrap_or_default()
     }
 
-    /// The first separator of `node` at or behind (`key`, `sequence`), counted from the node's
-    /// first. `None` where there is none.
-    #[inline]
-    fn find(&self, node: usize, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        let first = node * NODE;
-        let node = self.nodes.get(node)?;
-        let Some(rest) = self.strip(node, key) else {
-            return (key < self.prefix_of(node)).then_some(0);
-        };
-        let head = head64(rest);
-        let line: usize = node.samples.iter().map(|&sample| usize::from(sample < head)).sum();
-        let heads = node.heads.as_chunks::<8>().0.get(line)?;
-        let behind: usize = heads.iter().map(|&other| usize::from(other < head)).sum();
-        let found = line * 8 + behind;
-        if node.heads.get(found) != Some(&head) {
-            return (found < node.count as usize).then_some(found);
-        }
-        self.find_among_equals(node, first, found, rest, sequence)
-    }
-
-    /// What of `key` follows the node's prefix; `None` where it does not start with it.
-    #[inline]
-    fn strip<'k>(&self, node: &Node, key: &'k [u8]) -> Option<&'k [u8]> {
-        let len = node.prefix_len as usize;
-        match node.prefix.first_chunk::<INLINE_PREFIX>() {
-            Some(start) if len <= INLINE_PREFIX => strip_inline(key, start, len),
-            _ => key.strip_prefix(self.prefix_of(node)),
-        }
-    }
-
-    #[inline]
-    fn prefix_of<'a>(&'a self, node: &'a Node) -> &'a [u8] {
-        let (len, at) = (node.prefix_len as usize, node.prefix_at as usize);
-        let whole = || self.bytes.get(at..at + len).unwrap_or_default();
-        node.prefix.get(..len).unwrap_or_else(whole)
-    }
-
-    #[inline(never)]
-    fn find_among_equals(
-        &self,
-        node: &Node,
-        first: usize,
-        found: usize,
-        rest: &[u8],
-        sequence: SequenceNumber,
-    ) -> Option<usize> {
-        let count = node.count as usize;
-        let head = node.heads.get(found)?;
-        let equals = node.heads[found..count.max(found)].partition_point(|other| other == head);
-        let (mut low, mut high) = (found, found + equals);
-        while low < high {
-            let middle = (low + high) / 2;
-            if self.compare(first + middle, rest, sequence) == Ordering::Less {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        (low < count).then_some(low)
-    }
-
-    /// How a separator stands to (`rest`, `sequence`) in internal order.
-    fn compare(&self, separator: usize, rest: &[u8], sequence: SequenceNumber) -> Ordering {
-        let (start, end) = self.suffixes.get(separator).copied().unwrap_or_default();
-        let suffix = self.bytes.get(start as usize..end as usize).unwrap_or_default();
-        let own = self.sequences.get(separator).copied().unwrap_or(0);
-        suffix.cmp(rest).then_with(|| sequence.cmp(&own))
-    }
-
-    /// The tier over the last separators of the nodes below.
-    fn above(lasts: &[Separator]) -> Option<Tier> {
-        let mut tier = Tier::default();
-        for node in lasts.chunks(NODE) {
-            let (first, last) = (&node.first()?.key, &node.last()?.key);
-            let shared = first.len().min(last.len());
-            let shared = common_prefix(&first[..shared], &last[..shared]);
-            let suffixes: Vec<(&[u8], SequenceNumber)> =
-                node.iter().map(|item| (&item.key[shared..], item.sequence)).collect();
-            tier.push_node(&first[..shared], &suffixes)?;
-        }
-        Some(tier)
+    /// How a separator stands to (`key`, `sequence`) in internal order.
+    fn compare(&self, separator: usize, key: &[u8], sequence: SequenceNumber) -> Ordering {
+        let prefix = self.slice(&self.prefixes, 2 * (separator / NODE));
+        let suffix = self.slice(&self.suffixes, 2 * separator);
+        let shared = prefix.len().min(key.len());
+        let order = prefix.cmp(&key[..shared]).then_with(|| suffix.cmp(&key[shared..]));
+        order.then_with(|| sequence.cmp(&self.sequence(separator)))
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of_val(&self.nodes[..])
-            + self.bytes.len()
-            + size_of_val(&self.suffixes[..])
-            + size_of_val(&self.sequences[..])
+        let numbers = self.prefixes.memory_bytes() + self.suffixes.memory_bytes();
+        self.bytes.memory_bytes() + numbers + self.sequences.memory_bytes()
+    }
+}
+
+impl Gathered {
+    const TOO_LONG: &str = "the index is over 4 GiB";
+
+    /// Takes a node of `count` items off the decoder.
+    fn node(&mut self, decoder: &mut Decoder<'_>, count: usize) -> Result<(), &'static str> {
+        const CUT: &str = "the index ends inside a node";
+        let prefix = decoder.bytes().ok_or(CUT)?;
+        let mut end = self.offsets.last().copied().unwrap_or(0);
+        let mut items: Vec<(&[u8], SequenceNumber)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let suffix = decoder.bytes().ok_or(CUT)?;
+            let sequence = decoder.varint().ok_or(CUT)?;
+            let len = decoder.varint().ok_or(CUT)?;
+            if prefix.len() + suffix.len() > KEY_BYTES_MAX
+                || sequence > SEQUENCE_MAX
+                || len > PAYLOAD_BYTES_MAX as u64
+            {
+                return Err("a separator or a block in the index is over the limit");
+            }
+            end += len + TRAILER_BYTES as u64;
+            self.offsets.push(end);
+            items.push((suffix, sequence));
+        }
+        let before = self
+            .splits
+            .last()
+            .map(|(key, _)| (key.as_slice(), self.sequences.last().copied().unwrap_or(0)));
+        check_order(before, prefix, &items)?;
+        let range = self.push(prefix)?;
+        self.prefixes.extend(range);
+        for (suffix, sequence) in &items {
+            let range = self.push(suffix)?;
+            self.suffixes.extend(range);
+            self.sequences.push(*sequence);
+        }
+        let (suffix, _) = *items.last().ok_or(CUT)?;
+        self.splits.push(([prefix, suffix].concat(), end));
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<[u32; 2], &'static str> {
+        let start = u32::try_from(self.bytes.len()).map_err(|_| Gathered::TOO_LONG)?;
+        self.bytes.extend_from_slice(bytes);
+        let end = u32::try_from(self.bytes.len()).map_err(|_| Gathered::TOO_LONG)?;
+        Ok([start, end])
+    }
+
+    fn keys(&self) -> Vec<Joined<'_>> {
+        let slice = |range: Option<&[u32; 2]>| {
+            let [start, end] = range.copied().unwrap_or_default();
+            self.bytes.get(start as usize..end as usize).unwrap_or_default()
+        };
+        let prefixes = self.prefixes.as_chunks().0;
+        let suffixes = self.suffixes.as_chunks().0.iter().enumerate();
+        suffixes.map(|(at, own)| Joined(slice(prefixes.get(at / NODE)), slice(Some(own)))).collect()
     }
 }
 
@@ -193,57 +140,48 @@ impl TableIndex {
     /// Reads the payload of the index block of a table whose `blocks` data blocks stand one behind
     /// the other from `data_start` to `data_end`. The error is a reason in words.
     pub(crate) fn decode(
+        arena: &Arena,
         payload: &[u8],
         blocks: u32,
         data_start: u64,
         data_end: u64,
     ) -> Result<TableIndex, &'static str> {
-        const CUT: &str = "the index ends inside a node";
         let blocks = blocks as usize;
-        if blocks > payload.len() {
+        // Half of what a piece of the arena can be, for the arrays that are longer than the payload.
+        if payload.len() > 1 << 30 {
+            return Err(Gathered::TOO_LONG);
+        }
+        if blocks > payload.len() / 3 {
             return Err("the index is too short for the number of blocks");
         }
         let mut decoder = Decoder::new(payload);
-        let mut offsets = Vec::with_capacity(blocks + 1);
-        offsets.push(data_start);
-        let mut end = data_start;
-        let mut leaves = Tier::default();
-        let mut lasts: Vec<Separator> = Vec::new();
-        let mut splits = Vec::new();
-        while leaves.suffixes.len() < blocks {
-            let count = (blocks - leaves.suffixes.len()).min(NODE);
-            let prefix = decoder.bytes().ok_or(CUT)?;
-            let mut suffixes: Vec<(&[u8], SequenceNumber)> = Vec::with_capacity(count);
-            for _ in 0..count {
-                let suffix = decoder.bytes().ok_or(CUT)?;
-                let sequence = decoder.varint().ok_or(CUT)?;
-                let len = decoder.varint().ok_or(CUT)?;
-                if prefix.len() + suffix.len() > KEY_BYTES_MAX
-                    || sequence > SEQUENCE_MAX
-                    || len > PAYLOAD_BYTES_MAX as u64
-                {
-                    return Err("a separator or a block in the index is over the limit");
-                }
-                end += len + TRAILER_BYTES as u64;
-                offsets.push(end);
-                suffixes.push((suffix, sequence));
-            }
-            let last = lasts.last().map(|last| (last.key.as_slice(), last.sequence));
-            check_order(last, prefix, &suffixes)?;
-            leaves.push_node(prefix, &suffixes).ok_or("the index is over 4 GiB")?;
-            let (suffix, sequence) = *suffixes.last().ok_or(CUT)?;
-            let key = [prefix, suffix].concat();
-            splits.push((key.clone(), end));
-            lasts.push(Separator { key, sequence });
+        let mut gathered = Gathered { offsets: vec![data_start], ..Gathered::default() };
+        let mut read = 0;
+        while read < blocks {
+            let count = (blocks - read).min(NODE);
+            gathered.node(&mut decoder, count)?;
+            read += count;
         }
         if !decoder.is_done() {
             return Err("the index goes on behind its last block");
         }
-        if end != data_end {
+        if gathered.offsets.last() != Some(&data_end) {
             return Err("the blocks in the index do not end where the index starts");
         }
-        let tiers = stack(leaves, lasts).ok_or("the index is over 4 GiB")?;
-        Ok(TableIndex { tiers, offsets, splits })
+        if gathered.sequences.iter().all(|&sequence| sequence == 0) {
+            gathered.sequences.clear();
+        }
+        Ok(TableIndex {
+            heads: Heads::new(arena, &gathered.keys()),
+            offsets: Fixed::new(arena, &gathered.offsets),
+            separators: Separators {
+                bytes: Fixed::new(arena, &gathered.bytes),
+                prefixes: Fixed::new(arena, &gathered.prefixes),
+                suffixes: Fixed::new(arena, &gathered.suffixes),
+                sequences: Fixed::new(arena, &gathered.sequences),
+            },
+            splits: gathered.splits,
+        })
     }
 
     /// How many blocks there are.
@@ -263,13 +201,30 @@ impl TableIndex {
     /// table ends before.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        let mut node = 0;
-        let mut tiers = self.tiers.iter().rev();
-        node = tiers.next()?.find(node, key, sequence)?;
-        for tier in tiers {
-            node = node * NODE + tier.find(node, key, sequence)?;
+        let found = match self.heads.as_ref()?.find(key) {
+            Position::Behind(found) => found,
+            Position::Among(low, high) => self.find_among(low, high, key, sequence),
+        };
+        (found < self.blocks()).then_some(found)
+    }
+
+    #[inline(never)]
+    fn find_among(
+        &self,
+        mut low: usize,
+        mut high: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> usize {
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.separators.compare(middle, key, sequence) == Ordering::Less {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
         }
-        Some(node)
+        low
     }
 
     /// How the separator behind a block stands to (`key`, `sequence`).
@@ -279,12 +234,7 @@ impl TableIndex {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Option<Ordering> {
-        let leaves = self.tiers.first()?;
-        let prefix = leaves.prefix_of(leaves.nodes.get(block / NODE)?);
-        Some(match key.strip_prefix(prefix) {
-            Some(rest) => leaves.compare(block, rest, sequence),
-            None => prefix.cmp(key),
-        })
+        (block < self.blocks()).then(|| self.separators.compare(block, key, sequence))
     }
 
     /// Keys that split the table, about every 64 blocks, each with the bytes of data before it.
@@ -295,8 +245,8 @@ impl TableIndex {
     /// How many bytes of memory the index takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let splits: usize = self.splits.iter().map(|(key, _)| key.len() + 32).sum();
-        let tiers: usize = self.tiers.iter().map(Tier::memory_bytes).sum();
-        splits + tiers + size_of_val(&self.offsets[..])
+        let heads = self.heads.as_ref().map_or(0, Heads::memory_bytes);
+        splits + heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
     }
 }
 
@@ -320,25 +270,6 @@ fn check_order(
     if ordered && joined { Ok(()) } else { Err("the separators of the index do not ascend") }
 }
 
-/// Builds the tiers over `leaves`, whose nodes end with `lasts`.
-fn stack(leaves: Tier, mut lasts: Vec<Separator>) -> Option<Vec<Tier>> {
-    if leaves.nodes.is_empty() {
-        return Some(Vec::new());
-    }
-    let mut tiers = vec![leaves];
-    while lasts.len() > 1 {
-        let tier = Tier::above(&lasts)?;
-        let count = lasts.len();
-        let mut index = 0;
-        lasts.retain(|_| {
-            index += 1;
-            index % NODE == 0 || index == count
-        });
-        tiers.push(tier);
-    }
-    Some(tiers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,7 +281,8 @@ mod tests {
             builder.add(key, *sequence, 87);
         }
         let end = 32 + 100 * separators.len() as u64;
-        TableIndex::decode(&builder.finish(), separators.len() as u32, 32, end).unwrap()
+        TableIndex::decode(&Arena::new(), &builder.finish(), separators.len() as u32, 32, end)
+            .unwrap()
     }
 
     fn check(separators: &[(Vec<u8>, u64)], probes: &[(Vec<u8>, u64)]) {
@@ -406,17 +338,17 @@ mod tests {
         }
         let payload = builder.finish();
         let end = 32 + 100 * 100;
-        assert!(TableIndex::decode(&payload, 100, 32, end).is_ok());
-        assert!(TableIndex::decode(&payload, 99, 32, end).is_err());
-        assert!(TableIndex::decode(&payload, 100, 32, end + 1).is_err());
-        assert!(TableIndex::decode(&payload, u32::MAX, 32, end).is_err());
+        assert!(TableIndex::decode(&Arena::new(), &payload, 100, 32, end).is_ok());
+        assert!(TableIndex::decode(&Arena::new(), &payload, 99, 32, end).is_err());
+        assert!(TableIndex::decode(&Arena::new(), &payload, 100, 32, end + 1).is_err());
+        assert!(TableIndex::decode(&Arena::new(), &payload, u32::MAX, 32, end).is_err());
         for cut in 0..payload.len() {
-            assert!(TableIndex::decode(&payload[..cut], 100, 32, end).is_err());
+            assert!(TableIndex::decode(&Arena::new(), &payload[..cut], 100, 32, end).is_err());
         }
         for index in 0..payload.len() {
             let mut flipped = payload.clone();
             flipped[index] ^= 0xff;
-            if let Ok(index) = TableIndex::decode(&flipped, 100, 32, end) {
+            if let Ok(index) = TableIndex::decode(&Arena::new(), &flipped, 100, 32, end) {
                 index.find(b"k050", 7);
             }
         }

@@ -6,16 +6,22 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::{ArcSwapOption, Guard};
+use umbel_arena::{Arena, Reading, Slots};
 
-use crate::block::Block;
+use crate::block::{Block, View};
 
 /// What decides which blocks stay in memory.
 pub trait BlockCache: Send + Sync + Debug {
     /// A block of `bytes` bytes was loaded and put into slot `block` of `slots`.
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize);
+
+    /// Where blocks, indexes and slots are to live. Asked once by each table that is opened; one
+    /// arena for all tables wastes the least. Unless said otherwise, an arena of the table's own.
+    fn arena(&self) -> Arena {
+        Arena::new()
+    }
 }
 
 /// A cache that keeps everything: for tools and tests that open a table by itself.
@@ -29,23 +35,44 @@ impl BlockCache for KeepAll {
 /// One slot per block of a table.
 #[derive(Debug)]
 pub struct BlockSlots {
-    slots: Box<[ArcSwapOption<Block>]>,
-    /// 1 where the block was read since the clock last passed. Apart from the slots, so that
-    /// setting a flag does not take the slot's line from the other cores.
-    touched: Box<[AtomicU8]>,
+    slots: Slots,
+    arena: Arena,
     resident_bytes: AtomicU64,
     misses: AtomicU64,
 }
 
+/// Somebody who reads blocks in their slots, which stay until this is dropped.
+#[derive(Debug)]
+pub(crate) struct BlockReading<'a>(Reading<'a>);
+
+impl BlockReading<'_> {
+    /// The block in a slot, which is marked as read.
+    #[inline]
+    pub(crate) fn get(&self, block: usize) -> Option<View<'_>> {
+        self.0.get(block).map(View::new)
+    }
+
+    /// The block in a slot, without a mark.
+    #[inline]
+    pub(crate) fn peek(&self, block: usize) -> Option<View<'_>> {
+        self.0.peek(block).map(View::new)
+    }
+}
+
 impl BlockSlots {
     /// Empty slots for a table of `blocks` blocks.
-    pub(crate) fn new(blocks: usize) -> BlockSlots {
+    pub(crate) fn new(arena: Arena, blocks: usize) -> BlockSlots {
         BlockSlots {
-            slots: (0..blocks).map(|_| ArcSwapOption::empty()).collect(),
-            touched: (0..blocks).map(|_| AtomicU8::new(0)).collect(),
+            slots: Slots::new(&arena, blocks),
+            arena,
             resident_bytes: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
+    }
+
+    /// Where the blocks live.
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
     }
 
     /// How many slots there are.
@@ -58,51 +85,65 @@ impl BlockSlots {
         self.slots.is_empty()
     }
 
-    /// Lends the block in a slot for the time of a call, without counting a reference. Marks it as
-    /// touched. `None` where the slot is empty or the number too large.
+    /// How many bytes the slots themselves take.
+    pub fn memory_bytes(&self) -> usize {
+        self.slots.memory_bytes()
+    }
+
+    /// Begins to read blocks in their slots, for the length of a call.
     #[inline]
-    pub fn get(&self, block: usize) -> Option<Guard<Option<Arc<Block>>>> {
-        let guard = self.slots.get(block)?.load();
-        guard.as_ref()?;
-        if let Some(touched) = self.touched.get(block)
-            && touched.load(Ordering::Relaxed) == 0
-        {
-            touched.store(1, Ordering::Relaxed);
-        }
-        Some(guard)
+    pub(crate) fn read(&self) -> BlockReading<'_> {
+        BlockReading(self.slots.read())
+    }
+
+    /// The block in a slot, for as long as the caller needs it; `None` where it is not cached.
+    pub fn get(&self, block: usize) -> Option<Block> {
+        let reading = self.slots.read();
+        reading.get(block)?;
+        self.slots.hold(block).map(Block::from_piece)
+    }
+
+    /// Asks for the line that a slot stands in.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: usize) {
+        self.slots.prefetch(block);
+    }
+
+    /// Asks for the lines that a point read needs before the entry, where the block is cached.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, block: usize) {
+        self.slots.prefetch_piece(block, 3);
     }
 
     /// Puts a block that was loaded into its empty slot. Where another thread was faster, gives the
     /// block that is there and `false`.
-    pub(crate) fn put(&self, block: usize, loaded: Arc<Block>) -> (Arc<Block>, bool) {
-        let Some(slot) = self.slots.get(block) else { return (loaded, false) };
-        let none: Option<Arc<Block>> = None;
-        let before = slot.compare_and_swap(&none, Some(Arc::clone(&loaded)));
-        if let Some(there) = before.as_ref() {
-            return (Arc::clone(there), false);
+    pub(crate) fn put(&self, block: usize, loaded: Block) -> (Block, bool) {
+        if block >= self.slots.len() {
+            return (loaded, false);
         }
-        self.resident_bytes.fetch_add(loaded.memory_bytes() as u64, Ordering::Relaxed);
-        (loaded, true)
+        let bytes = loaded.memory_bytes() as u64;
+        // Counted before others can see it, so that no eviction takes off what was not added.
+        self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
+        match self.slots.put(block, loaded.clone().into_piece()) {
+            Ok(()) => (loaded, true),
+            Err(there) => {
+                self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                (Block::from_piece(there), false)
+            }
+        }
     }
 
     /// Empties a slot. Returns how many bytes the cache gave up: 0 where it was empty. Readers that
     /// hold the block keep it alive until they are done.
     pub fn evict(&self, block: u32) -> usize {
-        let Some(slot) = self.slots.get(block as usize) else { return 0 };
-        let Some(evicted) = slot.swap(None) else { return 0 };
-        let bytes = evicted.memory_bytes();
+        let bytes = self.slots.evict(block as usize);
         self.resident_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         bytes
     }
 
     /// Whether the block was read since this was last asked; clears the mark.
     pub fn take_touched(&self, block: u32) -> bool {
-        let Some(touched) = self.touched.get(block as usize) else { return false };
-        let was_touched = touched.load(Ordering::Relaxed) != 0;
-        if was_touched {
-            touched.store(0, Ordering::Relaxed);
-        }
-        was_touched
+        self.slots.take_touched(block as usize)
     }
 
     /// How many bytes the blocks in the slots take.

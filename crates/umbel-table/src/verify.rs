@@ -5,12 +5,13 @@ use std::cmp::Ordering;
 use umbel_base::{Error, Result, SequenceNumber, ValueKind};
 use umbel_filter::{Bloom, HashSecret, hash_key};
 
-use crate::block::{Block, Derive, Place};
+use crate::block::{Block, Place};
 use crate::footer::{FOOTER_BYTES, Footer};
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::TableIndex;
 use crate::meta::TableMeta;
 use crate::reader::{Table, decode_filter, read_part};
+use crate::section::Derive;
 use crate::tombstones;
 
 /// Data is read in pieces of about this size.
@@ -101,8 +102,14 @@ impl Table {
             .map_err(|reason| self.corruption(footer.filter.offset, reason))?;
         let payload = part(footer.index, BlockKind::Index)?;
         let end = footer.data.offset + footer.data.len;
-        let index = TableIndex::decode(&payload, footer.blocks, footer.data.offset, end)
-            .map_err(|reason| self.corruption(footer.index.offset, reason))?;
+        let index = TableIndex::decode(
+            self.slots().arena(),
+            &payload,
+            footer.blocks,
+            footer.data.offset,
+            end,
+        )
+        .map_err(|reason| self.corruption(footer.index.offset, reason))?;
         Ok((index, filter.filter(|_| self.has_filter())))
     }
 
@@ -129,7 +136,7 @@ impl Table {
                 let skip = (offset - piece_at) as usize;
                 let sealed = piece.get(skip..skip + len).unwrap_or_default();
                 walk.chain = chain_checksum(walk.chain, offset, sealed_checksum(sealed));
-                let parsed = self.parse_block(offset, sealed.to_vec(), Derive::Offsets)?;
+                let parsed = self.parse_block(offset, sealed, Derive::Offsets)?;
                 let refuse = |reason: &str| self.corruption(offset, reason);
                 walk.block(&parsed, filter, refuse)?;
                 verify_bounds(index, block, &parsed, walk, refuse)?;

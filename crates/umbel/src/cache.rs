@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use umbel_arena::Arena;
 use umbel_table::{BlockCache, BlockSlots};
 
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct ClockCache {
     admitted: AtomicU64,
     evicted: AtomicU64,
     seats: Mutex<VecDeque<Seat>>,
+    /// Where all tables of the store have their blocks, indexes and slots.
+    arena: Arena,
 }
 
 impl ClockCache {
@@ -36,6 +39,7 @@ impl ClockCache {
             admitted: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             seats: Mutex::default(),
+            arena: Arena::new(),
         }
     }
 
@@ -56,6 +60,10 @@ impl ClockCache {
 }
 
 impl BlockCache for ClockCache {
+    fn arena(&self) -> Arena {
+        self.arena.clone()
+    }
+
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);

@@ -52,8 +52,9 @@ fn blocks_enter_once_and_are_given_back_whole() {
     assert_eq!(slots.misses(), all.len() as u64);
     let bytes: usize = admitted.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(slots.resident_bytes(), bytes as u64);
+    let last = table.meta().blocks - 1;
     for (block, bytes) in admitted {
-        assert!(bytes > 1000, "a block counts at least what it holds");
+        assert!(bytes > 1000 || block == last, "a block counts at least what it holds");
         assert!(slots.take_touched(block) && !slots.take_touched(block));
         assert_eq!(slots.evict(block), bytes);
         assert_eq!(slots.evict(block), 0);
