@@ -4,8 +4,8 @@
 //! Whoever has unlinked something raises the epoch and keeps it in a limbo, with the new epoch as
 //! its stamp, until every seat is clear or holds that epoch or a later one.
 //!
-//! INVARIANT: a reader that has found a pointer sits on an epoch below the stamp the pointer's target
-//! will get, and is seen there by whoever frees it:
+//! INVARIANT: a reader that has found a pointer sits on an epoch below the stamp the pointer's
+//! target will get, and is seen there by whoever frees it:
 //!
 //! - A reader that read an epoch at or above the stamp read what was written after the unlinking,
 //!   and so finds the pointer gone.
@@ -71,8 +71,8 @@ fn bench(seats: usize) -> Box<[Seat]> {
 }
 
 impl<G> Epochs<G> {
-    /// Enters, until the [`Pin`] is dropped. Entering again meanwhile costs next to nothing: a batch
-    /// of reads does well to enter once around all of them.
+    /// Enters, until the [`Pin`] is dropped. Entering again meanwhile costs next to nothing: a
+    /// batch of reads does well to enter once around all of them.
     #[inline]
     pub fn pin(&self) -> Pin<'_> {
         self.pin_at(thread_number())
@@ -117,8 +117,8 @@ impl<G> Epochs<G> {
         drop(free);
     }
 
-    /// Drops what nobody can look at any more. Called by every retiring; by itself it is for whoever
-    /// wants memory back after readers have left.
+    /// Drops what nobody can look at any more. Called by every retiring; by itself it is for
+    /// whoever wants memory back after readers have left.
     pub fn collect(&self) {
         let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.take_free(&mut limbo);

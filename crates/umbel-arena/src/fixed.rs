@@ -59,8 +59,8 @@ impl<T: Number> Deref for Fixed<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: by the invariant; the piece stays as long as `self`, and every pattern of bytes is
-        // a number.
+        // SAFETY: by the invariant; the piece stays as long as `self`, and every pattern of bytes
+        // is a number.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -13,6 +13,8 @@ mod chunk;
 pub mod epoch;
 mod extents;
 mod fixed;
+mod line;
+mod memory;
 mod piece;
 mod prefetch;
 mod slots;
@@ -20,6 +22,7 @@ mod sync;
 
 pub use arena::{Arena, ArenaBytes};
 pub use fixed::Fixed;
+pub use line::equal_in_line;
 pub use piece::Piece;
 pub use prefetch::prefetch;
 pub use slots::{Reading, Slots};

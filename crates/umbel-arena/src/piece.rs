@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
-use crate::arena::Memory;
 use crate::chunk::LINE_BYTES;
+use crate::memory::Memory;
 
 /// What stands before the bytes of a piece.
 #[repr(C)]
@@ -60,8 +60,8 @@ impl Piece {
             touched: AtomicU8::new(0),
         };
         let mut at = HEAD_BYTES;
-        // SAFETY: `start` is `total(len)` bytes that start on a line and that nobody else has; head,
-        // parts and tail fit by the arithmetic of `total`, and are aligned.
+        // SAFETY: `start` is `total(len)` bytes that start on a line and that nobody else has;
+        // head, parts and tail fit by the arithmetic of `total`, and are aligned.
         unsafe {
             start.cast::<Head>().write(head);
             for part in parts {

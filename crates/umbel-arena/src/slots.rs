@@ -24,8 +24,8 @@ pub struct Slots {
     owner: Piece,
 }
 
-// SAFETY: cells are atomics, their targets counted pieces that any thread may drop; the memory stays
-// with `owner`.
+// SAFETY: cells are atomics, their targets counted pieces that any thread may drop; the memory
+// stays with `owner`.
 unsafe impl Send for Slots {}
 // SAFETY: as above.
 unsafe impl Sync for Slots {}

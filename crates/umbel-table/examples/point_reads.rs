@@ -90,7 +90,7 @@ fn main() -> Result<()> {
         best = (best.0.min(start.elapsed().as_nanos() as f64 / reads as f64), sum);
     }
     println!(
-        "{shape} {count} keys, {} blocks: {:.1} ns, pinned {:.2} and cached {:.2} bytes an entry, sum {}",
+        "{shape} {count} keys, {} blocks: {:.1} ns, {:.2} pinned and {:.2} cached bytes each, {}",
         meta.blocks,
         best.0,
         table.pinned_bytes() as f64 / count as f64,

@@ -6,16 +6,17 @@
 //! ```
 //!
 //! The payload stays as it is on disk. In front of it stands, for each group, what is derived when
-//! the block is loaded: the group's prefix, a tag (a byte of the hash) of each key, where each entry
-//! starts behind `base`, and the head of each key behind the prefix. A block of the usual size has
-//! one group, and what a point read needs of it before the entry stands in two neighbouring lines.
+//! the block is loaded: the group's prefix, a tag (a byte of the hash) of each key, where each
+//! entry starts behind `base`, and the head of each key behind the prefix. A block of the usual
+//! size has one group, and what a point read needs of it before the entry stands in two
+//! neighbouring lines.
 //!
 //! INVARIANT: every length and offset was checked by [`Block::parse`]. Reads go through checked
 //! slices all the same; where one could only fail against this, they give nothing.
 
 use std::cmp::Ordering;
 
-use umbel_arena::{Arena, Piece, prefetch};
+use umbel_arena::{Arena, Piece, equal_in_line, prefetch};
 use umbel_base::SequenceNumber;
 
 use crate::entry::{Entry, read_entry};
@@ -23,7 +24,7 @@ use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, same, strip_inline
 use crate::section::{
     Derive, Derived, SECTION_HEAD, SECTION_PREFIX_MAX, TAIL, TOO_LONG, derive_sections, packed,
 };
-use crate::tags::{matches, tag};
+use crate::tags::tag;
 
 /// Up to this many groups a point read looks at the tags of each rather than search for its own.
 const GROUPS_BY_TAG_MAX: usize = 4;
@@ -223,7 +224,8 @@ impl<'a> View<'a> {
     fn candidates(self, group: &Group, hash: u64) -> u64 {
         let tags = self.bytes.get(group.tags_at..).and_then(|bytes| bytes.first_chunk());
         let Some(tags) = tags else { return 0 };
-        matches(tags, tag(hash)) & (u64::MAX >> (GROUP_ENTRIES_MAX - group.count.clamp(1, 64)))
+        equal_in_line(tags, tag(hash))
+            & (u64::MAX >> (GROUP_ENTRIES_MAX - group.count.clamp(1, 64)))
     }
 
     /// The newest version of `key` in this block that is not newer than `sequence`. `hash` is the
@@ -251,16 +253,17 @@ impl<'a> View<'a> {
         }
         let suffix = self.strip(group, key)?;
         loop {
-            let entry = self.entry_of(group, candidates.trailing_zeros() as usize)?;
+            let start = self.start_of(group, candidates.trailing_zeros() as usize)?;
+            let entry = read_entry(self.bytes, start)?;
             if same(entry.suffix, suffix) && entry.sequence <= sequence {
                 return Some(entry);
-            }
-            if candidates.count_ones() > VERSIONS_BY_TAG_MAX {
-                return self.find_version(group, suffix, sequence);
             }
             candidates &= candidates - 1;
             if candidates == 0 {
                 return None;
+            }
+            if candidates.count_ones() >= VERSIONS_BY_TAG_MAX {
+                return self.find_version(group, suffix, sequence);
             }
         }
     }

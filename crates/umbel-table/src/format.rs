@@ -174,21 +174,36 @@ pub(crate) const INLINE_PREFIX: usize = 16;
 
 /// What of `key` follows a prefix of `len` bytes that stands at the start of `prefix`; `None` where
 /// the key does not start with it. REQUIRES: `len <= 16`.
-#[inline]
+#[inline(always)]
 pub(crate) fn strip_inline<'k>(
     key: &'k [u8],
     prefix: &[u8; INLINE_PREFIX],
     len: usize,
 ) -> Option<&'k [u8]> {
+    if len == 0 {
+        return Some(key);
+    }
     let Some(start) = key.first_chunk::<INLINE_PREFIX>() else {
         return key.strip_prefix(prefix.get(..len)?);
     };
-    let differing = u128::from_le_bytes(*start) ^ u128::from_le_bytes(*prefix);
-    if (differing.trailing_zeros() as usize) < 8 * len { None } else { key.get(len..) }
+    let ([key_low, key_high], [low, high]) = (halves(start), halves(prefix));
+    // The shift leaves the bytes that count: all of one half, and the rest of the other.
+    let equal = if len <= 8 {
+        (key_low ^ low) << (64 - 8 * len) == 0
+    } else {
+        key_low == low && (key_high ^ high) << (128 - 8 * len) == 0
+    };
+    if equal { key.get(len..) } else { None }
+}
+
+#[inline(always)]
+fn halves(bytes: &[u8; INLINE_PREFIX]) -> [u64; 2] {
+    let number = u128::from_le_bytes(*bytes);
+    [number as u64, (number >> 64) as u64]
 }
 
 /// Whether two short strings are the same, without a call for the usual lengths of key suffixes.
-#[inline]
+#[inline(always)]
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;

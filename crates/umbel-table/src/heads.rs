@@ -7,8 +7,9 @@
 //!
 //! Within a node a table says for each stretch of heads, as wide as a power of two, where they
 //! begin. On evenly spread keys a stretch holds one or two, and a search reads one entry of the
-//! table and eight heads, all of which are compared without a branch. Where keys lie close together,
-//! stretches that hold more are first cut by halves, without a branch on the outcome either.
+//! table and eight heads, all of which are compared without a branch. Where keys lie close
+//! together, stretches that hold more are first cut by halves, without a branch on the outcome
+//! either.
 
 use umbel_arena::{Arena, Fixed};
 

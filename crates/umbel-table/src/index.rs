@@ -147,7 +147,7 @@ impl TableIndex {
         data_end: u64,
     ) -> Result<TableIndex, &'static str> {
         let blocks = blocks as usize;
-        // Half of what a piece of the arena can be, for the arrays that are longer than the payload.
+        // A quarter of a piece's limit, for the arrays that are longer than the payload.
         if payload.len() > 1 << 30 {
             return Err(Gathered::TOO_LONG);
         }
