@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use umbel_arena::Arena;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, FileSystem};
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Table, TableMeta};
@@ -36,6 +37,10 @@ pub struct TableContext {
 struct NotedCache(Arc<ClockCache>);
 
 impl BlockCache for NotedCache {
+    fn arena(&self) -> Arena {
+        self.0.arena()
+    }
+
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
         counters::note_load();
         self.0.admit(slots, block, bytes);
