@@ -59,7 +59,8 @@ pub const ALL: [Engine; 8] = [
     none::ENGINE,
 ];
 
-/// How long the files of an engine that cannot be asked must not change before it counts as settled.
+/// How long the files of an engine that cannot be asked must not change before it counts as
+/// settled.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Waits until the files of a folder stay as they are. Returns how long it only looked.

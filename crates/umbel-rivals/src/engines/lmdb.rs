@@ -2,7 +2,8 @@
 //!
 //! INVARIANT: the environment of an [`Lmdb`] is valid until it is dropped; readers borrow it, so
 //! none outlives it. A transaction belongs to one reader or to one call; read transactions are not
-//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so nobody else changes it.
+//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so nobody else changes
+//! it.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
