@@ -82,6 +82,15 @@ impl Error {
     pub fn is_missing_file(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
+
+    /// Whether the cause is that the process or the machine has no file descriptor left. Nothing
+    /// was done then, and the same call may succeed later.
+    pub fn is_short_of_descriptors(&self) -> bool {
+        /// `ENFILE` and `EMFILE`, the same on every Unix.
+        const NUMBERS: [i32; 2] = [23, 24];
+        let short = |source: &io::Error| source.raw_os_error().is_some_and(|n| NUMBERS.contains(&n));
+        matches!(self, Error::Io { source, .. } if short(source))
+    }
 }
 
 impl fmt::Display for Error {

@@ -19,6 +19,18 @@ pub struct Env {
     pub entropy: Arc<dyn Entropy>,
     /// Threads.
     pub threads: Arc<dyn Threads>,
+    /// What the process may use.
+    pub resources: Arc<dyn Resources>,
+}
+
+/// What the process may use of the machine.
+pub trait Resources: Send + Sync + Debug {
+    /// Bytes of memory the process may use: those of the machine, or fewer where a limit of the
+    /// process or its container says so. `None` where nothing says.
+    fn memory_bytes(&self) -> Option<u64>;
+    /// How many files the process may have open, after raising what it set for itself towards what
+    /// it may set. `None` where there is no limit or nothing says.
+    fn open_files_max(&self) -> Option<u64>;
 }
 
 /// Time. Order never depends on it.

@@ -9,5 +9,5 @@ pub mod env;
 pub mod file;
 pub mod system;
 
-pub use env::{Clock, Entropy, Env, JoinHandle, Threads};
+pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};

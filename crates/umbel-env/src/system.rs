@@ -6,6 +6,7 @@
 mod files;
 mod lock;
 mod mapping;
+mod resources;
 
 use std::io;
 use std::path::Path;
@@ -26,6 +27,7 @@ impl Env {
             clock: Arc::new(SystemClock { start: monotonic_now() }),
             entropy: Arc::new(SystemEntropy::default()),
             threads: Arc::new(SystemThreads),
+            resources: Arc::new(resources::SystemResources),
         }
     }
 }

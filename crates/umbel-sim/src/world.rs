@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_base::Result;
-use umbel_env::{Clock, Entropy, Env, JoinHandle, Threads};
+use umbel_env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 
 use crate::call::Machine;
 use crate::files::SimFiles;
@@ -21,6 +21,21 @@ pub(crate) fn env(machine: &Arc<Machine>) -> Env {
         clock: Arc::new(SimClock { machine: Arc::clone(machine) }),
         entropy: Arc::new(SimEntropy { machine: Arc::clone(machine) }),
         threads: Arc::new(SimThreads { system: system.threads }),
+        resources: Arc::new(SimResources),
+    }
+}
+
+/// A machine of 16 GiB on which any number of files may be open, whatever the real one is.
+#[derive(Debug)]
+struct SimResources;
+
+impl Resources for SimResources {
+    fn memory_bytes(&self) -> Option<u64> {
+        Some(16 << 30)
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -1,0 +1,107 @@
+//! What the operating system lets the process use: memory and open files.
+//!
+//! Memory is the least of what the machine has, what the process' control group and every group
+//! above it may have (versions 1 and 2), and the limit of its address space.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::env::Resources;
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// More open files than any store needs; some systems name no upper bound, but refuse large ones.
+const OPEN_FILES_WANTED: u64 = 1 << 20;
+
+/// The limits of the process, asked each time.
+#[derive(Debug)]
+pub(super) struct SystemResources;
+
+impl Resources for SystemResources {
+    fn memory_bytes(&self) -> Option<u64> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let groups = group_limits(&groups, |path| fs::read_to_string(path).ok());
+        let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+        let address_space = getrlimit(Resource::As).current;
+        [groups, machine, address_space].into_iter().flatten().min()
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        let limit = getrlimit(Resource::Nofile);
+        let current = limit.current?;
+        let wanted = limit.maximum.map_or(OPEN_FILES_WANTED, |most| most.min(OPEN_FILES_WANTED));
+        if wanted > current {
+            let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+            // Where it is refused, what was allowed before has to do.
+            let _ = setrlimit(Resource::Nofile, raised);
+        }
+        getrlimit(Resource::Nofile).current
+    }
+}
+
+/// The memory that `/proc/meminfo` says the machine has.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// The least limit of the groups that `/proc/self/cgroup` names and of those above them.
+fn group_limits(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(number), Some(kinds), Some(group)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let (root, name) = match kinds {
+            "" if number == "0" => (PathBuf::from(GROUPS), "memory.max"),
+            kinds if kinds.split(',').any(|kind| kind == "memory") => {
+                (Path::new(GROUPS).join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut folder = root.join(group.trim_start_matches('/'));
+        // Inside a container the path may be the host's; what exists of it counts, the root too.
+        while folder.starts_with(&root) {
+            let limit = read(&folder.join(name)).and_then(|text| text.trim().parse().ok());
+            least = least.into_iter().chain(limit).min();
+            if !folder.pop() {
+                break;
+            }
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_all_groups_counts() {
+        let read = |path: &Path| match path.to_str()? {
+            "/sys/fs/cgroup/a/b/memory.max" => Some("max\n".into()),
+            "/sys/fs/cgroup/a/memory.max" => Some("4096000\n".into()),
+            "/sys/fs/cgroup/memory/c/memory.limit_in_bytes" => Some("9223372036854771712\n".into()),
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes" => Some("8192000\n".into()),
+            _ => None,
+        };
+        assert_eq!(group_limits("0::/a/b\n", read), Some(4_096_000));
+        assert_eq!(group_limits("3:cpu,memory:/c\n2:cpu:/x\n", read), Some(8_192_000));
+        assert_eq!(group_limits("4:cpu:/a\nnonsense", read), None);
+        assert_eq!(group_limits("0::/../../elsewhere", read), None);
+    }
+
+    #[test]
+    fn the_machine_says_what_it_has() {
+        let text = "MemTotal:       24683516 kB\nMemFree:        1 kB\n";
+        assert_eq!(total(text), Some(24_683_516 << 10));
+        assert_eq!(total("MemTotal: much"), None);
+        assert!(SystemResources.memory_bytes().is_none_or(|bytes| bytes > 1 << 20));
+        assert!(SystemResources.open_files_max().is_none_or(|files| files > 8));
+    }
+}
