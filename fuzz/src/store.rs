@@ -30,7 +30,7 @@ fn options(env: Env) -> Options {
     Options {
         env,
         background_threads: 0,
-        cache_bytes: 1 << 20,
+        cache_bytes: Some(1 << 20),
         log_segment_bytes: 4 << 10,
         ..Options::default()
     }

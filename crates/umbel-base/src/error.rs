@@ -88,7 +88,8 @@ impl Error {
     pub fn is_short_of_descriptors(&self) -> bool {
         /// `ENFILE` and `EMFILE`, the same on every Unix.
         const NUMBERS: [i32; 2] = [23, 24];
-        let short = |source: &io::Error| source.raw_os_error().is_some_and(|n| NUMBERS.contains(&n));
+        let short =
+            |source: &io::Error| source.raw_os_error().is_some_and(|n| NUMBERS.contains(&n));
         matches!(self, Error::Io { source, .. } if short(source))
     }
 }

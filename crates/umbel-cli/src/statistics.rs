@@ -1,7 +1,9 @@
 //! The store's statistics as JSON.
 
 use serde_json::{Value, json};
-use umbel::{KeyspaceStats, LevelStats, Stats, VerifyReport};
+use umbel::{
+    DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats, VerifyReport,
+};
 
 /// All statistics.
 pub fn to_json(stats: &Stats) -> Value {
@@ -20,9 +22,53 @@ pub fn to_json(stats: &Stats) -> Value {
         "log_bytes_live": stats.log_bytes_live,
         "log_syncs": stats.log_syncs,
         "snapshots": stats.snapshots,
+        "memory": memory(&stats.memory),
+        "descriptors": descriptors(&stats.descriptors),
+        "readers": readers(&stats.readers),
         "last_sequence": stats.last_sequence,
         "write_amplification": stats.write_amplification,
         "read_only_reason": stats.read_only_reason,
+    })
+}
+
+fn memory(memory: &MemoryStats) -> Value {
+    json!({
+        "budget_bytes": memory.budget_bytes,
+        "machine_bytes": memory.machine_bytes,
+        "exceeds_machine": memory.exceeds_machine,
+        "held_bytes": memory.held_bytes,
+        "memtable_bytes": memory.memtable_bytes,
+        "memtable_held_bytes": memory.memtable_held_bytes,
+        "block_bytes": memory.block_bytes,
+        "spare_bytes": memory.spare_bytes,
+        "table_bytes": memory.table_bytes,
+        "log_bytes": memory.log_bytes,
+        "compaction_bytes": memory.compaction_bytes,
+        "filter_factor": memory.filter_factor,
+        "tables_closed": memory.tables_closed,
+    })
+}
+
+fn descriptors(descriptors: &DescriptorStats) -> Value {
+    json!({
+        "open_tables_max": descriptors.open_tables_max,
+        "open_tables": descriptors.open_tables,
+        "reopened": descriptors.reopened,
+        "shortages": descriptors.shortages,
+        "work_put_off": descriptors.work_put_off,
+    })
+}
+
+fn readers(readers: &ReaderStats) -> Value {
+    json!({
+        "snapshots": readers.snapshots,
+        "oldest_snapshot": readers.oldest_snapshot,
+        "oldest_snapshot_micros": readers.oldest_snapshot_micros,
+        "cursors_behind": readers.cursors_behind,
+        "oldest_cursor_micros": readers.oldest_cursor_micros,
+        "held_memtable_bytes": readers.held_memtable_bytes,
+        "held_tables": readers.held_tables,
+        "held_table_bytes": readers.held_table_bytes,
     })
 }
 

@@ -12,9 +12,6 @@ use crate::parts::{read_any, read_usual};
 use crate::reader::Table;
 use crate::section::Derive;
 
-/// A walk that does not fill the cache and goes forwards reads pieces of this size.
-const AHEAD_BYTES: usize = 256 * 1024;
-
 /// Walks a table that is handed to it with each movement, so that whoever walks many tables need
 /// not hold each one for every walk. Its methods are those of [`Cursor`], with the same laws, and
 /// one more: `next` and `prev` get the table that the last seek got. A seek may get another one.
@@ -103,14 +100,15 @@ impl TableWalk {
         if let Some(sealed) = held {
             return table.parse_block(offset, sealed, Derive::Offsets);
         }
-        if !walks || len >= AHEAD_BYTES {
+        let most = table.ahead_bytes();
+        if !walks || len >= most {
             let mut sealed = vec![0; len];
             table.file().read_exact_at(&mut sealed, offset)?;
             return table.parse_block(offset, sealed, Derive::Offsets);
         }
         let data = table.footer().data;
         let left = data.offset + data.len - offset;
-        ahead.bytes.resize(left.min(AHEAD_BYTES as u64) as usize, 0);
+        ahead.bytes.resize(left.min(most as u64) as usize, 0);
         ahead.offset = offset;
         if let Err(error) = table.file().read_exact_at(&mut ahead.bytes, offset) {
             ahead.bytes.clear();

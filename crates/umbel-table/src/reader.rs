@@ -34,7 +34,12 @@ pub struct Table {
     file: Arc<dyn File>,
     footer: Footer,
     properties: Properties,
+    ahead_bytes: usize,
 }
+
+/// A walk that does not fill the cache and goes forwards reads pieces of this size, unless the
+/// table was told another.
+const AHEAD_BYTES: usize = 256 * 1024;
 
 impl Table {
     /// Opens the table that `meta` describes. Reads the footer, the index, the filter, the range
@@ -135,6 +140,7 @@ impl Table {
             footer,
             properties,
             file,
+            ahead_bytes: AHEAD_BYTES,
         })
     }
 
@@ -152,6 +158,28 @@ impl Table {
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// Sets how many bytes a walk reads at a time that does not fill the cache and goes forwards.
+    pub fn set_ahead_bytes(&mut self, bytes: usize) {
+        self.ahead_bytes = bytes;
+    }
+
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.ahead_bytes
+    }
+
+    /// Makes the filter smaller: by `factor`, or the next larger one up to `2 * factor` that
+    /// divides it. It stays as it is where none does, and goes where `factor` is `u64::MAX`.
+    pub fn shrink_filter(&mut self, factor: u64) {
+        if factor == u64::MAX {
+            self.filter = None;
+        } else if factor > 1
+            && let Some(filter) = &self.filter
+            && let Some(folded) = (factor..=factor * 2).find_map(|factor| filter.fold(factor))
+        {
+            self.filter = Some(folded);
+        }
     }
 
     /// Whether there is a filter that can say no.

@@ -13,10 +13,12 @@ pub fn options(script: &Script, env: Env) -> Options {
         create_if_missing: true,
         error_if_exists: false,
         durability: script.durability,
-        cache_bytes: 1 << 20,
+        cache_bytes: Some(1 << 20),
+        memory_bytes: None,
+        open_tables_max: None,
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
-        write_buffer_total_bytes: script.write_buffer_bytes,
+        write_buffer_total_bytes: Some(script.write_buffer_bytes),
         env,
     }
 }

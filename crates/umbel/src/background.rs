@@ -19,6 +19,7 @@ use crate::flush::{self, FlushJob};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::store::{Store, WorkState};
+use crate::weigh;
 use crate::writes::{Action, Writes};
 
 /// Frozen memtables of one keyspace at which its writers wait for a flush.
@@ -27,6 +28,11 @@ pub const FROZEN_MAX: usize = 4;
 pub const OLD_LOGS_MAX: usize = 4;
 /// Owed delay below which a writer is not held back yet.
 const DELAY_GRAIN_NS: u64 = 1_000_000;
+
+/// How long work waits that could not be done for want of a descriptor.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+/// How often a writer without background threads tries again until its write is refused.
+const TRIES_MAX: usize = 100;
 
 /// Work that was claimed.
 #[derive(Debug)]
@@ -83,7 +89,11 @@ fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
         return Ok(());
     }
     if store.options.background_threads == 0 {
-        return run_inline(store);
+        return match run_inline(store) {
+            // The write is done; the work is tried again by the next one.
+            Err(error) if error.is_short_of_descriptors() => Ok(()),
+            done => done,
+        };
     }
     store.signal();
     Ok(())
@@ -100,7 +110,7 @@ pub fn run_one(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
     let job = find_job(store, &keyspaces, &mut store.work_lock());
     let Some(job) = job else { return Ok(false) };
-    run(store, job, false).map_err(|error| store.poison.set(error))?;
+    run(store, job, false).map_err(|error| store.final_error(error))?;
     Ok(true)
 }
 
@@ -125,8 +135,12 @@ fn work(store: &Arc<Store>) {
         let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
         let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
-            store.poison.set(error);
+            let passes = error.is_short_of_descriptors();
+            store.final_error(error);
             store.signal();
+            if passes {
+                store.wait_for_change(TRY_AGAIN, || store.closed.load(Ordering::Relaxed));
+            }
         }
     }
 }
@@ -158,6 +172,9 @@ pub fn find_job(
     // One thread stays free for flushes, so that a long compaction holds no writer up.
     let threads = store.options.background_threads;
     if threads > 1 && state.compactions + 1 >= threads {
+        return None;
+    }
+    if state.compactions >= store.budget.sizes.compactions {
         return None;
     }
     let urgency =
@@ -217,6 +234,23 @@ impl Drop for Claim<'_> {
 
 /// Does the work and gives the claim on it back: the caller's own, or one of [`find_job`].
 pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+    let result = run_claimed(store, job, by_caller);
+    if result.is_ok() {
+        store.note_put_off(None);
+    }
+    note_time(store);
+    weigh::after_work(store);
+    result
+}
+
+/// Notes what is held by readers at this moment.
+fn note_time(store: &Store) {
+    let now = store.options.env.clock.now();
+    store.snapshots.note_time(now);
+    store.keyspaces().iter().for_each(|keyspace| keyspace.view.note_time(now));
+}
+
+fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
         Job::Flush(job) => {
             let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
@@ -246,7 +280,7 @@ pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
 /// Lets writers go on once the memtables are within bounds again.
 pub fn weigh_buffers(store: &Store) {
     let bytes: u64 = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum();
-    if bytes <= store.options.write_buffer_total_bytes * commit::BUFFERS_HARD {
+    if bytes <= store.budget.sizes.buffers * commit::BUFFERS_HARD {
         store.buffers_full.store(false, Ordering::Release);
     }
 }
@@ -278,10 +312,14 @@ fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Resul
     };
     if store.options.background_threads == 0 {
         // Several threads may write: one that finds the work taken waits for whoever took it.
+        let mut tries = 0;
         while full() {
             store.check_writable()?;
             keyspace.check_not_dropped()?;
-            run_inline(store)?;
+            match run_inline(store) {
+                Err(error) if error.is_short_of_descriptors() && tries < TRIES_MAX => tries += 1,
+                done => done?,
+            }
             store.wait_for_change(Duration::from_millis(10), || !full());
         }
         return Ok(());
@@ -336,7 +374,7 @@ pub fn flush_then<R>(
     let jobs = freeze_all(store, keyspaces, marker);
     let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
     weigh_buffers(store);
-    let result = flushed.map_err(|error| store.poison.set(error)).and_then(|()| then());
+    let result = flushed.map_err(|error| store.final_error(error)).and_then(|()| then());
     store.work_lock().flushing.retain(|id| !ids.contains(id));
     keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
     store.signal();
@@ -372,7 +410,7 @@ pub fn freeze_all(
 /// Flushes what recovery left over where keeping its logs would cost the next open too much.
 pub fn after_open(store: &Arc<Store>) -> Result<()> {
     let (logs, bytes, _) = store.commit_lock().wal.old_summary();
-    if logs > OLD_LOGS_MAX || bytes > store.options.write_buffer_total_bytes {
+    if logs > OLD_LOGS_MAX || bytes > store.budget.sizes.buffers {
         let keyspaces = store.keyspaces();
         freeze_all(store, &keyspaces, None);
     }

@@ -142,7 +142,7 @@ fn step(store: &Arc<Store>, pick: impl Fn() -> Step) -> Result<Option<Behind>> {
         drop(state);
         let end = job.end();
         let done = background::run(store, Job::Compact(Arc::new(job)), true);
-        done.map_err(|error| store.poison.set(error))?;
+        done.map_err(|error| store.final_error(error))?;
         return Ok(Some(end));
     }
 }

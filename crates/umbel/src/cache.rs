@@ -21,7 +21,7 @@ struct Seat {
 /// A clock over the cached blocks of all tables of a store.
 #[derive(Debug)]
 pub struct ClockCache {
-    capacity: u64,
+    capacity: AtomicU64,
     held: AtomicU64,
     admitted: AtomicU64,
     evicted: AtomicU64,
@@ -34,7 +34,7 @@ impl ClockCache {
     /// A cache that holds about `capacity` bytes of blocks.
     pub fn new(capacity: u64) -> ClockCache {
         ClockCache {
-            capacity,
+            capacity: AtomicU64::new(capacity),
             held: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -45,7 +45,34 @@ impl ClockCache {
 
     /// Bytes it may hold.
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many bytes it may hold. What is too much leaves at once.
+    pub fn set_capacity(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        if self.held() > capacity {
+            self.make_room(&mut self.seats.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn make_room(&self, seats: &mut VecDeque<Seat>) {
+        let (mut held, capacity) = (self.held(), self.capacity());
+        // Two rounds clear every mark and then find somebody to go.
+        let mut steps = seats.len() * 2;
+        while held > capacity && steps > 0 {
+            steps -= 1;
+            let Some(seat) = seats.pop_front() else { break };
+            if let Some(slots) = seat.slots.upgrade() {
+                if slots.take_touched(seat.block) {
+                    seats.push_back(seat);
+                    continue;
+                }
+                slots.evict(seat.block);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            held = self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed) - seat.bytes as u64;
+        }
     }
 
     /// Bytes it holds, blocks of dropped tables included until the hand passes them.
@@ -68,21 +95,7 @@ impl BlockCache for ClockCache {
         self.admitted.fetch_add(1, Ordering::Relaxed);
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.push_back(Seat { slots: Arc::downgrade(slots), block, bytes });
-        let mut held = self.held.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        // Two rounds clear every mark and then find somebody to go.
-        let mut steps = seats.len() * 2;
-        while held > self.capacity && steps > 0 {
-            steps -= 1;
-            let Some(seat) = seats.pop_front() else { break };
-            if let Some(slots) = seat.slots.upgrade() {
-                if slots.take_touched(seat.block) {
-                    seats.push_back(seat);
-                    continue;
-                }
-                slots.evict(seat.block);
-                self.evicted.fetch_add(1, Ordering::Relaxed);
-            }
-            held = self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed) - seat.bytes as u64;
-        }
+        self.held.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.make_room(&mut seats);
     }
 }

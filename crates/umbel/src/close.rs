@@ -39,7 +39,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     }
     let result = if store.read_only { Ok(()) } else { finish(store) };
     // Only now may somebody else open it, and from now on its files may be another's.
-    store.context.ended.store(true, Ordering::Release);
+    store.context.descriptors.end();
     store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     result?;
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }

@@ -14,6 +14,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::read;
 use crate::store::{CommitState, Store};
+use crate::weigh;
 use crate::writes::{
     Action, Committed, Condition, Request, Write, Writes, check_operation, encode_head,
 };
@@ -207,7 +208,7 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
         let manifest = store.manifest()?;
         let writer = state.wal.create_segment(payload_bytes)?;
         let started = state.wal.start_segment(writer, manifest);
-        started.map_err(|error| store.poison.set(error))?;
+        started.map_err(|error| store.final_error(error))?;
     }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
     let written = state.wal.append(first, last, payload);
@@ -247,12 +248,13 @@ fn settle(
             frozen = true;
         }
     }
-    let total = store.options.write_buffer_total_bytes;
+    let total = store.budget.sizes.buffers;
     state.bytes_unweighed += bytes as u64;
     if state.bytes_unweighed > total / 64 {
         state.bytes_unweighed = 0;
         frozen |= freeze_fullest(store, total);
         frozen |= freeze_idle(store, state, total);
+        weigh::settle_cache(store, &weigh::parts(store, state.wal.mapped_bytes()));
     }
     frozen
 }
@@ -265,7 +267,8 @@ fn freeze_fullest(store: &Store, total: u64) -> bool {
     if bytes <= total {
         return false;
     }
-    let active = |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().active.memtable.bytes() as u64;
+    let active =
+        |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().active.memtable.memory_bytes() as u64;
     keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
     keyspaces.sort_by_cached_key(|keyspace| std::cmp::Reverse(active(keyspace)));
     let mut left: u64 = keyspaces.iter().map(active).sum();

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::budget::merging_bytes;
 use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
 use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
 use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
@@ -275,6 +276,13 @@ impl CompactionJob {
         Ok(counts)
     }
 
+    /// How many tables are read at the same time at most: those of level 0 and one of each deeper
+    /// level.
+    fn sources(&self) -> usize {
+        let of_level0 = self.inputs.iter().filter(|(level, _)| *level == 0).count();
+        of_level0 + 2
+    }
+
     fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|(_, table)| table.meta.file_bytes).sum()
     }
@@ -353,6 +361,7 @@ impl CompactionJob {
     /// The keys at which the work is cut into parts of about the same size.
     fn parts(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
         let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
+        let threads = threads.min(store.budget.sizes.compactions);
         let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
         let parts = threads.min(tables / 2);
         if parts < 2 {
@@ -427,6 +436,12 @@ impl CompactionJob {
                 self.is_bottom(key, key)
             });
         let stream = stream.within(lower.as_deref(), upper.as_deref());
+        let claimed = merging_bytes(
+            self.sources(),
+            store.budget.sizes.ahead,
+            self.keyspace.options().table_bytes,
+        );
+        let _claim = store.budget.claim(claimed);
         let options = self.keyspace.options();
         let plan = Plan { level: self.target, options, split: true, lower, upper };
         output::write_tables(store, &plan, stream, &kept)

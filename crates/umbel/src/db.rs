@@ -14,7 +14,6 @@ use crate::close;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
-use crate::memory::CurrentView;
 use crate::open;
 use crate::options::{KeyspaceOptions, Options};
 use crate::snapshot::Snapshot;
@@ -79,7 +78,7 @@ impl Db {
         options.check()?;
         check_name(name)?;
         if let Some(core) = store.keyspace(name)
-            && (*core.options() == options || store.read_only)
+            && (*core.options_given() == options || store.read_only)
         {
             return Ok(Keyspace::new(&self.handle, core));
         }
@@ -114,8 +113,9 @@ impl Db {
                 core
             }
             None => {
-                let view = CurrentView::new(&options, Version::default());
-                let core = Arc::new(KeyspaceCore::new(id, name.to_string(), options, view));
+                let (name, caps) = (name.to_string(), store.budget.sizes.caps);
+                let core = KeyspaceCore::new(id, name, options, caps, Version::default());
+                let core = Arc::new(core);
                 store.add_keyspace(Arc::clone(&core));
                 core
             }

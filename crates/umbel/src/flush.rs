@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
 use crate::iter::merge::MergeCursor;
@@ -72,6 +73,8 @@ fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
     let merged: MergeCursor = MergeCursor::new(cursors);
     let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
     let options = job.keyspace.options();
+    let bytes: usize = job.buffers.iter().map(|buffer| buffer.memtable.bytes()).sum();
+    let _claim = store.budget.claim(writing_bytes(bytes as u64));
     let plan = Plan { level: 0, options, split: false, lower: None, upper: None };
     let output = output::write_tables(store, &plan, stream, &kept)?;
     let counted = output.counts.check(expected);

@@ -54,7 +54,7 @@ impl Keyspace {
 
     /// Its options as they stand.
     pub fn options(&self) -> KeyspaceOptions {
-        (*self.core.options()).clone()
+        (*self.core.options_given()).clone()
     }
 
     /// Gives `key` a value.

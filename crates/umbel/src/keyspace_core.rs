@@ -8,7 +8,8 @@ use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::counters::{KeyspaceCounters, ReadCounters};
 use crate::memory::CurrentView;
-use crate::options::KeyspaceOptions;
+use crate::options::{Caps, KeyspaceOptions};
+use crate::version::Version;
 
 /// A keyspace of an open store.
 #[derive(Debug)]
@@ -36,12 +37,22 @@ pub struct KeyspaceCore {
     pub stopped: AtomicBool,
     logs: AtomicBool,
     memtable_bytes_max: AtomicU64,
-    options: RwLock<Arc<KeyspaceOptions>>,
+    caps: Caps,
+    /// As given, and as far as the memory allows them.
+    options: RwLock<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
 }
 
 impl KeyspaceCore {
-    /// A keyspace with these tables.
-    pub fn new(id: u32, name: String, options: KeyspaceOptions, view: CurrentView) -> KeyspaceCore {
+    /// A keyspace with these tables. Its sizes stay within `caps`.
+    pub fn new(
+        id: u32,
+        name: String,
+        options: KeyspaceOptions,
+        caps: Caps,
+        version: Version,
+    ) -> KeyspaceCore {
+        let within = options.within(&caps);
+        let view = CurrentView::new(&within, version);
         KeyspaceCore {
             id,
             name,
@@ -55,8 +66,9 @@ impl KeyspaceCore {
             owed_ns: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             logs: AtomicBool::new(options.log),
-            memtable_bytes_max: AtomicU64::new(options.memtable_bytes),
-            options: RwLock::new(Arc::new(options)),
+            memtable_bytes_max: AtomicU64::new(within.memtable_bytes),
+            caps,
+            options: RwLock::new((Arc::new(options), Arc::new(within))),
         }
     }
 
@@ -72,16 +84,23 @@ impl KeyspaceCore {
         self.memtable_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Its options as they stand.
+    /// Its options as far as the memory allows them: what counts for what is done.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
-        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).1)
+    }
+
+    /// Its options as they were given.
+    pub fn options_given(&self) -> Arc<KeyspaceOptions> {
+        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Replaces its options.
     pub fn set_options(&self, options: KeyspaceOptions) {
         self.logs.store(options.log, Ordering::Relaxed);
-        self.memtable_bytes_max.store(options.memtable_bytes, Ordering::Relaxed);
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+        let within = options.within(&self.caps);
+        self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
+        let options = (Arc::new(options), Arc::new(within));
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
     /// How long a writer is held back per byte, in nanoseconds.
@@ -140,7 +159,7 @@ impl KeyspaceCore {
     /// Bytes of its memtables.
     pub fn memtable_bytes(&self) -> u64 {
         let view = self.view.load();
-        let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.bytes()).sum();
-        (frozen + view.active.memtable.bytes()) as u64
+        let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.memory_bytes()).sum();
+        (frozen + view.active.memtable.memory_bytes()) as u64
     }
 }

@@ -30,6 +30,7 @@
 
 mod background;
 mod batch;
+mod budget;
 mod by_hand;
 mod cache;
 mod checkpoint;
@@ -39,6 +40,7 @@ mod compact;
 mod compaction;
 mod counters;
 mod db;
+mod descriptors;
 mod flush;
 mod folder;
 mod handle;
@@ -66,6 +68,7 @@ mod verify;
 mod version;
 mod view_cursor;
 mod wal;
+mod weigh;
 mod writes;
 
 pub use batch::Batch;
@@ -74,7 +77,9 @@ pub use keyspace::Keyspace;
 pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
-pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use stats::{
+    DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats,
+};
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use verify::VerifyReport;

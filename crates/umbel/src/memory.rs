@@ -1,7 +1,9 @@
 //! What a reader of a keyspace looks at: memtables and a version, replaced as one.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
@@ -127,10 +129,27 @@ impl View {
     }
 }
 
+/// What readers hold on to of views that were replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Past {
+    /// How often views that were replaced are held.
+    pub holders: usize,
+    /// Memory of memtables that only such views hold, in bytes.
+    pub memtable_bytes: u64,
+    /// For how long the oldest of them has been known to be held, by the clock given to
+    /// [`CurrentView::note_time`].
+    pub since: Option<Duration>,
+}
+
+/// A view that was replaced, and when it was first seen to be held nevertheless.
+type PastView = (Weak<View>, Option<Duration>);
+
 /// The current view, read without a lock.
 #[derive(Debug)]
 pub struct CurrentView {
     view: ArcSwap<View>,
+    /// Views that were replaced and may still be held.
+    past: Mutex<Vec<PastView>>,
 }
 
 impl CurrentView {
@@ -138,7 +157,7 @@ impl CurrentView {
     pub fn new(options: &KeyspaceOptions, version: Version) -> CurrentView {
         let active = Arc::new(Buffer::new(options));
         let view = View { active, frozen: Vec::new(), version: Arc::new(version) };
-        CurrentView { view: ArcSwap::from_pointee(view) }
+        CurrentView { view: ArcSwap::from_pointee(view), past: Mutex::default() }
     }
 
     /// The view for the length of a call.
@@ -156,31 +175,86 @@ impl CurrentView {
     /// REQUIRES: the commit lock.
     pub fn freeze(&self, options: &KeyspaceOptions) {
         let active = Arc::new(Buffer::new(options));
-        self.view.rcu(|view| {
+        let before = self.view.rcu(|view| {
             let mut frozen = Vec::with_capacity(view.frozen.len() + 1);
             frozen.push(Arc::clone(&view.active));
             frozen.extend(view.frozen.iter().cloned());
             let active = Arc::clone(&active);
             View { active, frozen, version: Arc::clone(&view.version) }
         });
+        self.note_past(&before);
+    }
+
+    /// Puts tables without readers in the place of those with these ids. The readers go when those
+    /// who hold the view of before have done.
+    pub fn close_readers(&self, ids: &HashSet<u64>) {
+        let before = self.view.rcu(|view| {
+            let version = Arc::new(view.version.with_unopened(ids));
+            View { active: Arc::clone(&view.active), frozen: view.frozen.clone(), version }
+        });
+        self.note_past(&before);
+    }
+
+    fn past_views(&self) -> MutexGuard<'_, Vec<PastView>> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_past(&self, view: &Arc<View>) {
+        let mut past = self.past_views();
+        past.retain(|(view, _)| view.strong_count() > 0);
+        past.push((Arc::downgrade(view), None));
+    }
+
+    /// Notes that views replaced by now are still held at `now`.
+    pub fn note_time(&self, now: Duration) {
+        let mut past = self.past_views();
+        past.retain(|(view, _)| view.strong_count() > 0);
+        past.iter_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
+    }
+
+    /// What is held of views that were replaced.
+    pub fn past(&self) -> Past {
+        let known = self.past_views().clone();
+        let mut past = Past::default();
+        let mut held: Vec<Arc<Buffer>> = Vec::new();
+        for (view, since) in &known {
+            let Some(view) = view.upgrade() else { continue };
+            // Not the one that looks at it here.
+            past.holders += Arc::strong_count(&view) - 1;
+            past.since = past.since.into_iter().chain(*since).min();
+            held.extend(view.frozen.iter().chain([&view.active]).cloned());
+        }
+        if held.is_empty() {
+            return past;
+        }
+        let current = self.hold();
+        held.retain(|buffer| {
+            !current.frozen.iter().chain([&current.active]).any(|b| Arc::ptr_eq(b, buffer))
+        });
+        held.sort_by_key(|buffer| Arc::as_ptr(buffer) as usize);
+        held.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        past.memtable_bytes = held.iter().map(|buffer| buffer.memtable.memory_bytes() as u64).sum();
+        past
     }
 
     /// Lets go of everything; readers keep what they hold. REQUIRES: the commit lock and the
     /// manifest lock.
     pub fn clear(&self, options: &KeyspaceOptions) {
         let (active, version) = (Arc::new(Buffer::new(options)), Arc::new(Version::default()));
-        self.view.store(Arc::new(View { active, frozen: Vec::new(), version }));
+        let before = self.view.swap(Arc::new(View { active, frozen: Vec::new(), version }));
+        self.note_past(&before);
     }
 
     /// Puts `version` in place and drops the memtables that are now in tables.
     /// REQUIRES: the manifest lock.
     pub fn install(&self, version: Version, flushed: &[Arc<Buffer>]) {
         let version = Arc::new(version);
-        self.view.rcu(|view| {
+        let before = self.view.rcu(|view| {
             let mut frozen = view.frozen.clone();
             frozen.retain(|buffer| !flushed.iter().any(|done| Arc::ptr_eq(done, buffer)));
             let (active, version) = (Arc::clone(&view.active), Arc::clone(&version));
             View { active, frozen, version }
         });
+        self.note_past(&before);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock};
@@ -13,26 +13,29 @@ use umbel_filter::{HashSecret, KEYED_HASH_KIND};
 use umbel_log::{Expectation, LogKind, LogReader};
 use umbel_table::KeyHasher;
 
+use crate::budget::{Budget, Sizes};
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
+use crate::descriptors::{self, Descriptors, PatientFiles};
 use crate::folder;
 use crate::keyspace_core::KeyspaceCore;
-use crate::memory::CurrentView;
 use crate::names::{self, FileKind};
-use crate::options::Options;
+use crate::options::{Caps, Options};
 use crate::poison::Poison;
 use crate::recovery;
 use crate::relog;
 use crate::snapshots::Snapshots;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
-use crate::version::{Manifest, TableContext, TableFile, Version};
+use crate::version::{Keeper, Manifest, TableContext, TableFile, Version};
 use crate::wal::{Syncer, Wal};
+use crate::weigh;
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
     options.check()?;
-    let env = options.env.clone();
+    let budget = Arc::new(Budget::new(Sizes::new(&options)?));
+    let (env, descriptors) = patient_env(&options);
     let lock = prepare_folder(&env, folder, &options, read_only)?;
     let recovered = Manifest::read(&env, folder)?;
     let listing = listing(&env, folder)?;
@@ -47,17 +50,9 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     };
     state.next_file_id = first_free_id(&env, folder, &listing, state.next_file_id)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
-    let poison = Arc::new(Poison::default());
-    let cache = Arc::new(ClockCache::new(options.cache_bytes));
-    let context = Arc::new(TableContext {
-        folder: folder.to_path_buf(),
-        files: Arc::clone(&env.files),
-        hasher: hasher(&state)?,
-        cache: Arc::clone(&cache),
-        poison: Arc::clone(&poison),
-        ended: AtomicBool::new(false),
-    });
-    let keyspaces = build_keyspaces(&state, &context)?;
+    let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
+    let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
+    let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
     let new_ids = (!read_only).then_some(&*ids);
     let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &context, new_ids)?;
     let manifest = if read_only {
@@ -68,16 +63,19 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         remove_orphans(&env, folder, &listing, &manifest);
         Some(Mutex::new(manifest))
     };
-    let segment_bytes = options.log_segment_bytes;
-    let wal = Wal::new(env, folder.to_path_buf(), segment_bytes, Arc::clone(&ids), replayed.old);
-    Ok(Arc::new(Store {
+    let segment_bytes = budget.sizes.segment;
+    let wal =
+        Wal::new(env.clone(), folder.to_path_buf(), segment_bytes, Arc::clone(&ids), replayed.old);
+    let store = Arc::new(Store {
         folder: folder.to_path_buf(),
-        options: Arc::new(options),
+        options: Arc::new(Options { env, ..options }),
         read_only,
         context,
         snapshots: Snapshots::new(replayed.last_sequence),
         poison,
         cache,
+        budget,
+        put_off: Mutex::default(),
         ids,
         queue: Mutex::default(),
         commit: Mutex::new(CommitState {
@@ -97,7 +95,49 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         close_outcome: Mutex::default(),
         threads: Mutex::default(),
         lock: Mutex::new(lock),
-    }))
+    });
+    keep_readers(&store);
+    Ok(store)
+}
+
+fn new_context(
+    env: &Env,
+    folder: &Path,
+    hasher: KeyHasher,
+    descriptors: Arc<Descriptors>,
+    budget: &Arc<Budget>,
+) -> Arc<TableContext> {
+    Arc::new(TableContext {
+        folder: folder.to_path_buf(),
+        files: Arc::clone(&env.files),
+        hasher,
+        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
+        poison: Arc::new(Poison::default()),
+        descriptors,
+        budget: Arc::clone(budget),
+        keeper: OnceLock::new(),
+        openings: AtomicU64::new(1),
+        held_files: Default::default(),
+    })
+}
+
+/// Has the store close readers of tables when they hold too much.
+fn keep_readers(store: &Arc<Store>) {
+    let weak = Arc::downgrade(store);
+    let keeper: Weak<dyn Keeper> = weak;
+    // Nobody else sets it.
+    let _ = store.context.keeper.set(keeper);
+    weigh::after_work(store);
+}
+
+/// The world, patient where there is no descriptor left, and the tables' share of descriptors.
+fn patient_env(options: &Options) -> (Env, Arc<Descriptors>) {
+    let env = &options.env;
+    let share = || descriptors::open_tables_max(env.resources.open_files_max());
+    let most = options.open_tables_max.unwrap_or_else(share);
+    let pool = Descriptors::new(Arc::clone(&env.files), most);
+    let files = PatientFiles::new(Arc::clone(&env.files), Arc::clone(&pool));
+    (Env { files: Arc::new(files), ..env.clone() }, pool)
 }
 
 fn prepare_folder(
@@ -266,11 +306,15 @@ fn hasher(state: &State) -> Result<KeyHasher> {
     Ok(KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: identity.seed_id })
 }
 
-fn build_keyspaces(state: &State, context: &Arc<TableContext>) -> Result<Vec<Arc<KeyspaceCore>>> {
+fn build_keyspaces(
+    state: &State,
+    context: &Arc<TableContext>,
+    caps: Caps,
+) -> Result<Vec<Arc<KeyspaceCore>>> {
     let build = |(&id, record): (&u32, &KeyspaceRecord)| {
         let version = build_version(record, context)?;
-        let view = CurrentView::new(&record.options, version);
-        let core = KeyspaceCore::new(id, record.name.clone(), record.options.clone(), view);
+        let options = record.options.clone();
+        let core = KeyspaceCore::new(id, record.name.clone(), options, caps, version);
         if let Some(marker) = &record.marker {
             core.set_durable_marker(marker.clone());
         }

@@ -6,6 +6,8 @@ use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
 pub use umbel_table::Compression;
 
+use crate::descriptors::OPEN_TABLES_MIN;
+
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -26,15 +28,25 @@ pub struct Options {
     pub error_if_exists: bool,
     /// What single puts and deletes survive; a batch says it at its commit.
     pub durability: Durability,
-    /// Bytes of blocks kept in memory, uncompressed. Indexes and filters come on top.
-    pub cache_bytes: u64,
+    /// Bytes of memory for everything the store keeps: memtables, cached blocks, indexes and
+    /// filters of open tables, the mapped log, buffers of compactions. `None`: a quarter of what
+    /// the process may use, at most 4 GiB. It is taken only as data needs it; with less than the
+    /// data would like, memtables, tables and log segments stay smaller than their options say.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of blocks kept in memory at most, uncompressed, inside of `memory_bytes`. `None`: what
+    /// the other parts leave.
+    pub cache_bytes: Option<u64>,
     /// Threads that flush and compact. 0: the writing thread does it inline, which makes every run
     /// the same.
     pub background_threads: usize,
     /// Bytes of one write-ahead log segment.
     pub log_segment_bytes: u64,
-    /// Bytes of all memtables together; above it the fullest is flushed.
-    pub write_buffer_total_bytes: u64,
+    /// Bytes of all memtables together, inside of `memory_bytes`; above it the fullest is flushed,
+    /// and at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.
+    pub write_buffer_total_bytes: Option<u64>,
+    /// Files of tables that may be open at the same time. `None`: half of what the process may
+    /// open, after its soft limit was raised towards the hard one.
+    pub open_tables_max: Option<u64>,
     /// The world the store lives in.
     pub env: Env,
 }
@@ -45,10 +57,12 @@ impl Default for Options {
             create_if_missing: true,
             error_if_exists: false,
             durability: Durability::Buffered,
-            cache_bytes: 256 << 20,
+            memory_bytes: None,
+            cache_bytes: None,
             background_threads: 2,
             log_segment_bytes: 64 << 20,
-            write_buffer_total_bytes: 256 << 20,
+            write_buffer_total_bytes: None,
+            open_tables_max: None,
             env: Env::system(),
         }
     }
@@ -59,7 +73,16 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         check_range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         check_range("background_threads", self.background_threads as u64, 0, 64)?;
-        check_range("write_buffer_total_bytes", self.write_buffer_total_bytes, 16 << 10, 1 << 40)
+        if let Some(memory) = self.memory_bytes {
+            check_range("memory_bytes", memory, 1, 1 << 50)?;
+        }
+        if let Some(buffers) = self.write_buffer_total_bytes {
+            check_range("write_buffer_total_bytes", buffers, 16 << 10, 1 << 40)?;
+        }
+        if let Some(tables) = self.open_tables_max {
+            check_range("open_tables_max", tables, OPEN_TABLES_MIN, 1 << 32)?;
+        }
+        Ok(())
     }
 }
 
@@ -125,7 +148,28 @@ impl Default for KeyspaceOptions {
     }
 }
 
+/// The most that some options of a keyspace may be for the memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Bytes of a memtable.
+    pub memtable_bytes: u64,
+    /// Bytes of a table.
+    pub table_bytes: u64,
+    /// Bytes of the first level below level 0.
+    pub level_bytes_base: u64,
+}
+
 impl KeyspaceOptions {
+    /// The options as far as the memory allows them.
+    pub(crate) fn within(&self, caps: &Caps) -> KeyspaceOptions {
+        KeyspaceOptions {
+            memtable_bytes: self.memtable_bytes.min(caps.memtable_bytes),
+            table_bytes: self.table_bytes.min(caps.table_bytes),
+            level_bytes_base: self.level_bytes_base.min(caps.level_bytes_base),
+            ..self.clone()
+        }
+    }
+
     /// An error that says which option is out of range and what it may be.
     pub fn check(&self) -> Result<()> {
         if !limits::BLOOM_BITS_RANGE.contains(&self.bloom_bits) {

@@ -13,7 +13,7 @@ fn open(sim: &Sim) -> Result<Db> {
     let options = Options {
         env: sim.env(),
         background_threads: 0,
-        cache_bytes: 1 << 20,
+        cache_bytes: Some(1 << 20),
         log_segment_bytes: 4 << 10,
         ..Options::default()
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use umbel_base::SequenceNumber;
 
@@ -23,8 +24,8 @@ pub struct Snapshots {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// How often each state is held.
-    counts: BTreeMap<SequenceNumber, usize>,
+    /// How often each state is held, and when that was first seen.
+    counts: BTreeMap<SequenceNumber, (usize, Option<Duration>)>,
     /// The sequence number that somebody waits for the oldest reader to reach.
     awaited: Option<SequenceNumber>,
 }
@@ -55,13 +56,13 @@ impl Snapshots {
     pub fn hold(&self) -> SequenceNumber {
         let mut held = self.held();
         let sequence = self.visible();
-        *held.counts.entry(sequence).or_insert(0) += 1;
+        held.counts.entry(sequence).or_insert((0, None)).0 += 1;
         sequence
     }
 
     /// Holds a state once more that is held already.
     pub fn hold_again(&self, sequence: SequenceNumber) {
-        *self.held().counts.entry(sequence).or_insert(0) += 1;
+        self.held().counts.entry(sequence).or_insert((0, None)).0 += 1;
     }
 
     /// Lets go of a state held by [`Snapshots::hold`]. Answers whether somebody waited for it; see
@@ -69,7 +70,7 @@ impl Snapshots {
     #[must_use]
     pub fn release(&self, sequence: SequenceNumber) -> bool {
         let mut held = self.held();
-        if let Some(count) = held.counts.get_mut(&sequence) {
+        if let Some((count, _)) = held.counts.get_mut(&sequence) {
             *count -= 1;
             if *count == 0 {
                 held.counts.remove(&sequence);
@@ -99,10 +100,20 @@ impl Snapshots {
         true
     }
 
-    /// How many snapshots are held, and the oldest.
-    pub fn summary(&self) -> (usize, Option<SequenceNumber>) {
+    /// How many snapshots are held, the oldest, and when it was first seen by
+    /// [`Snapshots::note_time`].
+    pub fn summary(&self) -> (usize, Option<SequenceNumber>, Option<Duration>) {
         let held = self.held();
-        (held.counts.values().sum(), held.counts.keys().next().copied())
+        let since = held.counts.values().filter_map(|(_, since)| *since).min();
+        let count = held.counts.values().map(|(count, _)| count).sum();
+        (count, held.counts.keys().next().copied(), since)
+    }
+
+    /// Notes that what is held by now is held at `now`. So that taking a snapshot asks no clock,
+    /// whoever passes by notes the time.
+    pub fn note_time(&self, now: Duration) {
+        let mut held = self.held();
+        held.counts.values_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
     }
 
     /// The sequence numbers at which somebody may read, ascending, the published one last:
@@ -140,6 +151,6 @@ mod tests {
         assert!(snapshots.release(again));
         assert!(!snapshots.await_oldest(9));
         assert_eq!(snapshots.boundaries(), [9]);
-        assert_eq!(snapshots.summary(), (0, None));
+        assert_eq!(snapshots.summary(), (0, None, None));
     }
 }

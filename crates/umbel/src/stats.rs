@@ -1,5 +1,7 @@
 //! What a store consists of and what it did so far, as numbers and as text.
 
+mod resources;
+
 use std::fmt;
 
 use umbel_base::limits::LEVELS;
@@ -9,6 +11,8 @@ use crate::compaction::pick;
 use crate::counters::{ReadEvent, read};
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
+
+pub use resources::{DescriptorStats, MemoryStats, ReaderStats};
 
 /// Numbers of a store.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +45,12 @@ pub struct Stats {
     pub log_bytes_live: u64,
     /// Snapshots held.
     pub snapshots: usize,
+    /// Memory, against the budget.
+    pub memory: MemoryStats,
+    /// File descriptors.
+    pub descriptors: DescriptorStats,
+    /// What readers hold back.
+    pub readers: ReaderStats,
     /// The number of the newest write.
     pub last_sequence: u64,
     /// Bytes written to tables and the log for each byte of keys and values written by the user.
@@ -130,9 +140,9 @@ pub fn of_store(store: &Store) -> Stats {
     let (cache_misses, cache_evictions) = store.cache.turnover();
     let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
     let counters = &store.counters;
-    let (last_sequence, log_bytes_live) = {
+    let (last_sequence, log_bytes_live, log_bytes_mapped) = {
         let state = store.commit_lock();
-        (state.last_sequence, state.wal.live_bytes())
+        (state.last_sequence, state.wal.live_bytes(), state.wal.mapped_bytes())
     };
     let log_bytes_written = read(&counters.log_bytes);
     let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();
@@ -152,6 +162,9 @@ pub fn of_store(store: &Store) -> Stats {
         log_syncs: read(&counters.log_syncs),
         log_bytes_live,
         snapshots: store.snapshots.summary().0,
+        memory: resources::memory(store, log_bytes_mapped),
+        descriptors: resources::descriptors(store),
+        readers: resources::readers(store),
         last_sequence,
         write_amplification: ratio(tables + log_bytes_written, user),
         read_only_reason: store.poison.check().err().map(|error| error.to_string()),
@@ -257,6 +270,7 @@ impl fmt::Display for Stats {
             self.stall_micros as f64 / 1e6,
             self.write_amplification
         )?;
+        write!(f, "{}{}{}", self.memory, self.descriptors, self.readers)?;
         if let Some(reason) = &self.read_only_reason {
             writeln!(f, "read-only: {reason}")?;
         }

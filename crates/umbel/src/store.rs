@@ -9,6 +9,7 @@ use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{JoinHandle, Lock};
 use umbel_filter::hash_key;
 
+use crate::budget::Budget;
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
 use crate::keyspace_core::KeyspaceCore;
@@ -68,6 +69,10 @@ pub struct Store {
     pub poison: Arc<Poison>,
     /// The block cache.
     pub cache: Arc<ClockCache>,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
+    /// Why background work was put off last, until it is done.
+    pub put_off: Mutex<Option<Error>>,
     /// The allocator of file ids.
     pub ids: Arc<AtomicU64>,
     /// Writes that wait for whoever holds the commit lock to take them along.
@@ -160,6 +165,21 @@ impl Store {
         self.check_open()?;
         self.manifest()?;
         self.poison.check()
+    }
+
+    /// Keeps `error` as the reason why nothing may be written any more, unless it passes: for want
+    /// of a descriptor nothing was done, and what was to be done is tried again.
+    pub fn final_error(&self, error: Error) -> Error {
+        if error.is_short_of_descriptors() {
+            self.note_put_off(Some(error.clone()));
+            return error;
+        }
+        self.poison.set(error)
+    }
+
+    /// Notes why work is put off, or that it was done.
+    pub fn note_put_off(&self, reason: Option<Error>) {
+        *self.put_off.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
     /// Wakes whoever waits for background work.

@@ -10,4 +10,4 @@ pub mod table_file;
 pub use edit::{Edit, LogState};
 pub use levels::Version;
 pub use manifest::Manifest;
-pub use table_file::{TableContext, TableFile};
+pub use table_file::{Keeper, TableContext, TableFile};

@@ -101,14 +101,20 @@ impl Wal {
     }
 
     /// Ends the current segment and goes on in `writer`, a new one. After a failure nothing may be
-    /// appended any more: the caller poisons the store.
+    /// appended any more and the caller poisons the store, unless it was for want of a descriptor:
+    /// then everything is as it was.
     pub fn start_segment(
         &mut self,
         mut writer: LogWriter,
         manifest: &Mutex<Manifest>,
     ) -> Result<()> {
         writer.file().sync()?;
-        self.env.files.sync_dir(&self.folder)?;
+        self.env.files.sync_dir(&self.folder).inspect_err(|error| {
+            if error.is_short_of_descriptors() {
+                // No edit names it.
+                let _ = self.env.files.remove_file(&names::log(&self.folder, writer.log_id()));
+            }
+        })?;
         // A header that was durable and is lost later is damage, not a torn creation.
         writer.set_durable(HEADER_BYTES);
         let edit = Edit::Log { id: writer.log_id(), state: LogState::Open };
@@ -197,6 +203,13 @@ impl Wal {
     /// Bytes of the segments that are still needed, the current one up to where it is written.
     pub fn live_bytes(&self) -> u64 {
         self.old_summary().1 + self.current.as_ref().map_or(0, LogWriter::end)
+    }
+
+    /// Bytes of memory that the mapping of the current segment takes, about: what was written and
+    /// what was made ready to be.
+    pub fn mapped_bytes(&self) -> u64 {
+        let ahead = |end: u64| end.clamp(64 << 10, 1 << 20).min(self.segment_bytes);
+        self.current.as_ref().map_or(0, |writer| writer.end() + ahead(writer.end()))
     }
 
     /// Edits that write down where old segments end that are durable by now: from then on any

@@ -4,15 +4,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::CurrentView;
-use crate::options::KeyspaceOptions;
+use crate::options::{Caps, KeyspaceOptions};
 use crate::page;
 use crate::version::Version;
 
 fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
     let options = KeyspaceOptions { log, memtable_bytes: 4 << 10, ..KeyspaceOptions::default() };
-    let view = CurrentView::new(&options, Version::default());
-    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, view))
+    let caps = Caps { memtable_bytes: u64::MAX, table_bytes: u64::MAX, level_bytes_base: u64::MAX };
+    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, caps, Version::default()))
 }
 
 fn logged(

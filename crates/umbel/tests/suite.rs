@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod suite {
     mod atomicity;
+    mod budget;
+    mod child;
     mod errors;
     mod hooked;
     mod keys;

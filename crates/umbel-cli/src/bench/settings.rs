@@ -15,6 +15,8 @@ pub const TOUR: &str = "fillrandom,waitforcompaction,levelstats,readrandom,readm
 const TOUR_ENTRIES: u64 = 3_000_000;
 /// Entries where benchmarks are named but not their number, as in db_bench.
 const ENTRIES: u64 = 1_000_000;
+/// Bytes of memtables that the engine allows all of them together when nobody says otherwise.
+const BUFFERS_USUAL: u64 = 256 << 20;
 /// Keys of one multi-get where --batch_size was not given.
 const MULTI_GET_KEYS: u64 = 32;
 
@@ -156,8 +158,8 @@ fn store_options(flags: &BenchFlags) -> Outcome<Options> {
     let defaults = Options::default();
     let store = &flags.store;
     let cache_bytes = match store.cache_size {
-        -1 => defaults.cache_bytes,
-        size => signed_within("cache_size", size, 0, 1 << 50)?,
+        -1 => None,
+        size => Some(signed_within("cache_size", size, 0, 1 << 50)?),
     };
     let threads = store.max_background_jobs.unwrap_or(defaults.background_threads as u64);
     let buffers = store.db_write_buffer_size.unwrap_or(0);
@@ -167,8 +169,9 @@ fn store_options(flags: &BenchFlags) -> Outcome<Options> {
         cache_bytes,
         background_threads: threads as usize,
         write_buffer_total_bytes: match buffers {
-            0 => defaults.write_buffer_total_bytes.max(least),
-            bytes => within("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?,
+            // Four memtables of the size asked for have to fit.
+            0 => (least > BUFFERS_USUAL).then(|| least.min(1 << 40)),
+            bytes => Some(within("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?),
         },
         ..defaults
     })

@@ -124,7 +124,8 @@ fn run(words: &[&str]) -> Option<Result<()>> {
 
 fn open(folder: &Path) -> Result<(Db, Keyspace)> {
     // Without threads in the background nothing but the operations is counted.
-    let options = Options { cache_bytes: 4 << 30, background_threads: 0, ..Options::default() };
+    let options =
+        Options { cache_bytes: Some(4 << 30), background_threads: 0, ..Options::default() };
     let db = Db::open(folder, options)?;
     let shape = KeyspaceOptions {
         memtable_bytes: 16 << 20,

@@ -30,7 +30,7 @@ struct Umbel {
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
-    let options = Options { cache_bytes: settings.cache_bytes, ..Options::default() };
+    let options = Options { cache_bytes: Some(settings.cache_bytes), ..Options::default() };
     let db = Db::open(folder, options)?;
     let keyspace = db.keyspace("default", KeyspaceOptions::default())?;
     Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))

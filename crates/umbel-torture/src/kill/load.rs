@@ -64,10 +64,12 @@ pub fn options(seed: u64) -> Options {
         create_if_missing: true,
         error_if_exists: false,
         durability: if is_synced { Durability::Synced } else { Durability::Buffered },
-        cache_bytes: 1 << 20,
+        cache_bytes: Some(1 << 20),
+        memory_bytes: None,
+        open_tables_max: None,
         background_threads: [2, 2, 1, 0][(join(seed, 1) % 4) as usize],
         log_segment_bytes: 64 << 10,
-        write_buffer_total_bytes: 96 << 10,
+        write_buffer_total_bytes: Some(96 << 10),
         env: Env::system(),
     }
 }

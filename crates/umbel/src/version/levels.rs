@@ -1,5 +1,6 @@
 //! [`Version`]: the tables of one keyspace at one moment.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
@@ -133,6 +134,18 @@ impl Version {
         let range_tombstones = next.tables().any(has_some);
         next.range_tombstones = range_tombstones;
         Ok(next)
+    }
+
+    /// The same tables, those with ids in `ids` not opened.
+    pub fn with_unopened(&self, ids: &HashSet<u64>) -> Version {
+        let mut next = self.clone();
+        for table in next.levels.iter_mut().flatten() {
+            if ids.contains(&table.meta.id) {
+                *table = Arc::new(table.unopened());
+            }
+        }
+        next.near = Near::new(&next.levels);
+        next
     }
 
     fn check(&self) -> Result<()> {

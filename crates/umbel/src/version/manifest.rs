@@ -100,7 +100,10 @@ impl Manifest {
         written.map_err(|error| self.poison.set(error))?;
         self.state = next;
         if self.writer.end() > self.rewrite_at {
-            self.rewrite().map_err(|error| self.poison.set(error))?;
+            let rewritten = self.rewrite();
+            rewritten
+                .or_else(|error| self.put_off(error))
+                .map_err(|error| self.poison.set(error))?;
         }
         Ok(())
     }
@@ -121,6 +124,21 @@ impl Manifest {
         // What cannot be removed now is removed at the next open.
         let _ = self.env.files.remove_file(&old);
         Ok(())
+    }
+
+    /// After a rewriting that failed for want of a descriptor goes on with the old manifest, as
+    /// long as `CURRENT` names it.
+    fn put_off(&mut self, error: Error) -> Result<()> {
+        if !error.is_short_of_descriptors() {
+            return Err(error);
+        }
+        match Current::read(&self.env, &self.folder) {
+            Ok(Some(current)) if current.manifest_id == self.id() => {
+                self.rewrite_at = self.writer.end() + REWRITE_BYTES / 16;
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     /// Ends the manifest and writes down in `CURRENT` where, so that the next open notices if any

@@ -1,17 +1,20 @@
 //! A live table: its metadata from the manifest, its reader when first needed, its file's end.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
 use umbel_base::{Error, Result};
-use umbel_env::{Access, FileSystem};
+use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Table, TableMeta};
 
 use super::head::{Heads, head};
+use crate::budget::Budget;
 use crate::cache::ClockCache;
 use crate::counters;
+use crate::descriptors::{Descriptors, PooledHandle};
 use crate::names;
 use crate::poison::Poison;
 
@@ -28,8 +31,22 @@ pub struct TableContext {
     pub cache: Arc<ClockCache>,
     /// Set after a failed write: files are no longer removed.
     pub poison: Arc<Poison>,
-    /// Set once the store was closed: its folder may belong to another handle since.
-    pub ended: AtomicBool,
+    /// The tables' open files.
+    pub descriptors: Arc<Descriptors>,
+    /// The memory that readers may hold.
+    pub budget: Arc<Budget>,
+    /// Who is told when readers hold more than that.
+    pub keeper: OnceLock<Weak<dyn Keeper>>,
+    /// Counts the openings of readers.
+    pub openings: AtomicU64,
+    /// Files of replaced tables that somebody still reads, and their bytes.
+    pub held_files: (AtomicU64, AtomicU64),
+}
+
+/// Who keeps the readers of a store's tables within their memory.
+pub trait Keeper: Send + Sync + Debug {
+    /// Closes readers. Called with any lock held but those under which nothing else is taken.
+    fn close_readers(&self);
 }
 
 /// The store's cache, as tables see it: notes who loads blocks.
@@ -47,15 +64,26 @@ impl BlockCache for NotedCache {
     }
 }
 
-/// A table of a version. Dropping the last reference of one that was replaced removes its file.
+/// A table of a version, with its reader once that was needed. The reader stays as long as this;
+/// to close it, [`TableFile::unopened`] takes its place in the version.
 #[derive(Debug)]
 pub struct TableFile {
     /// What the manifest says of it.
     pub meta: TableMeta,
     heads: Heads,
-    context: Arc<TableContext>,
+    file: Arc<LiveFile>,
     reader: OnceLock<Arc<Table>>,
     opening: Mutex<()>,
+    opening_number: AtomicU64,
+}
+
+/// The file of a table, whichever versions it is in and however often it was opened. Dropping the
+/// last reference of one that was replaced removes it.
+#[derive(Debug)]
+struct LiveFile {
+    path: PathBuf,
+    bytes: u64,
+    context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
 }
@@ -65,18 +93,30 @@ impl TableFile {
     pub fn new(meta: TableMeta, context: Arc<TableContext>) -> TableFile {
         TableFile {
             heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
+            file: Arc::new(LiveFile {
+                path: names::table(&context.folder, meta.id),
+                bytes: meta.file_bytes,
+                context,
+                obsolete: AtomicBool::new(false),
+                busy: AtomicBool::new(false),
+            }),
             meta,
-            context,
             reader: OnceLock::new(),
             opening: Mutex::default(),
-            obsolete: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
+            opening_number: AtomicU64::new(0),
         }
     }
 
-    /// Where its file lies.
-    pub fn path(&self) -> PathBuf {
-        names::table(&self.context.folder, self.meta.id)
+    /// The same table, not opened.
+    pub fn unopened(&self) -> TableFile {
+        TableFile {
+            meta: self.meta.clone(),
+            heads: self.heads,
+            file: Arc::clone(&self.file),
+            reader: OnceLock::new(),
+            opening: Mutex::default(),
+            opening_number: AtomicU64::new(0),
+        }
     }
 
     /// The reader, opened on first use.
@@ -93,26 +133,45 @@ impl TableFile {
         self.reader.get()
     }
 
+    /// When it was opened: the higher, the later.
+    pub fn opening_number(&self) -> u64 {
+        self.opening_number.load(Ordering::Relaxed)
+    }
+
     #[cold]
     fn open(&self) -> Result<&Arc<Table>> {
+        let reader = self.open_once()?;
+        let context = &self.file.context;
+        if context.budget.is_over()
+            && let Some(keeper) = context.keeper.get().and_then(Weak::upgrade)
+        {
+            keeper.close_readers();
+        }
+        Ok(reader)
+    }
+
+    fn open_once(&self) -> Result<&Arc<Table>> {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
         }
-        let context = &self.context;
-        if context.ended.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        let path = self.path();
-        let file = context.files.open(&path, Access::Read).map_err(|error| {
+        let (context, path) = (&self.file.context, &self.file.path);
+        let file = context.descriptors.open(path).map_err(|error| {
             if error.is_missing_file() {
                 let reason = "the manifest names this table, but the file is missing";
-                return Error::corruption(&path, 0, reason);
+                return Error::corruption(path, 0, reason);
             }
             error
         })?;
         let cache = Arc::new(NotedCache(Arc::clone(&context.cache)));
-        let table = Table::open(file, &self.meta, Some(&context.hasher), cache)?;
+        let handle = Arc::new(PooledHandle(Arc::clone(&file)));
+        let mut table = Table::open(handle, &self.meta, Some(&context.hasher), cache)?;
+        table.set_ahead_bytes(context.budget.sizes.ahead as usize);
+        table.shrink_filter(context.budget.filter_factor.load(Ordering::Relaxed));
+        let pinned = table.pinned_bytes() + size_of::<TableFile>();
+        file.count_pinned(pinned as u64, &context.budget.tables);
+        let number = context.openings.fetch_add(1, Ordering::Relaxed);
+        self.opening_number.store(number, Ordering::Relaxed);
         Ok(self.reader.get_or_init(|| Arc::new(table)))
     }
 
@@ -137,25 +196,35 @@ impl TableFile {
 
     /// Says that no later version needs it. REQUIRES: the manifest edit that removed it is durable.
     pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        if !self.file.obsolete.swap(true, Ordering::AcqRel) {
+            let held = &self.file.context.held_files;
+            held.0.fetch_add(1, Ordering::Relaxed);
+            held.1.fetch_add(self.file.bytes, Ordering::Relaxed);
+        }
     }
 
     /// Whether a compaction works on it.
     pub fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire)
+        self.file.busy.load(Ordering::Acquire)
     }
 
     /// Says whether a compaction works on it.
     pub fn set_busy(&self, busy: bool) {
-        self.busy.store(busy, Ordering::Release);
+        self.file.busy.store(busy, Ordering::Release);
     }
 }
 
-impl Drop for TableFile {
+impl Drop for LiveFile {
     fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) && !self.context.poison.is_set() {
+        if !self.obsolete.load(Ordering::Acquire) {
+            return;
+        }
+        let held = &self.context.held_files;
+        held.0.fetch_sub(1, Ordering::Relaxed);
+        held.1.fetch_sub(self.bytes, Ordering::Relaxed);
+        if !self.context.poison.is_set() {
             // A file that stays is found and removed at the next open.
-            let _ = self.context.files.remove_file(&self.path());
+            let _ = self.context.files.remove_file(&self.path);
         }
     }
 }

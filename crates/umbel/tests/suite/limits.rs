@@ -145,7 +145,7 @@ fn options_out_of_range_are_named() {
     let cases = [
         ("log_segment_bytes", Options { log_segment_bytes: 0, ..plain() }),
         ("background_threads", Options { background_threads: 65, ..plain() }),
-        ("write_buffer_total_bytes", Options { write_buffer_total_bytes: 0, ..plain() }),
+        ("write_buffer_total_bytes", Options { write_buffer_total_bytes: Some(0), ..plain() }),
     ];
     for (name, options) in cases {
         let refused = refusal(Db::open(PATH, options));

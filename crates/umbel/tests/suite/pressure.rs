@@ -11,7 +11,7 @@ fn writers_against_tight_limits_come_through() {
     for threads in [1, 2, 3] {
         let sim = Sim::new(threads as u64);
         let options = Options {
-            write_buffer_total_bytes: 16 << 10,
+            write_buffer_total_bytes: Some(16 << 10),
             log_segment_bytes: 4 << 10,
             ..threaded(&sim.env(), threads)
         };

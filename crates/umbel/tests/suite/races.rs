@@ -128,7 +128,7 @@ fn keyspaces_flushed_side_by_side_keep_their_logs() {
         let sim = Sim::new(seed);
         let options = umbel::Options {
             log_segment_bytes: 4 << 10,
-            write_buffer_total_bytes: 32 << 10,
+            write_buffer_total_bytes: Some(32 << 10),
             ..threaded(&sim.env(), 3)
         };
         let db = Db::open(PATH, options).unwrap();

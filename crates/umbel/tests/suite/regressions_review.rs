@@ -18,7 +18,7 @@ fn small() -> KeyspaceOptions {
 fn open(threads: usize) -> Db {
     let options = Options {
         background_threads: threads,
-        write_buffer_total_bytes: 64 << 10,
+        write_buffer_total_bytes: Some(64 << 10),
         log_segment_bytes: 64 << 10,
         env: Sim::new(1).env(),
         ..Default::default()

@@ -13,10 +13,15 @@ pub const SETS: u64 = 48;
 pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
     let mut random = Random::new(1000 + set % SETS);
     Options {
-        cache_bytes: random.pick(&[0, 1, 4 << 10, 64 << 10, 16 << 20]),
+        cache_bytes: random.pick(&[None, Some(1), Some(4 << 10), Some(64 << 10), Some(16 << 20)]),
         background_threads: random.pick(threads),
         log_segment_bytes: random.pick(&[4 << 10, 8 << 10, 64 << 10, 1 << 20]),
-        write_buffer_total_bytes: random.pick(&[16 << 10, 64 << 10, 256 << 10, 256 << 20]),
+        write_buffer_total_bytes: random.pick(&[
+            Some(16 << 10),
+            Some(64 << 10),
+            Some(256 << 10),
+            None,
+        ]),
         env: env.clone(),
         ..Options::default()
     }

@@ -77,7 +77,7 @@ fn an_idle_keyspace_holds_no_log() {
         let sim = Sim::new(1);
         let options = Options {
             log_segment_bytes: 16 << 10,
-            write_buffer_total_bytes: 128 << 10,
+            write_buffer_total_bytes: Some(128 << 10),
             ..threaded(&sim.env(), threads)
         };
         let db = Db::open(PATH, options).unwrap();

@@ -1,0 +1,289 @@
+//! The memory budget: how large each part of a store may become, and gauges of what parts hold.
+//!
+//! One number bounds memtables, cached blocks, indexes and filters of open tables, the mapped log
+//! and the buffers of compactions. Each part but the cache has a share that it stays within; the
+//! cache takes what the others leave. Nothing is taken before data needs it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use umbel_base::{Error, Result};
+
+use crate::options::{Caps, Options};
+
+/// What is taken where nothing says how much memory there is.
+const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
+/// The most a store takes without being told.
+const DEFAULT_MAX: u64 = 4 << 30;
+/// The least that works: below it the log, a memtable, a compaction and the reader of one table do
+/// not fit side by side.
+const LEAST: u64 = 6 << 20;
+/// Kept out of all shares: memory for blocks and indexes comes in chunks of this size, of which one
+/// is only partly filled.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+/// The most that all memtables take before the fullest is flushed, without being told.
+const BUFFERS_MAX: u64 = 256 << 20;
+/// The least size of a memtable, a table and a log segment that a small budget brings about.
+const SIZE_LEAST: u64 = 256 << 10;
+/// The least and the most that a compaction reads ahead in each source.
+const AHEAD_BYTES: (u64, u64) = (16 << 10, 256 << 10);
+/// Sources of a large compaction: level 0 just before writers wait, and one table of each level.
+const SOURCES: u64 = 32;
+/// What a table being written takes besides its filter's hashes and its index.
+const WRITER_BYTES: u64 = 320 << 10;
+
+/// How large each part may become. Decided when the store is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// The budget.
+    pub total: u64,
+    /// What the process may use, where something says.
+    pub machine: Option<u64>,
+    /// Bytes of all memtables together above which the fullest is flushed. Writers wait at twice
+    /// that.
+    pub buffers: u64,
+    /// What a keyspace's options are cut down to.
+    pub caps: Caps,
+    /// Bytes of one log segment.
+    pub segment: u64,
+    /// Bytes of indexes and filters above which readers of tables are closed.
+    pub tables: u64,
+    /// The least and the most the block cache may hold.
+    pub cache: (u64, u64),
+    /// Compactions, or parts of one, that run at the same time.
+    pub compactions: usize,
+    /// Bytes that they read ahead in each source.
+    pub ahead: u64,
+    /// Bytes that they and a flush take, about.
+    pub working: u64,
+}
+
+impl Sizes {
+    /// The sizes that these options and this machine mean. An error where a budget is too small
+    /// says the least that works.
+    pub fn new(options: &Options) -> Result<Sizes> {
+        let machine = options.env.resources.memory_bytes();
+        let asked = options.cache_bytes.unwrap_or(0);
+        let asked =
+            asked.saturating_add(options.write_buffer_total_bytes.unwrap_or(0).saturating_mul(2));
+        let least = LEAST.saturating_add(asked);
+        let total = match options.memory_bytes {
+            Some(given) if given < least => return Err(too_small(options, given, least)),
+            Some(given) => given,
+            None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4).min(DEFAULT_MAX).max(least),
+        };
+        let shared = total - CHUNK_BYTES;
+        let buffers = options.write_buffer_total_bytes.unwrap_or((shared / 8).min(BUFFERS_MAX));
+        let size = (shared / 16).max(SIZE_LEAST);
+        let caps = Caps {
+            memtable_bytes: size,
+            table_bytes: size,
+            level_bytes_base: total.saturating_mul(4),
+        };
+        let ahead = (shared / 8 / SOURCES).clamp(AHEAD_BYTES.0, AHEAD_BYTES.1);
+        let job = 12 * ahead + writing_bytes(size.min(64 << 20));
+        let compactions = (shared / 8 / job).clamp(1, 64);
+        let at_once = compactions.min(options.background_threads.max(1) as u64);
+        Ok(Sizes {
+            total,
+            machine,
+            buffers,
+            caps,
+            segment: options.log_segment_bytes.min(size),
+            tables: (shared / 2).min(shared - asked),
+            cache: (shared / 32, options.cache_bytes.unwrap_or(u64::MAX)),
+            compactions: compactions as usize,
+            ahead,
+            working: (at_once * job).min(shared / 8),
+        })
+    }
+
+    /// What the cache may hold while nothing else holds anything.
+    pub fn cache_at_first(&self) -> u64 {
+        self.total.max(self.cache.0).min(self.cache.1)
+    }
+
+    /// Whether the budget is larger than what the process may use.
+    pub fn exceeds_machine(&self) -> bool {
+        self.machine.is_some_and(|machine| self.total > machine)
+    }
+}
+
+fn too_small(options: &Options, given: u64, least: u64) -> Error {
+    let part = match (options.cache_bytes, options.write_buffer_total_bytes) {
+        (None, None) => "",
+        _ => {
+            " with the cache_bytes and write_buffer_total_bytes (twice) given, which lie inside \
+             of it"
+        }
+    };
+    Error::invalid(format!(
+        "memory_bytes is {given}, which is too small: the least that works{part} is {least}"
+    ))
+}
+
+/// What writing a table of `table_bytes` takes, about: its filter's hashes and its index, at
+/// entries of 64 bytes, and what is collected for the next call.
+pub fn writing_bytes(table_bytes: u64) -> u64 {
+    WRITER_BYTES + table_bytes / 8 + table_bytes / 64
+}
+
+/// What merging so many sources into a table of `table_bytes` takes, about.
+pub fn merging_bytes(sources: usize, ahead: u64, table_bytes: u64) -> u64 {
+    (sources as u64).saturating_mul(ahead).saturating_add(writing_bytes(table_bytes))
+}
+
+/// The budget of an open store.
+#[derive(Debug)]
+pub struct Budget {
+    /// How large each part may become.
+    pub sizes: Sizes,
+    /// Bytes that readers of tables hold: indexes, filters, slots, range tombstones.
+    pub tables: Arc<AtomicU64>,
+    /// Bytes that running compactions and flushes hold, about.
+    pub compactions: AtomicU64,
+    /// How many times smaller filters become when a table is opened; [`NO_FILTER`]: they stay away.
+    pub filter_factor: AtomicU64,
+    /// Bytes of `tables` at which readers are closed next.
+    pub close_at: AtomicU64,
+    /// How many readers were closed to stay within the budget.
+    pub readers_closed: AtomicU64,
+    /// Held by who closes readers.
+    pub closing: Mutex<()>,
+}
+
+/// A factor that means that filters are not kept in memory.
+pub const NO_FILTER: u64 = u64::MAX;
+
+impl Budget {
+    /// A budget of these sizes of which nothing is used.
+    pub fn new(sizes: Sizes) -> Budget {
+        Budget {
+            close_at: AtomicU64::new(sizes.tables),
+            sizes,
+            tables: Arc::default(),
+            compactions: AtomicU64::new(0),
+            filter_factor: AtomicU64::new(1),
+            readers_closed: AtomicU64::new(0),
+            closing: Mutex::default(),
+        }
+    }
+
+    /// Whether readers of tables hold so much that some are to be closed.
+    pub fn is_over(&self) -> bool {
+        self.tables.load(Ordering::Relaxed) > self.close_at.load(Ordering::Relaxed)
+    }
+
+    /// Counts `bytes` as those of a compaction or flush until the answer is dropped.
+    pub fn claim(self: &Arc<Self>, bytes: u64) -> Claim {
+        self.compactions.fetch_add(bytes, Ordering::Relaxed);
+        Claim { budget: Arc::clone(self), bytes }
+    }
+
+    /// Decides how much smaller filters become when tables are opened, by what all tables would
+    /// hold together if all were open.
+    pub fn decide_filters(&self, index_bytes: u64, filter_bytes: u64) {
+        let fits = |factor: &u64| index_bytes + filter_bytes / factor <= self.sizes.tables;
+        // Beyond four times smaller the usual filter says "maybe" to nearly everything. Where not
+        // even the indexes fit, tables are opened again and again, and half a filter spares most
+        // of the reads that follow.
+        let factor = match (1..=4).find(fits) {
+            Some(factor) => factor,
+            None if index_bytes <= self.sizes.tables => NO_FILTER,
+            None => 2,
+        };
+        self.filter_factor.store(factor, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a running compaction or flush.
+#[derive(Debug)]
+pub struct Claim {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.budget.compactions.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbel_env::{Env, Resources};
+
+    #[derive(Debug)]
+    struct Machine(Option<u64>);
+
+    impl Resources for Machine {
+        fn memory_bytes(&self) -> Option<u64> {
+            self.0
+        }
+        fn open_files_max(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    fn options(machine: Option<u64>, memory_bytes: Option<u64>) -> Options {
+        let env = Env { resources: Arc::new(Machine(machine)), ..Env::system() };
+        Options { env, memory_bytes, ..Options::default() }
+    }
+
+    #[test]
+    fn the_default_is_a_quarter_of_what_may_be_used() {
+        let total = |machine| Sizes::new(&options(machine, None)).unwrap().total;
+        assert_eq!(total(Some(8 << 30)), 2 << 30);
+        assert_eq!(total(Some(64 << 30)), 4 << 30);
+        assert_eq!(total(Some(1 << 20)), LEAST, "less would not work");
+        assert_eq!(total(None), 512 << 20);
+        let much = Sizes::new(&options(Some(1 << 30), Some(2 << 30))).unwrap();
+        assert!(much.exceeds_machine());
+        assert!(!Sizes::new(&options(Some(2 << 30), Some(2 << 30))).unwrap().exceeds_machine());
+    }
+
+    #[test]
+    fn too_little_is_refused_with_the_least_that_works() {
+        let refused = Sizes::new(&options(None, Some(LEAST - 1))).unwrap_err().to_string();
+        assert!(refused.contains("memory_bytes is 6291455"), "{refused}");
+        assert!(refused.contains("the least that works is 6291456"), "{refused}");
+        assert!(Sizes::new(&options(None, Some(LEAST))).is_ok());
+        let finer = |memory_bytes| Options {
+            cache_bytes: Some(10 << 20),
+            write_buffer_total_bytes: Some(1 << 20),
+            ..options(None, memory_bytes)
+        };
+        let refused = Sizes::new(&finer(Some(17 << 20))).unwrap_err().to_string();
+        assert!(refused.contains("is 18874368"), "{refused}");
+        assert!(Sizes::new(&finer(Some(18 << 20))).is_ok());
+        assert_eq!(Sizes::new(&finer(None)).unwrap().total, 512 << 20);
+    }
+
+    #[test]
+    fn the_shares_fit_into_the_budget() {
+        for mebibytes in [6, 7, 8, 13, 64, 512, 4096, 100_000] {
+            let sizes = Sizes::new(&options(None, Some(mebibytes << 20))).unwrap();
+            let parts =
+                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.total / 8;
+            assert!(parts <= sizes.total, "{sizes:?}");
+            assert!(sizes.caps.memtable_bytes.min(BUFFERS_MAX) <= sizes.buffers);
+            assert!(sizes.compactions >= 1);
+        }
+    }
+
+    #[test]
+    fn filters_fold_before_they_go() {
+        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
+        let factor = |index: u64, filters: u64| {
+            budget.decide_filters(index << 20, filters << 20);
+            budget.filter_factor.load(Ordering::Relaxed)
+        };
+        assert_eq!(factor(11, 20), 1);
+        assert_eq!(factor(12, 21), 2);
+        assert_eq!(factor(10, 60), 3);
+        assert_eq!(factor(19, 48), 4);
+        assert_eq!(factor(31, 48), NO_FILTER);
+        assert_eq!(factor(33, 48), 2);
+    }
+}

@@ -1,0 +1,320 @@
+//! File descriptors: how many the tables of a store may have open, and what happens when there are
+//! none left.
+//!
+//! A table's file is closed when others need its descriptor and opened again by its path when it
+//! is next read. That is safe because nobody reads a file that was removed: a table's file goes
+//! with the last reference of it, and ids are never given twice.
+//!
+//! INVARIANT: of the pool and the files in it only one lock is held at a time.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+
+/// The fewest files of tables that stay open.
+pub const OPEN_TABLES_MIN: u64 = 4;
+
+/// How many files of tables may be open where the process may open `limit` files: half of what is
+/// left when logs, manifest and the program around the store have had theirs.
+pub fn open_tables_max(limit: Option<u64>) -> u64 {
+    limit.map_or(u64::MAX, |limit| (limit.saturating_sub(32) / 2).max(OPEN_TABLES_MIN))
+}
+
+/// The open files of a store's tables.
+#[derive(Debug)]
+pub struct Descriptors {
+    files: Arc<dyn FileSystem>,
+    most: u64,
+    open: AtomicU64,
+    reopened: AtomicU64,
+    shortages: AtomicU64,
+    /// Those that are open, and some that are not any more, in the order in which they were opened.
+    seats: Mutex<VecDeque<Weak<PooledFile>>>,
+    /// Set once the store was closed: what lies at a path may be another's since.
+    ended: AtomicBool,
+}
+
+impl Descriptors {
+    /// A pool of at most `most` open files.
+    pub fn new(files: Arc<dyn FileSystem>, most: u64) -> Arc<Descriptors> {
+        Arc::new(Descriptors {
+            files,
+            most: most.max(OPEN_TABLES_MIN),
+            open: AtomicU64::new(0),
+            reopened: AtomicU64::new(0),
+            shortages: AtomicU64::new(0),
+            seats: Mutex::default(),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// How many files may be open, how many are, how often one was opened again, and how often a
+    /// call found no descriptor left.
+    pub fn summary(&self) -> [u64; 4] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [self.most, read(&self.open), read(&self.reopened), read(&self.shortages)]
+    }
+
+    /// Opens no file again from now on.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Opens the file at `path` for reading, as a file that may be closed between two reads.
+    pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<PooledFile>> {
+        let file = self.open_now(path)?;
+        let len = file.len()?;
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let pooled = Arc::new(PooledFile {
+            path: path.to_path_buf(),
+            len,
+            pool: Arc::clone(self),
+            touched: AtomicBool::new(false),
+            file: Mutex::new(Some(file)),
+            pinned_bytes: PinnedBytes::default(),
+        });
+        self.seat(&pooled);
+        Ok(pooled)
+    }
+
+    fn open_now(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        while self.open.load(Ordering::Relaxed) >= self.most && self.close_one() {}
+        self.with_room(|| self.files.open(path, Access::Read))
+    }
+
+    fn seats(&self) -> MutexGuard<'_, VecDeque<Weak<PooledFile>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a file that was opened, and counted, into the row.
+    fn seat(&self, file: &Arc<PooledFile>) {
+        let mut seats = self.seats();
+        // Files that went leave their seats behind.
+        if seats.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + 64 {
+            seats.retain(|seat| seat.strong_count() > 0);
+        }
+        seats.push_back(Arc::downgrade(file));
+    }
+
+    /// Closes the first file in the row that was not read since it was last passed. `false` where
+    /// none is open.
+    fn close_one(&self) -> bool {
+        // Each is passed once to clear its mark and once to be closed.
+        let mut steps = 2 * self.seats().len();
+        while steps > 0 {
+            steps -= 1;
+            let Some(seat) = self.seats().pop_front() else { return false };
+            let Some(file) = seat.upgrade() else { continue };
+            if steps > 0 && file.touched.swap(false, Ordering::Relaxed) {
+                self.seats().push_back(seat);
+                continue;
+            }
+            if file.close() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs `call`; where it fails for want of a descriptor, closes half of the pool's files and
+    /// tries again, until there is none left to close.
+    pub fn with_room<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match call() {
+                Err(error) if error.is_short_of_descriptors() => {
+                    self.shortages.fetch_add(1, Ordering::Relaxed);
+                    let half = self.open.load(Ordering::Relaxed).div_ceil(2).max(1);
+                    if (0..half).filter(|_| self.close_one()).count() == 0 {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Bytes that an open table keeps in memory, counted in a sum while the table's file lives.
+#[derive(Debug, Default)]
+struct PinnedBytes(Mutex<Option<(u64, Arc<AtomicU64>)>>);
+
+impl Drop for PinnedBytes {
+    fn drop(&mut self) {
+        let counted = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((bytes, sum)) = counted {
+            sum.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A table's file, open or not. It goes with the table's reader.
+#[derive(Debug)]
+pub struct PooledFile {
+    path: PathBuf,
+    len: u64,
+    pool: Arc<Descriptors>,
+    /// Whether it was read since the pool last passed it.
+    touched: AtomicBool,
+    file: Mutex<Option<Arc<dyn File>>>,
+    pinned_bytes: PinnedBytes,
+}
+
+impl PooledFile {
+    /// Counts `bytes` that the table's reader keeps in memory in `sum`, until the file goes.
+    pub fn count_pinned(&self, bytes: u64, sum: &Arc<AtomicU64>) {
+        sum.fetch_add(bytes, Ordering::Relaxed);
+        let mut counted = self.pinned_bytes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counted = Some((bytes, Arc::clone(sum)));
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<dyn File>>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the descriptor back once those who read have done. `false` where it was not open.
+    fn close(&self) -> bool {
+        let closed = self.slot().take().is_some();
+        if closed {
+            self.pool.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        closed
+    }
+}
+
+/// Opens the file again where it was closed.
+fn opened(pooled: &PooledFile) -> Result<Arc<dyn File>> {
+    if !pooled.touched.load(Ordering::Relaxed) {
+        pooled.touched.store(true, Ordering::Relaxed);
+    }
+    if let Some(file) = &*pooled.slot() {
+        return Ok(Arc::clone(file));
+    }
+    let file = pooled.pool.open_now(&pooled.path)?;
+    pooled.pool.reopened.fetch_add(1, Ordering::Relaxed);
+    Ok(file)
+}
+
+/// A reader's handle of a file in the pool.
+#[derive(Debug)]
+pub struct PooledHandle(pub Arc<PooledFile>);
+
+impl File for PooledHandle {
+    fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.0.len)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let file = opened(&self.0)?;
+        let read = file.read_at(buffer, offset);
+        let mut slot = self.0.slot();
+        if slot.is_none() {
+            // Counted before anybody can close it.
+            self.0.pool.open.fetch_add(1, Ordering::Relaxed);
+            *slot = Some(file);
+            drop(slot);
+            self.0.pool.seat(&self.0);
+        }
+        read
+    }
+
+    fn write_all_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
+        Err(read_only(&self.0.path))
+    }
+
+    fn set_len(&self, _len: u64) -> Result<()> {
+        Err(read_only(&self.0.path))
+    }
+
+    fn preallocate(&self, _len: u64) -> Result<()> {
+        Err(read_only(&self.0.path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Err(read_only(&self.0.path))
+    }
+
+    fn map(&self, _len: u64) -> Result<Option<Box<dyn Mapping>>> {
+        Err(read_only(&self.0.path))
+    }
+}
+
+fn read_only(path: &Path) -> Error {
+    Error::invalid(format!("internal: {} is open for reading only", path.display()))
+}
+
+impl Drop for PooledFile {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A file system that makes room in the pool where a call finds no descriptor left.
+#[derive(Debug)]
+pub struct PatientFiles {
+    files: Arc<dyn FileSystem>,
+    pool: Arc<Descriptors>,
+}
+
+impl PatientFiles {
+    /// `files`, with the descriptors of `pool` to fall back on.
+    pub fn new(files: Arc<dyn FileSystem>, pool: Arc<Descriptors>) -> PatientFiles {
+        PatientFiles { files, pool }
+    }
+}
+
+impl FileSystem for PatientFiles {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.files.create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.pool.with_room(|| self.files.create(path))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        self.pool.with_room(|| self.files.open(path, access))
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        self.files.rename(source, target)
+    }
+
+    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+        self.files.hard_link(source, target)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.files.remove_file(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        self.pool.with_room(|| self.files.read_dir(path))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.files.exists(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.pool.with_room(|| self.files.sync_dir(path))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.files.lock(path)
+    }
+}
+
+#[cfg(test)]
+#[path = "descriptors_tests.rs"]
+mod tests;
