@@ -18,10 +18,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::AtomicU64 as SystemAtomic;
 use std::sync::{Mutex as SystemMutex, OnceLock, PoisonError};
 
 use crate::piece::Piece;
-use crate::sync::{AtomicU64, Mutex, Ordering, tell_order};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, tell_order};
 
 /// What stands in a seat that nobody sits in. Epochs start above.
 const CLEAR: u64 = 0;
@@ -45,8 +46,17 @@ pub struct Epochs<G = Piece> {
     now: AtomicU64,
     first: Box<[Seat]>,
     further: [OnceLock<Box<[Seat]>>; FURTHER_BENCHES],
-    /// What was retired, with its stamp, in the order of the stamps.
-    limbo: Mutex<VecDeque<(u64, G)>>,
+    /// What was retired, in the order of the stamps.
+    limbo: Mutex<VecDeque<Retired<G>>>,
+    /// The bytes of what is in the limbo.
+    waiting_bytes: SystemAtomic,
+}
+
+/// Something that was unlinked and may still be looked at.
+struct Retired<G> {
+    stamp: u64,
+    bytes: u64,
+    garbage: G,
 }
 
 impl<G> fmt::Debug for Epochs<G> {
@@ -62,6 +72,7 @@ impl<G> Default for Epochs<G> {
             first: bench(FIRST_SEATS),
             further: std::array::from_fn(|_| OnceLock::new()),
             limbo: Mutex::new(VecDeque::new()),
+            waiting_bytes: SystemAtomic::new(0),
         }
     }
 }
@@ -75,12 +86,30 @@ impl<G> Epochs<G> {
     /// batch of reads does well to enter once around all of them.
     #[inline]
     pub fn pin(&self) -> Pin<'_> {
-        self.pin_at(thread_number())
+        let number = NUMBER.get();
+        if number != NONE {
+            return self.pin_at(number, NONE);
+        }
+        self.pin_first()
+    }
+
+    /// Enters with a thread that has no number: for good, or, where the thread is being torn down
+    /// and could not give one back, for this pin only.
+    #[cold]
+    fn pin_first(&self) -> Pin<'_> {
+        let number = take_number();
+        match RETURNED.try_with(|_| ()) {
+            Ok(()) => {
+                NUMBER.set(number);
+                self.pin_at(number, NONE)
+            }
+            Err(_) => self.pin_at(number, number),
+        }
     }
 
     /// Enters in the seat of a number. REQUIRES: one thread at a time uses the number.
     #[inline]
-    fn pin_at(&self, number: usize) -> Pin<'_> {
+    fn pin_at(&self, number: usize, lent: usize) -> Pin<'_> {
         let seat = match self.first.get(number) {
             Some(seat) => seat,
             None => self.further_seat(number),
@@ -94,7 +123,8 @@ impl<G> Epochs<G> {
             seat.epoch.swap(now, Ordering::SeqCst);
             tell_order();
         }
-        Pin { seat, _stays: std::marker::PhantomData }
+        PINS.set(PINS.get() + 1);
+        Pin { seat, lent, _stays: std::marker::PhantomData }
     }
 
     #[cold]
@@ -102,16 +132,21 @@ impl<G> Epochs<G> {
         let doublings = (number / FIRST_SEATS + 1).ilog2() as usize;
         let before = FIRST_SEATS * ((1 << doublings) - 1);
         let seats = FIRST_SEATS << doublings;
-        &self.further[doublings - 1].get_or_init(|| bench(seats))[number - before]
+        let bench = self.further[doublings - 1].get_or_init(|| bench(seats));
+        // Whoever looks at the seats after this one is taken finds the bench it stands in.
+        fence(Ordering::SeqCst);
+        &bench[number - before]
     }
 
-    /// Keeps `garbage` until nobody can look at it any more, and drops what has come so far.
+    /// Keeps `garbage`, which takes so many bytes, until nobody can look at it any more, and drops
+    /// what has come so far.
     ///
     /// REQUIRES: it was unlinked before, by a sequentially consistent write.
-    pub(crate) fn retire(&self, garbage: G) {
+    pub(crate) fn retire(&self, garbage: G, bytes: u64) {
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut limbo = self.limbo.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        limbo.push_back((stamp, garbage));
+        limbo.push_back(Retired { stamp, bytes, garbage });
         let free = self.take_free(&mut limbo);
         drop(limbo);
         drop(free);
@@ -126,12 +161,26 @@ impl<G> Epochs<G> {
         drop(free);
     }
 
-    fn take_free(&self, limbo: &mut VecDeque<(u64, G)>) -> VecDeque<(u64, G)> {
+    /// The bytes of what was retired and is still kept, for readers who may look at it.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes.load(Ordering::Relaxed)
+    }
+
+    fn take_free(&self, limbo: &mut VecDeque<Retired<G>>) -> Vec<G> {
         tell_order();
+        // Benches that were made before what is in the limbo was unlinked are found.
+        fence(Ordering::SeqCst);
         let oldest = self.oldest();
-        let count = limbo.iter().take_while(|(stamp, _)| *stamp <= oldest).count();
-        let kept = limbo.split_off(count);
-        std::mem::replace(limbo, kept)
+        // Where a reader sits for long the limbo is long: it is not to be walked for nothing.
+        let count = limbo.iter().take_while(|retired| retired.stamp <= oldest).count();
+        let mut bytes = 0;
+        let free = limbo.drain(..count).map(|retired| {
+            bytes += retired.bytes;
+            retired.garbage
+        });
+        let free = free.collect();
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        free
     }
 
     /// The least epoch that somebody sits in.
@@ -147,6 +196,8 @@ impl<G> Epochs<G> {
 #[derive(Debug)]
 pub struct Pin<'a> {
     seat: &'a Seat,
+    /// The number to be given back with the pin; [`NONE`] where the thread keeps it.
+    lent: usize,
     /// A seat belongs to a thread: this must not wander to another.
     _stays: std::marker::PhantomData<*const ()>,
 }
@@ -160,6 +211,10 @@ impl Drop for Pin<'_> {
         if pins == 0 {
             self.seat.epoch.store(CLEAR, Ordering::Release);
         }
+        PINS.set(PINS.get() - 1);
+        if self.lent != NONE {
+            give_back(self.lent);
+        }
     }
 }
 
@@ -171,6 +226,8 @@ const NONE: usize = usize::MAX;
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NONE) };
+    /// How many pins the thread holds, in all epochs.
+    static PINS: Cell<usize> = const { Cell::new(0) };
     static RETURNED: Returned = const { Returned };
 }
 
@@ -180,31 +237,24 @@ struct Returned;
 impl Drop for Returned {
     fn drop(&mut self) {
         let number = NUMBER.replace(NONE);
-        if number != NONE {
-            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).0.push(number);
+        // A pin that somebody keeps where it outlives this sits in the number's seat for good.
+        if number != NONE && PINS.get() == 0 {
+            give_back(number);
         }
     }
 }
 
-/// A number that no other living thread has, small as long as few live at once.
-#[inline]
-fn thread_number() -> usize {
-    let number = NUMBER.get();
-    if number != NONE { number } else { take_number() }
+fn give_back(number: usize) {
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).0.push(number);
 }
 
-#[cold]
+/// A number that nobody else has, small as long as few live at once.
 fn take_number() -> usize {
     let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = numbers.0.pop().unwrap_or_else(|| {
+    numbers.0.pop().unwrap_or_else(|| {
         numbers.1 += 1;
         numbers.1 - 1
-    });
-    drop(numbers);
-    NUMBER.set(number);
-    // A thread that reads while it is being torn down keeps its number for good: one seat.
-    let _ = RETURNED.try_with(|_| ());
-    number
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -218,7 +268,8 @@ mod tests {
         let watched = Arc::new(());
         let outer = epochs.pin();
         let inner = epochs.pin();
-        epochs.retire(Arc::clone(&watched));
+        epochs.retire(Arc::clone(&watched), 7);
+        assert_eq!(epochs.waiting_bytes(), 7);
         drop(outer);
         epochs.collect();
         assert_eq!(Arc::strong_count(&watched), 2, "the other one still sits");
@@ -226,6 +277,7 @@ mod tests {
         let later = epochs.pin();
         epochs.collect();
         assert_eq!(Arc::strong_count(&watched), 1, "who came later does not hold it");
+        assert_eq!(epochs.waiting_bytes(), 0);
         drop(later);
     }
 
@@ -235,7 +287,7 @@ mod tests {
         let numbers = (0..1000).chain([FIRST_SEATS * 1023 - 1, FIRST_SEATS * 1023]);
         let mut pins = Vec::new();
         for number in numbers {
-            let pin = epochs.pin_at(number);
+            let pin = epochs.pin_at(number, NONE);
             assert_eq!(pin.seat.pins.load(Ordering::Relaxed), 1, "seat {number} was taken");
             pins.push(pin);
         }
@@ -246,15 +298,50 @@ mod tests {
     fn threads_that_end_give_their_number_back() {
         let mut numbers = Vec::new();
         for _ in 0..20 {
-            let number = std::thread::scope(|scope| scope.spawn(thread_number).join());
+            let number = std::thread::scope(|scope| {
+                let read = || {
+                    drop(Epochs::<()>::default().pin());
+                    NUMBER.get()
+                };
+                scope.spawn(read).join()
+            });
             numbers.push(number.unwrap());
         }
         numbers.sort_unstable();
         numbers.dedup();
         assert!(numbers.len() < 20, "a new number for every thread");
-        let own = thread_number();
-        assert_eq!(thread_number(), own);
+        let epochs = Epochs::<()>::default();
+        drop(epochs.pin());
+        let own = NUMBER.get();
+        drop(epochs.pin());
+        assert_eq!(NUMBER.get(), own);
     }
+}
+
+/// A thread that reads while it is being torn down took a seat for good: each further retiring
+/// looked at all of them.
+#[cfg(all(test, not(loom)))]
+#[test]
+fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
+    struct Reads(std::sync::Arc<Epochs<()>>);
+    impl Drop for Reads {
+        fn drop(&mut self) {
+            drop((self.0.pin(), self.0.pin()));
+        }
+    }
+    thread_local!(static READS: std::cell::RefCell<Option<Reads>> = const { std::cell::RefCell::new(None) });
+    let epochs = std::sync::Arc::new(Epochs::<()>::default());
+    for _ in 0..200 {
+        let epochs = std::sync::Arc::clone(&epochs);
+        let thread = std::thread::spawn(move || {
+            // Torn down last what was first used.
+            READS.with(|reads| *reads.borrow_mut() = Some(Reads(std::sync::Arc::clone(&epochs))));
+            drop(epochs.pin());
+        });
+        thread.join().unwrap();
+    }
+    let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1;
+    assert!(numbers < 100, "{numbers} numbers");
 }
 
 /// `RUSTFLAGS="--cfg loom" cargo test -p umbel-arena --release --lib`
@@ -289,7 +376,7 @@ mod interleavings {
     }
 
     fn read(world: &World, number: usize) {
-        let pin = world.epochs.pin_at(number);
+        let pin = world.epochs.pin_at(number, NONE);
         if world.slot.load(Ordering::SeqCst) == 1 {
             world.target.with(|freed| {
                 // SAFETY: loom checks that nobody writes meanwhile.
@@ -301,7 +388,7 @@ mod interleavings {
 
     fn unlink(world: &World) {
         if world.slot.swap(0, Ordering::SeqCst) == 1 {
-            world.epochs.retire(Watched(Arc::clone(&world.target)));
+            world.epochs.retire(Watched(Arc::clone(&world.target)), 1);
         }
     }
 

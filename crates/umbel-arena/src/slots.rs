@@ -112,7 +112,7 @@ impl Slots {
         // SAFETY: whoever swaps a pointer out of a cell takes over the reference that it owned.
         let piece = unsafe { Piece::from_raw(raw) };
         let bytes = piece.memory_bytes();
-        self.epochs.retire(piece);
+        self.epochs.retire(piece, bytes as u64);
         bytes
     }
 

@@ -4,12 +4,12 @@
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering, fence},
 };
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering, fence},
 };
 
 /// Loom takes sequentially consistent accesses for acquiring and releasing ones; it knows the order

@@ -165,7 +165,12 @@ impl<'a> View<'a> {
         if number == 0 {
             return self.group_at(0);
         }
-        let directory = self.bytes.len() - TAIL - 4 * self.tail().0;
+        let groups = self.tail().0;
+        // A search for a key behind the last one asks for the group behind the last.
+        if number >= groups {
+            return None;
+        }
+        let directory = self.bytes.len() - TAIL - 4 * groups;
         let start = self.bytes.get(directory + 4 * number..)?.first_chunk::<4>()?;
         self.group_at(u32::from_le_bytes(*start) as usize)
     }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use umbel_arena::epoch::Pin;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
 use umbel_filter::{Bloom, FilterError, HashSecret};
@@ -223,13 +222,6 @@ impl Table {
     // memory of the next stage for every key of the batch before the first of them needs it. None
     // of the stages has to be asked for; `get_in` is right without them.
 
-    /// Enters the epochs of the table's arena, which all tables of one cache share. Every read does
-    /// so by itself; a batch that does it once around all of them saves a locked instruction each.
-    #[inline]
-    pub fn enter(&self) -> Pin<'_> {
-        self.slots.arena().epochs().pin()
-    }
-
     /// Asks for the line of the filter that [`Table::may_contain`] reads for `hash`.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
@@ -296,6 +288,9 @@ impl Table {
     pub(crate) fn load(&self, number: usize) -> Result<Block> {
         self.slots.count_miss();
         let block = self.read_block(number, Derive::All(self.secret.as_ref()))?;
+        if !self.cache.loaded(block.memory_bytes()) {
+            return Ok(block);
+        }
         let (block, was_empty) = self.slots.put(number, block);
         if was_empty {
             self.cache.admit(&self.slots, number as u32, block.memory_bytes());

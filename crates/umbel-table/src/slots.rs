@@ -17,6 +17,12 @@ pub trait BlockCache: Send + Sync + Debug {
     /// A block of `bytes` bytes was loaded and put into slot `block` of `slots`.
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize);
 
+    /// A block of `bytes` bytes was read from a file. Answers whether it may be kept.
+    fn loaded(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        true
+    }
+
     /// Where blocks, indexes and slots are to live. Asked once by each table that is opened; one
     /// arena for all tables wastes the least. Unless said otherwise, an arena of the table's own.
     fn arena(&self) -> Arena {

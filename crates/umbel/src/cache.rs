@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use umbel_arena::Arena;
 use umbel_table::{BlockCache, BlockSlots};
 
+/// So much may wait for readers even in the smallest cache.
+const WAITING_BYTES_LEAST: u64 = 64 << 10;
+
 #[derive(Debug)]
 struct Seat {
     slots: Weak<BlockSlots>,
@@ -57,7 +60,8 @@ impl ClockCache {
     }
 
     fn make_room(&self, seats: &mut VecDeque<Seat>) {
-        let (mut held, capacity) = (self.held(), self.capacity());
+        // What waits for readers has left already: making room cannot bring it back.
+        let (mut held, capacity) = (self.held.load(Ordering::Relaxed), self.capacity());
         // Two rounds clear every mark and then find somebody to go.
         let mut steps = seats.len() * 2;
         while held > capacity && steps > 0 {
@@ -75,9 +79,10 @@ impl ClockCache {
         }
     }
 
-    /// Bytes it holds, blocks of dropped tables included until the hand passes them.
+    /// Bytes it holds, blocks of dropped tables included until the hand passes them, and evicted
+    /// ones until their readers have left.
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) + self.arena.epochs().waiting_bytes()
     }
 
     /// Blocks that were loaded into it, and blocks that had to leave.
@@ -89,6 +94,17 @@ impl ClockCache {
 impl BlockCache for ClockCache {
     fn arena(&self) -> Arena {
         self.arena.clone()
+    }
+
+    fn loaded(&self, _bytes: usize) -> bool {
+        let epochs = self.arena.epochs();
+        if epochs.waiting_bytes() == 0 {
+            return true;
+        }
+        epochs.collect();
+        // A reader that takes its time keeps every block that was evicted since it came. What is
+        // loaded meanwhile must not push out ever more of them.
+        epochs.waiting_bytes() <= (self.capacity() / 4).max(WAITING_BYTES_LEAST)
     }
 
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {

@@ -1,6 +1,6 @@
 //! Reading every byte of a store and checking that it says what the manifest says.
 
-use umbel_base::Result;
+use umbel_base::{Error, Result};
 
 use crate::store::Store;
 
@@ -19,7 +19,8 @@ pub struct VerifyReport {
 
 /// Verifies every live table; the manifest and the logs were verified when the store was opened.
 ///
-/// Goes on after damage, so that the report names all of it.
+/// Goes on after damage, so that the report names all of it; ends with an error where the system
+/// refuses to read.
 pub fn verify(store: &Store) -> Result<VerifyReport> {
     store.check_open()?;
     let mut report = VerifyReport::default();
@@ -31,7 +32,9 @@ pub fn verify(store: &Store) -> Result<VerifyReport> {
             report.bytes += table.meta.file_bytes;
             match table.reader().and_then(|reader| reader.verify()) {
                 Ok(checked) => report.entries += checked.entries,
-                Err(error) => report.damage.push(error.to_string()),
+                Err(error @ Error::Corruption { .. }) => report.damage.push(error.to_string()),
+                // What could not be read is not known to be damaged.
+                Err(error) => return Err(error),
             }
         }
     }

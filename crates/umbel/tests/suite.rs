@@ -14,6 +14,7 @@ mod suite {
     mod pressure;
     mod races;
     mod random;
+    mod regressions_arena;
     mod regressions_crash;
     mod regressions_review;
     mod regressions_upkeep;

@@ -30,6 +30,9 @@ fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 #[derive(Debug)]
 pub(super) struct SystemLock {
     file: fs::File,
+    /// The folder, locked too where the system can do that: whoever deletes the file and makes a
+    /// new one does not get in beside its owner.
+    folder: Option<fs::File>,
     _registration: Registration,
 }
 
@@ -40,6 +43,9 @@ impl Drop for SystemLock {
         // Closing would do, were it not for a child that another thread forks at this moment: until
         // it runs its program it holds the file open, and with it the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
+        if let Some(folder) = &self.folder {
+            let _ = flock(folder, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -71,13 +77,29 @@ impl SystemLock {
         let registration = Registration(registered);
         let mut options = careful_options(Access::ReadWrite);
         let file = options.create(true).truncate(false).open(path).map_err(failed)?;
-        loop {
-            return match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => Ok(SystemLock { file, _registration: registration }),
-                Err(Errno::INTR) => continue,
-                Err(Errno::WOULDBLOCK) => Err(Error::Locked(directory.to_path_buf())),
-                Err(error) => Err(failed(error.into())),
-            };
+        match take(&file) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Error::Locked(directory.to_path_buf())),
+            Err(error) => return Err(failed(error.into())),
+        }
+        let mut lock = SystemLock { file, folder: None, _registration: registration };
+        // Not every system opens folders or locks them; the file is what counts there.
+        if let Ok(folder) = fs::File::open(directory) {
+            match take(&folder) {
+                Ok(()) => lock.folder = Some(folder),
+                Err(Errno::WOULDBLOCK) => return Err(Error::Locked(directory.to_path_buf())),
+                Err(_) => {}
+            }
+        }
+        Ok(lock)
+    }
+}
+
+fn take(file: &fs::File) -> std::result::Result<(), Errno> {
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::INTR) => {}
+            taken => return taken,
         }
     }
 }

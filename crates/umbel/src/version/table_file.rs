@@ -58,8 +58,12 @@ impl BlockCache for NotedCache {
         self.0.arena()
     }
 
-    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
+    fn loaded(&self, bytes: usize) -> bool {
         counters::note_load();
+        self.0.loaded(bytes)
+    }
+
+    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
         self.0.admit(slots, block, bytes);
     }
 }
