@@ -40,17 +40,17 @@ pub struct Block {
 /// A block that somebody else keeps.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 /// What a section says of its group.
 #[derive(Clone, Copy)]
-struct Group {
+pub(crate) struct Group {
     at: usize,
     base: usize,
     prefix_len: usize,
-    count: usize,
-    packed: u32,
+    pub(crate) count: usize,
+    pub(crate) packed: u32,
     tags_at: usize,
 }
 
@@ -154,14 +154,14 @@ impl<'a> View<'a> {
     }
 
     /// The numbers of groups and of entries.
-    fn tail(self) -> (usize, usize) {
+    pub(crate) fn tail(self) -> (usize, usize) {
         let Some(tail) = self.bytes.last_chunk::<TAIL>() else { return (0, 0) };
         let [[a, b, c, d], [e, f, g, h]] = [0, 4].map(|at| [0, 1, 2, 3].map(|i| tail[at + i]));
         (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]) as usize)
     }
 
     /// A group by its number.
-    fn group(self, number: usize) -> Option<Group> {
+    pub(crate) fn group(self, number: usize) -> Option<Group> {
         if number == 0 {
             return self.group_at(0);
         }
@@ -176,7 +176,7 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    fn group_at(self, at: usize) -> Option<Group> {
+    pub(crate) fn group_at(self, at: usize) -> Option<Group> {
         let head = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<SECTION_HEAD>()?);
         let packed = (head >> 32) as u32;
         let prefix_len = (packed & packed::PREFIX_LEN) as usize;
@@ -187,7 +187,7 @@ impl<'a> View<'a> {
     }
 
     #[inline]
-    fn prefix_of(self, group: &Group) -> &'a [u8] {
+    pub(crate) fn prefix_of(self, group: &Group) -> &'a [u8] {
         let start = group.at + SECTION_HEAD;
         let start = if group.prefix_len <= SECTION_PREFIX_MAX {
             start
@@ -199,7 +199,7 @@ impl<'a> View<'a> {
 
     /// What of `key` follows the group's prefix; `None` where it does not start with it.
     #[inline(always)]
-    fn strip<'k>(self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
+    pub(crate) fn strip<'k>(self, group: &Group, key: &'k [u8]) -> Option<&'k [u8]> {
         if group.prefix_len <= INLINE_PREFIX {
             let prefix = self.bytes.get(group.at + SECTION_HEAD..)?.first_chunk()?;
             return strip_inline(key, prefix, group.prefix_len);
@@ -208,13 +208,13 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    fn entry_of(self, group: &Group, entry: usize) -> Option<Entry<'a>> {
+    pub(crate) fn entry_of(self, group: &Group, entry: usize) -> Option<Entry<'a>> {
         read_entry(self.bytes, self.start_of(group, entry)?)
     }
 
     /// Where an entry starts.
     #[inline(always)]
-    fn start_of(self, group: &Group, entry: usize) -> Option<usize> {
+    pub(crate) fn start_of(self, group: &Group, entry: usize) -> Option<usize> {
         if entry >= group.count {
             return None;
         }
@@ -325,7 +325,7 @@ impl<'a> View<'a> {
 
     /// The first group whose last entry stands at or behind (`key`, `sequence`), or the number of
     /// groups where there is none.
-    fn group_of(self, key: &[u8], sequence: SequenceNumber) -> usize {
+    pub(crate) fn group_of(self, key: &[u8], sequence: SequenceNumber) -> usize {
         let (mut low, mut high) = (0, self.tail().0);
         while low < high {
             let middle = (low + high) / 2;
@@ -368,7 +368,7 @@ impl<'a> View<'a> {
     }
 
     /// The heads of a group that has them.
-    fn heads_of(self, group: &Group) -> &'a [u8] {
+    pub(crate) fn heads_of(self, group: &Group) -> &'a [u8] {
         let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
         let start = group.tags_at + tags + 2 * group.count;
         self.bytes.get(start..start + 4 * group.count).unwrap_or_default()

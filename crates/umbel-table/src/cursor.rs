@@ -8,9 +8,18 @@ use crate::block::{Block, Place};
 use crate::entry::Entry;
 use crate::format::same;
 use crate::key_buffer::KeyBuffer;
+use crate::narrow::{Narrowed, narrow, place_among};
 use crate::parts::{read_any, read_usual};
 use crate::reader::Table;
 use crate::section::Derive;
+
+/// What a seek reads of a block before its entries: header, tags, offsets and heads of a block of
+/// the usual size.
+const SEARCHED_LINES: usize = 5;
+/// The same and the first entries, for whoever comes from the block before.
+const ENTERED_LINES: usize = 8;
+/// Whoever seeks will likely read this many entries.
+const ENTRIES_AHEAD: usize = 10;
 
 /// Walks a table that is handed to it with each movement, so that whoever walks many tables need
 /// not hold each one for every walk. Its methods are those of [`Cursor`], with the same laws, and
@@ -25,6 +34,8 @@ pub struct TableWalk {
     number: usize,
     /// The block that `aim` looked up.
     aimed: Option<usize>,
+    /// What `reach` found out about the place in it.
+    narrowed: Option<Narrowed>,
     place: Place,
     /// How many entries the group has that is stood in.
     group_entries: usize,
@@ -54,6 +65,7 @@ impl TableWalk {
             table: 0,
             number: 0,
             aimed: None,
+            narrowed: None,
             place: Place::default(),
             group_entries: 0,
             valid: false,
@@ -218,12 +230,13 @@ impl TableWalk {
     /// As [`Cursor::seek`].
     pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.aim(table, key, sequence);
+        self.reach(table, key, sequence)?;
         self.seek_aimed(table, key, sequence)
     }
 
     /// The first part of a seek, for those who seek in many tables: looks up the block and asks
     /// for its slot. Afterwards the walk is not valid until `seek_aimed`, before which nothing else
-    /// but `approach` may be called.
+    /// but `approach` may, and `reach` must be called.
     pub fn aim(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) {
         self.valid = false;
         self.aimed = table.locate(key, sequence);
@@ -232,16 +245,31 @@ impl TableWalk {
         }
     }
 
-    /// Asks for the block that `aim` looked up.
+    /// Asks for what is searched of the block that `aim` looked up.
+    #[inline]
     pub fn approach(&self, table: &Table) {
         if let Some(number) = self.aimed
             && !self.is_in(table, number)
         {
-            table.prefetch_block(number);
+            table.slots().prefetch_lines(number, SEARCHED_LINES);
         }
     }
 
-    /// The rest of the seek that `aim` began. REQUIRES: what `aim` got.
+    /// Searches the block that `aim` looked up as far as that takes no entry, and asks for the
+    /// entries that come next. REQUIRES: what `aim` got.
+    pub fn reach(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let Some(number) = self.aimed else { return Ok(()) };
+        if !self.enter(table, number)? {
+            return Ok(());
+        }
+        self.narrowed = self.block.as_ref().and_then(|block| narrow(block, key, sequence));
+        if self.narrowed.is_none_or(|found| found.left() < ENTRIES_AHEAD) && self.fill_cache {
+            table.slots().prefetch_lines(number + 1, ENTERED_LINES);
+        }
+        Ok(())
+    }
+
+    /// The rest of the seek that `aim` and `reach` began. REQUIRES: what they got.
     pub fn seek_aimed(
         &mut self,
         table: &Table,
@@ -249,10 +277,9 @@ impl TableWalk {
         sequence: SequenceNumber,
     ) -> Result<()> {
         let Some(number) = self.aimed.take() else { return Ok(()) };
-        if !self.enter(table, number)? {
-            return Ok(());
-        }
-        match self.block.as_ref().and_then(|block| block.lower_bound(key, sequence)) {
+        let block = self.block.as_ref();
+        let found = self.narrowed.and_then(|narrowed| place_among(block?, narrowed, key, sequence));
+        match found {
             Some(place) => self.stand(place),
             None => self.stand_on_first_of(table, number + 1)?,
         }
@@ -313,7 +340,7 @@ impl TableWalk {
         self.stand_on_first_of(table, number)?;
         // Whoever walked to here will likely walk on.
         if self.fill_cache && number + 1 < table.index().blocks() {
-            table.prefetch_block(number + 1);
+            table.slots().prefetch_lines(number + 1, ENTERED_LINES);
             table.prefetch_slot(number + 2);
         }
         Ok(())

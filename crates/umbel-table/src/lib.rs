@@ -19,6 +19,7 @@ mod index;
 mod index_builder;
 mod key_buffer;
 mod meta;
+mod narrow;
 mod options;
 mod parts;
 mod properties;

@@ -121,6 +121,12 @@ impl BlockSlots {
         self.slots.prefetch_piece(block, 3);
     }
 
+    /// Asks for the first lines of the block, where it is cached.
+    #[inline]
+    pub(crate) fn prefetch_lines(&self, block: usize, lines: usize) {
+        self.slots.prefetch_piece(block, lines);
+    }
+
     /// Puts a block that was loaded into its empty slot. Where another thread was faster, gives the
     /// block that is there and `false`.
     pub(crate) fn put(&self, block: usize, loaded: Block) -> (Block, bool) {

@@ -88,6 +88,10 @@ impl Walker<Table> for TableWalk {
         Ok(())
     }
 
+    fn reach(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        TableWalk::reach(self, table, key, sequence)
+    }
+
     fn seek_aimed(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         TableWalk::seek_aimed(self, table, key, sequence)
     }

@@ -13,6 +13,8 @@ use crate::iter::walker::Walker;
 use crate::memory::View;
 use crate::sources::{Bounds, first_reaching, last_before, overlaps};
 use crate::version::TableFile;
+use crate::version::head::head;
+use crate::version::levels::NearTable;
 
 /// A cursor over every version of every key of a view. It holds the view once; its parts find
 /// their tables in it.
@@ -39,14 +41,19 @@ struct MemoryWalk {
 /// Tables of one level of a view that do not overlap: of level 0 a single one.
 #[derive(Debug, Clone)]
 struct TableRange {
-    level: usize,
+    /// Which of the version's deeper levels that have tables; `None` for level 0.
+    deeper: Option<usize>,
     tables: Range<usize>,
 }
 
 impl TableRange {
     #[inline]
-    fn tables<'a>(&self, view: &'a View) -> &'a [Arc<TableFile>] {
-        &view.version.levels[self.level][self.tables.clone()]
+    fn tables<'a>(&self, view: &'a View) -> &'a [NearTable] {
+        let all = match self.deeper {
+            None => view.version.newest(),
+            Some(place) => view.version.deeper()[place].tables(),
+        };
+        &all[self.tables.clone()]
     }
 }
 
@@ -58,16 +65,26 @@ impl Run<View> for TableRange {
         self.tables.len()
     }
 
+    #[inline]
     fn find(&self, view: &View, key: &[u8]) -> usize {
-        first_reaching(self.tables(view), key)
+        let head = head(key);
+        match self.deeper {
+            None => self.tables(view).partition_point(|near| !near.reaches(key, head)),
+            Some(place) => {
+                let first = view.version.deeper()[place].first_reaching(key, head);
+                first.clamp(self.tables.start, self.tables.end) - self.tables.start
+            }
+        }
     }
 
     fn find_before(&self, view: &View, key: &[u8]) -> Option<usize> {
-        last_before(self.tables(view), key)
+        let starts_before = |near: &NearTable| near.table().meta.smallest.as_slice() < key;
+        self.tables(view).partition_point(starts_before).checked_sub(1)
     }
 
+    #[inline]
     fn table<'a>(&'a self, view: &'a View, index: usize) -> Result<&'a Table> {
-        self.tables(view)[index].reader().map(|table| &**table)
+        self.tables(view)[index].table().reader().map(|table| &**table)
     }
 }
 
@@ -87,16 +104,19 @@ pub fn open(
             sources.push(Source::Memory(MemoryWalk { cursor, left: Vec::new() }));
         }
     }
-    for (level, tables) in levels.iter().enumerate() {
-        let near = if level == 0 { 0..tables.len() } else { near(tables, bounds) };
-        let mut add = |tables: Range<usize>| {
-            let run = TableRange { level, tables };
-            sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(true))));
-        };
-        if level == 0 {
-            near.filter(|&table| overlaps(&tables[table], bounds)).for_each(|i| add(i..i + 1));
-        } else if !near.is_empty() {
-            add(near);
+    let mut add = |deeper: Option<usize>, tables: Range<usize>| {
+        let run = TableRange { deeper, tables };
+        sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(true))));
+    };
+    for (place, table) in levels[0].iter().enumerate() {
+        if overlaps(table, bounds) {
+            add(None, place..place + 1);
+        }
+    }
+    for (place, level) in view.version.deeper().iter().enumerate() {
+        let near = near(&levels[level.level], bounds);
+        if !near.is_empty() {
+            add(Some(place), near);
         }
     }
     let tombstones = tombstones(&view, bounds, sequence)?;
@@ -237,6 +257,10 @@ impl Walker<View> for Source {
 
     fn approach(&mut self, view: &View) -> Result<()> {
         of_source!(self, walk => walk.approach(view))
+    }
+
+    fn reach(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        of_source!(self, walk => walk.reach(view, key, sequence))
     }
 
     fn seek_aimed(&mut self, view: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {

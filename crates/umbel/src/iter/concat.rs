@@ -112,6 +112,7 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
 
     fn seek(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.aim(ground, key, sequence)?;
+        self.reach(ground, key, sequence)?;
         self.seek_aimed(ground, key, sequence)
     }
 
@@ -127,6 +128,13 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
     fn approach(&mut self, ground: &Ground) -> Result<()> {
         if self.index < self.run.len() {
             self.walk.approach(self.run.table(ground, self.index)?)?;
+        }
+        Ok(())
+    }
+
+    fn reach(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        if self.index < self.run.len() {
+            self.walk.reach(self.run.table(ground, self.index)?, key, sequence)?;
         }
         Ok(())
     }

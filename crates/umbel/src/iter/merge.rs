@@ -328,6 +328,9 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
         for child in &mut self.children {
             child.approach(ground)?;
         }
+        for child in &mut self.children {
+            child.reach(ground, key, sequence)?;
+        }
         self.seek_all(false, |_, child| child.seek_aimed(ground, key, sequence))
     }
 

@@ -21,12 +21,18 @@ pub trait Walker<Ground: ?Sized>: Send {
         let _ = (ground, key, sequence);
         Ok(())
     }
-    /// The second part of a seek: asks for the memory that the last part reads.
+    /// The second part of a seek: asks for the memory that the third part reads.
     fn approach(&mut self, ground: &Ground) -> Result<()> {
         let _ = ground;
         Ok(())
     }
-    /// The last part of a seek. REQUIRES: what `aim` got.
+    /// The third part of a seek: searches, and asks for the memory that the last part reads.
+    /// REQUIRES: what `aim` got.
+    fn reach(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let _ = (ground, key, sequence);
+        Ok(())
+    }
+    /// The last part of a seek. REQUIRES: what `aim` got, and that `reach` was called.
     fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.seek(ground, key, sequence)
     }

@@ -1,5 +1,6 @@
 //! [`Version`]: the tables of one keyspace at one moment.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -66,6 +67,22 @@ impl NearTable {
         };
         holds.then_some(&*self.table)
     }
+
+    /// The table.
+    #[inline]
+    pub fn table(&self) -> &TableFile {
+        &self.table
+    }
+
+    /// Whether the table's upper bound is at or behind `key`, which begins with `head`.
+    #[inline]
+    pub fn reaches(&self, key: &[u8], head: u64) -> bool {
+        match head.cmp(&self.heads.largest) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => self.table.reaches(key),
+        }
+    }
 }
 
 /// A deeper level that has tables.
@@ -82,11 +99,24 @@ impl NearLevel {
     /// The only table that may hold `key`, which begins with `head`.
     #[inline]
     pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
-        let mut at = self.largest.partition_point(|&largest| largest < head);
+        self.tables.get(self.first_reaching(key, head))?.if_it_holds(key, head)
+    }
+
+    /// The number of the first table whose upper bound is at or behind `key`, which begins with
+    /// `head`; that of tables where there is none.
+    #[inline]
+    pub fn first_reaching(&self, key: &[u8], head: u64) -> usize {
+        let at = self.largest.partition_point(|&largest| largest < head);
         if self.largest.get(at).is_some_and(|&largest| largest == head) {
-            at += self.behind_alike(at, key, head);
+            return at + self.behind_alike(at, key, head);
         }
-        self.tables.get(at)?.if_it_holds(key, head)
+        at
+    }
+
+    /// Its tables in order.
+    #[inline]
+    pub fn tables(&self) -> &[NearTable] {
+        &self.tables
     }
 
     /// How many of the tables from `at` on end with this head and before `key`: only whole keys
