@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use umbel_arena::prefetch;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
 use crate::block::{Block, Place};
@@ -18,6 +19,9 @@ use crate::section::Derive;
 const SEARCHED_LINES: usize = 5;
 /// The same and the first entries, for whoever comes from the block before.
 const ENTERED_LINES: usize = 8;
+/// Lines behind an entry's key that are asked for once it is known to be the one a seek ends on;
+/// those before were asked for when it was one of several.
+const EXPECTED_LINES: (usize, usize) = (3, 14);
 /// Whoever seeks will likely read this many entries.
 const ENTRIES_AHEAD: usize = 10;
 
@@ -284,6 +288,15 @@ impl TableWalk {
             None => self.stand_on_first_of(table, number + 1)?,
         }
         Ok(())
+    }
+
+    /// Asks for the entries that a walk from here on reads first. REQUIRES: `valid()`.
+    #[inline]
+    pub fn expect(&self) {
+        if let Some(block) = &self.block {
+            let behind = block.behind(self.value_at);
+            (EXPECTED_LINES.0..EXPECTED_LINES.1).for_each(|line| prefetch(behind, 64 * line));
+        }
     }
 
     /// Whether block `number` of `table` is the current one.

@@ -1,6 +1,6 @@
-//! The search for the first entry at or behind a key, in two parts: what heads say of its place, and
-//! the entries themselves. Who seeks in many tables does the first part in all of them and asks for
-//! the entries, so that the waiting for them overlaps.
+//! The search for the first entry at or behind a key, in two parts: what heads say of its place,
+//! and the entries themselves. Who seeks in many tables does the first part in all of them and
+//! asks for the entries, so that the waiting for them overlaps.
 
 use std::cmp::Ordering;
 

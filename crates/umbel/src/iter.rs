@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows of versions, files or locks; everything is built on `umbel_base::Cursor`.
 
+mod beginning;
 pub mod concat;
 pub mod merge;
 pub mod mvcc;

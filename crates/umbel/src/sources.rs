@@ -96,6 +96,11 @@ impl Walker<Table> for TableWalk {
         TableWalk::seek_aimed(self, table, key, sequence)
     }
 
+    #[inline]
+    fn expect(&self) {
+        TableWalk::expect(self);
+    }
+
     fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         TableWalk::seek_before(self, table, key)
     }

@@ -267,6 +267,11 @@ impl Walker<View> for Source {
         of_source!(self, walk => walk.seek_aimed(view, key, sequence))
     }
 
+    #[inline]
+    fn expect(&self) {
+        of_source!(self, walk => Walker::<View>::expect(walk));
+    }
+
     fn seek_before(&mut self, view: &View, key: &[u8]) -> Result<()> {
         of_source!(self, walk => walk.seek_before(view, key))
     }

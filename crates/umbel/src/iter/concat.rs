@@ -147,6 +147,11 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
         Ok(())
     }
 
+    #[inline]
+    fn expect(&self) {
+        self.walk.expect();
+    }
+
     fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()> {
         self.stands = false;
         let Some(index) = self.run.find_before(ground, key) else { return Ok(()) };

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
+use super::beginning::{Beginning, key_head};
 pub use super::concat::{ConcatCursor, Run};
 use super::walker::Walker;
 
@@ -34,24 +35,13 @@ pub struct MergeCursor<C = Box<dyn Cursor>> {
     backward: bool,
     /// Whether the first two in `order` stand on the same key.
     twins: bool,
+    /// What the first two in `order` both began with when heads last could not tell them apart.
+    /// Empty when travelling backward.
+    ///
+    /// INVARIANT: it begins a key at or before the front.
+    shared: Beginning,
     /// The key the merge stood on while the children are being moved away from it.
     turning_key: Vec<u8>,
-}
-
-/// The first eight bytes as a number that sorts like the key; what is missing counts as zero.
-#[inline]
-pub(super) fn key_head(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => short_key_head(key),
-    }
-}
-
-#[inline(never)]
-fn short_key_head(key: &[u8]) -> u64 {
-    let mut chunk = [0; 8];
-    chunk.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-    u64::from_be_bytes(chunk)
 }
 
 impl<C> MergeCursor<C> {
@@ -59,14 +49,31 @@ impl<C> MergeCursor<C> {
     pub fn new(children: Vec<C>) -> Self {
         let order = Vec::with_capacity(children.len());
         let turning_key = Vec::new();
-        MergeCursor { children, order, backward: false, twins: false, turning_key }
+        let shared = Beginning::default();
+        MergeCursor { children, order, backward: false, twins: false, shared, turning_key }
     }
 
     /// Where a child that stands on `key` belongs, as far as a number can say.
     #[inline]
     fn head(&self, key: &[u8]) -> u64 {
-        let head = key_head(key);
-        if self.backward { !head } else { head }
+        if self.backward { !key_head(key) } else { self.shared.head(key) }
+    }
+
+    /// Sees to it that heads tell the first two apart, where they do not.
+    #[inline(never)]
+    fn share<G: ?Sized>(&mut self)
+    where
+        C: Walker<G>,
+    {
+        let [front, second, ..] = self.order[..] else { return };
+        if self.backward || front.head != second.head {
+            return;
+        }
+        let [front, second] = [front, second].map(|standing| self.children[standing.child].key());
+        self.shared.set(front, second);
+        for at in 0..self.order.len() {
+            self.order[at].head = self.head(self.children[self.order[at].child].key());
+        }
     }
 
     /// How what two children stand on compares in the direction of travel, and whether the keys
@@ -105,6 +112,7 @@ impl<C> MergeCursor<C> {
         C: Walker<G>,
     {
         self.order.clear();
+        self.shared.clear();
         self.backward = backward;
         for (index, child) in self.children.iter_mut().enumerate() {
             seek(index, child)?;
@@ -116,6 +124,7 @@ impl<C> MergeCursor<C> {
                 self.sink(head);
             }
         }
+        self.share();
         Ok(())
     }
 
@@ -157,6 +166,18 @@ impl<C> MergeCursor<C> {
         }
         self.order[place] = moved;
         self.see_to_twins();
+    }
+
+    #[inline]
+    fn share_if_alike<G: ?Sized>(&mut self)
+    where
+        C: Walker<G>,
+    {
+        if let [front, second, ..] = self.order[..]
+            && front.head == second.head
+        {
+            self.share();
+        }
     }
 
     /// Finds out whether the first two stand on the same key.
@@ -235,6 +256,7 @@ impl<C> MergeCursor<C> {
         }
         let head = self.head(self.children[child].key());
         self.sink(head);
+        self.share_if_alike();
         // The one behind it was compared with the key that was in front, before that was left.
         Ok(if self.order[0].child == child { repeats } else { twins })
     }
@@ -251,7 +273,7 @@ impl<C> MergeCursor<C> {
         }
         let child = self.children.get_mut(self.order.first()?.child)?;
         let repeats = child.step()?;
-        let head = key_head(child.key());
+        let head = self.shared.head(child.key());
         match &mut self.order[..] {
             [_, second, ..] if head >= second.head => Some(self.fall_behind(head, repeats)),
             order => {
@@ -270,6 +292,7 @@ impl<C> MergeCursor<C> {
     {
         let child = self.order[0].child;
         self.sink_behind(head);
+        self.share_if_alike();
         repeats && self.order[0].child == child
     }
 
@@ -331,7 +354,11 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
         for child in &mut self.children {
             child.reach(ground, key, sequence)?;
         }
-        self.seek_all(false, |_, child| child.seek_aimed(ground, key, sequence))
+        self.seek_all(false, |_, child| child.seek_aimed(ground, key, sequence))?;
+        if !self.order.is_empty() {
+            self.front().expect();
+        }
+        Ok(())
     }
 
     fn seek_before(&mut self, ground: &G, key: &[u8]) -> Result<()> {

@@ -36,6 +36,9 @@ pub trait Walker<Ground: ?Sized>: Send {
     fn seek_aimed(&mut self, ground: &Ground, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.seek(ground, key, sequence)
     }
+    /// Says that a walk is likely to go on from here: asks for the memory. REQUIRES: `valid()`.
+    #[inline]
+    fn expect(&self) {}
     /// As [`Cursor::seek_before`].
     fn seek_before(&mut self, ground: &Ground, key: &[u8]) -> Result<()>;
     /// As [`Cursor::next`].
