@@ -1,15 +1,18 @@
 //! Sorted keys by eight bytes of each: how many of them stand before a key.
 //!
-//! A node stands for neighbouring keys. It has the prefix they share and of each the eight bytes
-//! behind it, its head, in one flat array. Where heads are equal, which real keys with long common
-//! parts bring about, the run of them gets a node of its own with its own, longer prefix; few keys,
-//! and keys that are no longer told apart by another eight bytes, are left to be compared whole.
+//! A node stands for neighbouring keys. It has the prefix they share and, in one flat array, each
+//! different head that they have behind it: the next eight bytes. Where keys have equal heads,
+//! which real keys with long common parts bring about, links say for each head which key is its
+//! first, and which node has the others: the run of them gets a node of its own with its own,
+//! longer prefix. Few keys, and keys that are no longer told apart by another eight bytes, are left
+//! to be compared whole. A node above others so has as many heads as it has nodes below, however
+//! many keys there are, and stays in the nearest cache.
 //!
 //! Within a node a table says for each stretch of heads, as wide as a power of two, where they
 //! begin. On evenly spread keys a stretch holds one or two, and a search reads one entry of the
 //! table and eight heads, all of which are compared without a branch. Where keys lie close
 //! together, stretches that hold more are first cut by halves, without a branch on the outcome
-//! either.
+//! either. Few heads need no table.
 
 use umbel_arena::{Arena, Fixed};
 
@@ -17,10 +20,14 @@ use crate::format::{INLINE_PREFIX, head64, strip_inline};
 
 /// How many heads are compared at once; as many stand behind each node's, with the largest number.
 const LOOK: usize = 8;
+/// Up to so many heads have no table of stretches.
+const TABLELESS_MAX: usize = 16;
 /// So many keys with equal heads are worth a node of their own.
 const RUN_MIN: usize = 5;
 /// Nodes below nodes; keys that are equal for longer are compared whole.
 const DEPTH_MAX: usize = 16;
+/// Says of a node that all its heads differ, and of a link that there is no node below.
+const NONE: u32 = u32::MAX;
 
 /// Where a key stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,26 +60,34 @@ impl Joined<'_> {
     }
 }
 
+/// In one cache line, with all that says where to look next.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Node {
     /// The start of the prefix, all of it where it is not longer.
     prefix: [u8; INLINE_PREFIX],
-    prefix_len: usize,
-    /// Where all of the prefix stands.
-    prefix_at: usize,
-    /// The number of its first key, and how many it has.
-    first: usize,
-    count: usize,
-    heads_at: usize,
-    /// The least head, and how many bits a stretch of heads is wide.
+    /// The least head.
     least: u64,
-    shift: u32,
+    prefix_len: u32,
+    /// Where all of the prefix stands.
+    prefix_at: u32,
+    /// The number of its first key, and how many keys it has.
+    first: u32,
+    keys: u32,
+    /// How many heads it has, and where they stand.
+    count: u32,
+    heads_at: u32,
     /// Where the table of stretches stands, and the number of its last stretch.
-    stretches_at: usize,
-    stretch_last: u64,
-    /// Runs of equal heads that have a node, as (first head, node), in order.
-    runs: Box<[(u32, u32)]>,
+    stretches_at: u32,
+    stretch_last: u32,
+    /// Where its links stand, one for each head and one behind; [`NONE`] where all heads differ.
+    links_at: u32,
+    /// How many bits a stretch of heads is wide.
+    shift: u32,
 }
+
+/// The number of the first key with a head, and the node of the keys that have it.
+type Link = [u32; 2];
 
 /// All nodes of a sorted list of keys.
 #[derive(Debug)]
@@ -81,6 +96,7 @@ pub(crate) struct Heads {
     nodes: Vec<Node>,
     heads: Fixed<u64>,
     stretches: Fixed<u32>,
+    links: Fixed<u32>,
     prefixes: Fixed<u8>,
 }
 
@@ -98,15 +114,16 @@ impl Heads {
             nodes: builder.nodes,
             heads: Fixed::new(arena, &builder.heads),
             stretches: Fixed::new(arena, &builder.stretches),
+            links: Fixed::new(arena, builder.links.as_flattened()),
             prefixes: Fixed::new(arena, &builder.prefixes),
         })
     }
 
     /// How many bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let runs: usize = self.nodes.iter().map(|node| size_of_val(&*node.runs)).sum();
-        let arrays = self.heads.memory_bytes() + self.stretches.memory_bytes();
-        arrays + self.prefixes.memory_bytes() + size_of_val(&*self.nodes) + runs
+        let tables = self.stretches.memory_bytes() + self.links.memory_bytes();
+        let heads = self.heads.memory_bytes() + self.prefixes.memory_bytes();
+        heads + tables + size_of_val(&*self.nodes)
     }
 
     /// Where `key` stands among the keys.
@@ -114,46 +131,72 @@ impl Heads {
     pub(crate) fn find(&self, key: &[u8]) -> Position {
         let mut node = &self.root;
         loop {
+            let first = node.first as usize;
             let Some(rest) = self.strip(node, key) else {
-                let behind = if key < self.prefix_of(node) { 0 } else { node.count };
-                return Position::Behind(node.first + behind);
+                let behind = if key < self.prefix_of(node) { 0 } else { node.keys };
+                return Position::Behind(first + behind as usize);
             };
             let head = head64(rest);
             let found = self.before(node, head);
-            if found >= node.count || self.heads.get(node.heads_at + found) != Some(&head) {
-                return Position::Behind(node.first + found);
+            let is_equal = found < node.count as usize
+                && self.heads.get(node.heads_at as usize + found) == Some(&head);
+            if node.links_at == NONE {
+                let at = first + found;
+                return if is_equal { Position::Among(at, at + 1) } else { Position::Behind(at) };
             }
-            match self.child(node, found) {
+            let Some([at, below, end]) = self.links_from(node, found) else {
+                return Position::Among(first, first + node.keys as usize);
+            };
+            if !is_equal {
+                return Position::Behind(at as usize);
+            }
+            match self.nodes.get(below as usize) {
                 Some(child) => node = child,
-                None => return self.run(node, found, head),
+                None => return Position::Among(at as usize, end as usize),
             }
+        }
+    }
+
+    /// The link of a head, and the first key of the next head.
+    #[inline(always)]
+    fn links_from(&self, node: &Node, found: usize) -> Option<[u32; 3]> {
+        let links = self.links.get(node.links_at as usize + 2 * found..)?;
+        match links {
+            [at, below, end, ..] => Some([*at, *below, *end]),
+            // The last node's last link has none behind.
+            [at, below] => Some([*at, *below, *at]),
+            _ => None,
         }
     }
 
     /// What of `key` follows the node's prefix; `None` where it does not start with it.
     #[inline(always)]
     fn strip<'k>(&self, node: &Node, key: &'k [u8]) -> Option<&'k [u8]> {
-        if node.prefix_len <= INLINE_PREFIX {
-            return strip_inline(key, &node.prefix, node.prefix_len);
+        if node.prefix_len as usize <= INLINE_PREFIX {
+            return strip_inline(key, &node.prefix, node.prefix_len as usize);
         }
         key.strip_prefix(self.prefix_of(node))
     }
 
     #[inline]
     fn prefix_of(&self, node: &Node) -> &[u8] {
-        let end = node.prefix_at + node.prefix_len;
-        self.prefixes.get(node.prefix_at..end).unwrap_or_default()
+        let start = node.prefix_at as usize;
+        self.prefixes.get(start..start + node.prefix_len as usize).unwrap_or_default()
     }
 
     /// How many heads of the node are less than `head`.
     #[inline(always)]
     fn before(&self, node: &Node, head: u64) -> usize {
-        let stretch = (head.saturating_sub(node.least) >> node.shift).min(node.stretch_last);
-        let at = node.stretches_at + stretch as usize;
-        let bounds = self.stretches.get(at..).and_then(|rest| rest.first_chunk::<2>());
-        let Some([low, high]) = bounds else { return node.count };
-        let mut base = node.heads_at + *low as usize;
-        let mut left = (high - low) as usize;
+        let heads_at = node.heads_at as usize;
+        let (mut base, mut left) = (heads_at, node.count as usize);
+        if left > TABLELESS_MAX {
+            let stretch = head.saturating_sub(node.least) >> node.shift;
+            let stretch = stretch.min(u64::from(node.stretch_last)) as usize;
+            let bounds = self.stretches.get(node.stretches_at as usize + stretch..);
+            let Some([low, high]) = bounds.and_then(|rest| rest.first_chunk()) else { return left };
+            base += *low as usize;
+            left = (high - low) as usize;
+        }
         while left > LOOK {
             let half = left / 2;
             let less = self.heads.get(base + half).is_some_and(|&other| other < head);
@@ -161,22 +204,9 @@ impl Heads {
             left -= half;
         }
         let some = self.heads.get(base..).and_then(|rest| rest.first_chunk::<LOOK>());
-        let Some(some) = some else { return node.count };
+        let Some(some) = some else { return node.count as usize };
         let less: usize = some.iter().map(|&other| usize::from(other < head)).sum();
-        base + less - node.heads_at
-    }
-
-    #[inline(never)]
-    fn child(&self, node: &Node, found: usize) -> Option<&Node> {
-        let at = node.runs.binary_search_by_key(&(found as u32), |run| run.0).ok()?;
-        self.nodes.get(node.runs.get(at)?.1 as usize)
-    }
-
-    #[inline(never)]
-    fn run(&self, node: &Node, found: usize, head: u64) -> Position {
-        let heads = self.heads.get(node.heads_at + found..node.heads_at + node.count);
-        let equal = heads.unwrap_or_default().partition_point(|other| *other == head);
-        Position::Among(node.first + found, node.first + found + equal)
+        base + less - heads_at
     }
 }
 
@@ -186,6 +216,7 @@ struct Builder<'a> {
     nodes: Vec<Node>,
     heads: Vec<u64>,
     stretches: Vec<u32>,
+    links: Vec<Link>,
     prefixes: Vec<u8>,
 }
 
@@ -198,47 +229,82 @@ impl Builder<'_> {
         let mut prefix = [0; INLINE_PREFIX];
         let shared = first.bytes().take(prefix_len);
         prefix.iter_mut().zip(shared).for_each(|(to, from)| *to = from);
-        let prefix_at = self.prefixes.len();
+        let prefix_at = u32::try_from(self.prefixes.len()).ok()?;
         self.prefixes.extend(first.bytes().take(prefix_len));
-        let heads: Vec<u64> = keys.iter().map(|key| key.head(prefix_len)).collect();
-        let heads_at = self.heads.len();
-        self.heads.extend_from_slice(&heads);
+        // Each head once, with the number of its first key.
+        let mut firsts: Vec<(u64, usize)> = Vec::new();
+        for (number, key) in (start..end).zip(keys) {
+            let head = key.head(prefix_len);
+            if firsts.last().is_none_or(|last| last.0 != head) {
+                firsts.push((head, number));
+            }
+        }
+        let count = firsts.len();
+        let heads_at = u32::try_from(self.heads.len()).ok()?;
+        self.heads.extend(firsts.iter().map(|first| first.0));
         self.heads.extend_from_slice(&[u64::MAX; LOOK]);
-        let (least, greatest) = (*heads.first()?, *heads.last()?);
-        let shift = shift_for(greatest - least, heads.len());
-        let stretch_last = (greatest - least) >> shift;
-        let stretches_at = self.stretches.len();
+        let mut node = Node {
+            prefix,
+            least: firsts.first()?.0,
+            prefix_len: u32::try_from(prefix_len).ok()?,
+            prefix_at,
+            first: u32::try_from(start).ok()?,
+            keys: u32::try_from(end - start).ok()?,
+            count: u32::try_from(count).ok()?,
+            heads_at,
+            stretches_at: u32::try_from(self.stretches.len()).ok()?,
+            stretch_last: 0,
+            links_at: NONE,
+            shift: 0,
+        };
+        if count > TABLELESS_MAX {
+            self.table(&mut node, &firsts)?;
+        }
+        if count < end - start {
+            self.link(&mut node, &firsts, end, depth)?;
+        }
+        Some(node)
+    }
+
+    /// Makes the table of a node's stretches.
+    fn table(&mut self, node: &mut Node, firsts: &[(u64, usize)]) -> Option<()> {
+        let span = firsts.last()?.0 - node.least;
+        node.shift = shift_for(span, firsts.len());
+        node.stretch_last = u32::try_from(span >> node.shift).ok()?;
         let mut at = 0;
-        for stretch in 0..=stretch_last {
+        for stretch in 0..=u64::from(node.stretch_last) {
             self.stretches.push(u32::try_from(at).ok()?);
-            at += heads[at..].iter().take_while(|&head| (head - least) >> shift == stretch).count();
+            let rest = firsts[at..].iter();
+            at += rest.take_while(|first| (first.0 - node.least) >> node.shift == stretch).count();
         }
         self.stretches.push(u32::try_from(at).ok()?);
-        let mut runs = Vec::new();
-        let mut at = 0;
-        while at < heads.len() {
-            let run = heads[at..].iter().take_while(|&head| *head == heads[at]).count();
-            let (from, to) = (start + at, start + at + run);
-            if run >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, prefix_len) {
+        Some(())
+    }
+
+    /// Makes a node's links, and the nodes below.
+    fn link(
+        &mut self,
+        node: &mut Node,
+        firsts: &[(u64, usize)],
+        end: usize,
+        depth: usize,
+    ) -> Option<()> {
+        let links_at = self.links.len();
+        node.links_at = u32::try_from(2 * links_at).ok()?;
+        let starts = firsts.iter().map(|first| first.1).chain([end]);
+        for start in starts {
+            self.links.push([u32::try_from(start).ok()?, NONE]);
+        }
+        for at in 0..firsts.len() {
+            let [from, to] = [at, at + 1].map(|at| self.links[links_at + at][0] as usize);
+            let prefix_len = node.prefix_len as usize;
+            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, prefix_len) {
                 let child = self.node(from, to, depth + 1)?;
-                runs.push((at as u32, u32::try_from(self.nodes.len()).ok()?));
+                self.links[links_at + at][1] = u32::try_from(self.nodes.len()).ok()?;
                 self.nodes.push(child);
             }
-            at += run;
         }
-        Some(Node {
-            prefix,
-            prefix_len,
-            prefix_at,
-            first: start,
-            count: heads.len(),
-            heads_at,
-            least,
-            shift,
-            stretches_at,
-            stretch_last,
-            runs: runs.into(),
-        })
+        Some(())
     }
 
     /// Whether the keys of a run share the whole head: a node of theirs then has other heads.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use umbel_arena::prefetch;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
 use umbel_filter::{Bloom, FilterError, HashSecret};
@@ -225,7 +226,9 @@ impl Table {
     /// Asks for the line of the filter that [`Table::may_contain`] reads for `hash`.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
-        let _ = hash;
+        if let Some(line) = self.filter.as_ref().and_then(|filter| filter.line(hash)) {
+            prefetch(line, 0);
+        }
     }
 
     /// The number of the only block that can hold the newest version of `key` that is not newer

@@ -103,10 +103,7 @@ impl Look<'_> {
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Option<Answer<R>> {
         let memtable = &buffer.memtable;
-        let mut covering = 0;
-        if memtable.has_tombstones() {
-            covering = memtable.tombstones().covering(self.key, self.sequence).unwrap_or(0);
-        }
+        let covering = memtable.covering(self.key, self.sequence).unwrap_or(0);
         if memtable.may_contain(self.hash) {
             if let Some(found) = memtable.get(self.key, self.sequence) {
                 return Some(answer(covering, found.sequence, found.kind, found.value, read));
