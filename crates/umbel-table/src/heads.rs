@@ -368,6 +368,27 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn files_in_folders_are_counted_alike(
+            names in proptest::collection::vec((0u32..40, 0u32..60, 0usize..30), 1..400),
+            probes in proptest::collection::vec((0u32..42, 0u32..62, 0usize..30), 1..12),
+        ) {
+            let key = |&(folder, file, cut): &(u32, u32, usize)| {
+                let mut key = format!("archive/{folder:03}/folder/document-{file:04}").into_bytes();
+                key.truncate(key.len() - cut % 30 / 8);
+                key
+            };
+            let mut keys: Vec<Vec<u8>> = names.iter().map(key).collect();
+            keys.sort_unstable();
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let own = keys.iter().step_by(23).map(|key| key.to_vec());
+            for probe in own.chain(probes.iter().map(key)) {
+                check(&keys, &probe);
+            }
+        }
+    }
+
     #[test]
     fn keys_that_grow_by_heads_do_not_make_nodes_without_end() {
         let all = vec![3u8; 8 * 300];
