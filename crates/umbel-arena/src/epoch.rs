@@ -329,7 +329,8 @@ fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
             drop((self.0.pin(), self.0.pin()));
         }
     }
-    thread_local!(static READS: std::cell::RefCell<Option<Reads>> = const { std::cell::RefCell::new(None) });
+    use std::cell::RefCell;
+    thread_local!(static READS: RefCell<Option<Reads>> = const { RefCell::new(None) });
     let epochs = std::sync::Arc::new(Epochs::<()>::default());
     for _ in 0..200 {
         let epochs = std::sync::Arc::clone(&epochs);

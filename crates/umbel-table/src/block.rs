@@ -355,9 +355,6 @@ impl<'a> View<'a> {
         // Of a single group the last entry, which is far from the others, need not be read.
         let groups = self.tail().0;
         let number = if groups == 1 { 0 } else { self.group_of(key, sequence) };
-        if number == groups {
-            return None;
-        }
         let group = self.group(number)?;
         let entry = match self.strip(&group, key) {
             Some(suffix) => self.lower_bound_in(&group, suffix, sequence),
