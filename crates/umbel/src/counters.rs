@@ -38,7 +38,7 @@ struct Seat {
 
 impl Seat {
     fn take() -> Seat {
-        let take = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+        let take = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
         // Acquire, and release where it is given back: the next owner sees the last one's counts.
         let stripe = match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
             Ok(before) => before.trailing_ones() as usize,
