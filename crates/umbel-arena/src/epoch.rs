@@ -334,12 +334,13 @@ fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
     let epochs = std::sync::Arc::new(Epochs::<()>::default());
     for _ in 0..200 {
         let epochs = std::sync::Arc::clone(&epochs);
-        let thread = std::thread::spawn(move || {
+        let read = move || {
             // Torn down last what was first used.
             READS.with(|reads| *reads.borrow_mut() = Some(Reads(std::sync::Arc::clone(&epochs))));
             drop(epochs.pin());
-        });
-        thread.join().unwrap();
+        };
+        // A scope waits for the closure only; joining waits for what is torn down as well.
+        std::thread::scope(|scope| scope.spawn(read).join()).unwrap();
     }
     let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1;
     assert!(numbers < 100, "{numbers} numbers");
