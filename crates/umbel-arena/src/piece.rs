@@ -25,7 +25,7 @@ const HEAD_BYTES: usize = size_of::<Head>();
 
 /// Bytes in an arena that never change. A clone is another reference to the same ones.
 ///
-/// INVARIANT: `head` is the start of memory taken from an arena, a [`Head`], then `len` initialised
+/// INVARIANT: `head` is the start of memory taken from an arena, a `Head`, then `len` initialised
 /// bytes, then, aligned, an `Arc<Memory>` as a raw pointer. It stays until the count is zero.
 pub struct Piece {
     head: NonNull<Head>,
