@@ -2,7 +2,7 @@
 //! baseline: unlike times, they are the same whatever else the machine does.
 //!
 //! The count depends on the compiler and, through the C library's choice of `memcpy` and `memcmp`,
-//! on the processor a little. So a count may exceed its baseline by [`TOLERANCE`], and with another
+//! on the processor a little. So a count may exceed its baseline by `TOLERANCE`, and with another
 //! compiler than the baseline's nothing is compared.
 
 use std::path::Path;
