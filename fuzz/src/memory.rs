@@ -10,7 +10,7 @@ use std::time::Duration;
 use umbel_base::{Error, Result};
 use umbel_env::{
     Access, Clock, DirectoryEntry, Entropy, Env, File, FileSystem, JoinHandle, Lock, Mapping,
-    Threads,
+    Resources, Threads,
 };
 
 /// The bytes of every file by path.
@@ -49,6 +49,7 @@ impl MemoryFiles {
             clock: Arc::new(Still),
             entropy: Arc::new(Still),
             threads: Arc::new(Still),
+            resources: Arc::new(Still),
         }
     }
 
@@ -205,6 +206,16 @@ impl FileSystem for MemoryFiles {
 /// A clock that stands still, entropy that is always the same, a lock that nobody contends for.
 #[derive(Debug)]
 struct Still;
+
+impl Resources for Still {
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        None
+    }
+}
 
 impl Clock for Still {
     fn now(&self) -> Duration {
