@@ -1,8 +1,8 @@
 //! [`ConcatCursor`]: the tables of one level, which do not overlap, as one.
 
-use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+use umbel_base::{Result, SequenceNumber, ValueKind};
 
-use super::walker::Walker;
+use super::walker::{Walker, cursor_of_walker};
 
 /// A sorted list of tables of which no two overlap, found on a ground.
 pub trait Run<Ground: ?Sized>: Send {
@@ -224,61 +224,5 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
     }
 }
 
-/// A run that holds its tables itself.
-impl<R: Run<()>, W: Walker<R::Table>> Cursor for ConcatCursor<R, W> {
-    fn seek_to_first(&mut self) -> Result<()> {
-        Walker::<()>::seek_to_first(self, &())
-    }
-
-    fn seek_to_last(&mut self) -> Result<()> {
-        Walker::<()>::seek_to_last(self, &())
-    }
-
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        Walker::<()>::seek(self, &(), key, sequence)
-    }
-
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        Walker::<()>::seek_before(self, &(), key)
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        Walker::<()>::next(self, &())
-    }
-
-    #[inline]
-    fn next_repeats(&mut self) -> Result<bool> {
-        Walker::<()>::next_repeats(self, &())
-    }
-
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        Walker::<()>::prev(self, &())
-    }
-
-    #[inline]
-    fn valid(&self) -> bool {
-        self.stands
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.walk.key()
-    }
-
-    #[inline]
-    fn sequence(&self) -> SequenceNumber {
-        self.walk.sequence()
-    }
-
-    #[inline]
-    fn kind(&self) -> ValueKind {
-        self.walk.kind()
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.walk.value()
-    }
-}
+// A run that holds its tables itself.
+cursor_of_walker!(<R: Run<()>, W: Walker<R::Table>> ConcatCursor<R, W>);

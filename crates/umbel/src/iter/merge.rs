@@ -13,7 +13,7 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
 use super::beginning::{Beginning, key_head};
 pub use super::concat::{ConcatCursor, Run};
-use super::walker::Walker;
+use super::walker::{Walker, cursor_of_walker};
 
 /// A valid child, with the first bytes of the key it stands on: most comparisons end there and
 /// never ask the child.
@@ -424,66 +424,5 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
     }
 }
 
-/// A merge whose children hold what they walk over.
-impl<C: Walker<()>> Cursor for MergeCursor<C> {
-    fn seek_to_first(&mut self) -> Result<()> {
-        Walker::<()>::seek_to_first(self, &())
-    }
-
-    fn seek_to_last(&mut self) -> Result<()> {
-        Walker::<()>::seek_to_last(self, &())
-    }
-
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        Walker::<()>::seek(self, &(), key, sequence)
-    }
-
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        Walker::<()>::seek_before(self, &(), key)
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        Walker::<()>::next(self, &())
-    }
-
-    #[inline]
-    fn next_repeats(&mut self) -> Result<bool> {
-        Walker::<()>::next_repeats(self, &())
-    }
-
-    #[inline]
-    fn step(&mut self) -> Option<bool> {
-        self.step_quickly()
-    }
-
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        Walker::<()>::prev(self, &())
-    }
-
-    #[inline]
-    fn valid(&self) -> bool {
-        Walker::<()>::valid(self)
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        Walker::<()>::key(self)
-    }
-
-    #[inline]
-    fn sequence(&self) -> SequenceNumber {
-        Walker::<()>::sequence(self)
-    }
-
-    #[inline]
-    fn kind(&self) -> ValueKind {
-        Walker::<()>::kind(self)
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        Walker::<()>::value(self)
-    }
-}
+// A merge whose children hold what they walk over.
+cursor_of_walker!(<C: Walker<()>> MergeCursor<C>);

@@ -118,3 +118,72 @@ impl<C: Cursor + ?Sized> Walker<()> for Box<C> {
         (**self).value()
     }
 }
+
+/// Makes a cursor of a walker whose parts hold what they walk over.
+macro_rules! cursor_of_walker {
+    (<$($parameter:ident: $bound:path),+> $walker:ty) => {
+        impl<$($parameter: $bound),+> umbel_base::Cursor for $walker {
+            fn seek_to_first(&mut self) -> umbel_base::Result<()> {
+                Walker::<()>::seek_to_first(self, &())
+            }
+
+            fn seek_to_last(&mut self) -> umbel_base::Result<()> {
+                Walker::<()>::seek_to_last(self, &())
+            }
+
+            fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> umbel_base::Result<()> {
+                Walker::<()>::seek(self, &(), key, sequence)
+            }
+
+            fn seek_before(&mut self, key: &[u8]) -> umbel_base::Result<()> {
+                Walker::<()>::seek_before(self, &(), key)
+            }
+
+            #[inline]
+            fn next(&mut self) -> umbel_base::Result<()> {
+                Walker::<()>::next(self, &())
+            }
+
+            #[inline]
+            fn next_repeats(&mut self) -> umbel_base::Result<bool> {
+                Walker::<()>::next_repeats(self, &())
+            }
+
+            #[inline]
+            fn step(&mut self) -> Option<bool> {
+                Walker::<()>::step(self)
+            }
+
+            #[inline]
+            fn prev(&mut self) -> umbel_base::Result<()> {
+                Walker::<()>::prev(self, &())
+            }
+
+            #[inline]
+            fn valid(&self) -> bool {
+                Walker::<()>::valid(self)
+            }
+
+            #[inline]
+            fn key(&self) -> &[u8] {
+                Walker::<()>::key(self)
+            }
+
+            #[inline]
+            fn sequence(&self) -> SequenceNumber {
+                Walker::<()>::sequence(self)
+            }
+
+            #[inline]
+            fn kind(&self) -> ValueKind {
+                Walker::<()>::kind(self)
+            }
+
+            #[inline]
+            fn value(&self) -> &[u8] {
+                Walker::<()>::value(self)
+            }
+        }
+    };
+}
+pub(super) use cursor_of_walker;
