@@ -330,6 +330,8 @@ impl<'a> Run<'a> {
         let (reads, population) = (self.arguments.beside_reads, self.population);
         let way = self.contenders[at].engine.fresh_way;
         let seed = 100 * (round + 1);
+        // Its caches are cold since it was opened again, and the writer wrote since.
+        work::warm_up(self.store(at)?, population)?;
         let alone = beside::alone(self.store(at)?, way, population, reads, seed, None)?;
         self.keep(at, way, Phase::ReadAlone, round, alone);
         for (phase, rate) in

@@ -112,9 +112,11 @@ impl Reader for Lent<'_> {
     }
 
     fn multi_get(&mut self, keys: &[Vec<u8>], tally: &mut Tally) -> Result<()> {
-        for value in self.keyspace.multi_get(keys)?.iter().flatten() {
-            tally.value(value);
-        }
+        self.keyspace.multi_get_with(keys, |_, value| {
+            if let Some(value) = value {
+                tally.value(value);
+            }
+        })?;
         Ok(())
     }
 
