@@ -52,6 +52,17 @@ pub trait File: Send + Sync + Debug {
     }
     /// Writes all of `bytes` at `offset`, growing the file where needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Writes all of `bytes` at `offset` straight from the caller's memory, past the page cache,
+    /// growing the file where needed. `false` where this file system or platform does not allow
+    /// it: then use `write_all_at`, which is right whatever was written directly before. What is
+    /// durable is decided by `sync` alone, here too: the device has a cache of its own, and where
+    /// the bytes lie is not on it yet.
+    /// REQUIRES: address, length and offset are multiples of [`crate::DIRECT_ALIGNMENT`]; nobody
+    /// else uses this handle at the same time.
+    fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
+        let _ = (bytes, offset);
+        Ok(false)
+    }
     /// Cuts the file or grows it with zeros.
     fn set_len(&self, len: u64) -> Result<()>;
     /// Reserves space so that writes below `len` cannot fail for want of it, and makes the file at

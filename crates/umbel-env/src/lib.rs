@@ -5,9 +5,11 @@
 //! a crash disk in its place. [`Env::system`] is the real one.
 #![deny(unsafe_code)]
 
+pub mod aligned;
 pub mod env;
 pub mod file;
 pub mod system;
 
+pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};

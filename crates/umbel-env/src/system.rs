@@ -3,6 +3,7 @@
 //!
 //! INVARIANT: `unsafe` appears in `mapping` alone, for the one call that maps a file.
 
+mod direct;
 mod files;
 mod lock;
 mod mapping;

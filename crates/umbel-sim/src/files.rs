@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{Access, DIRECT_ALIGNMENT, DirectoryEntry, File, FileSystem, Lock, Mapping};
 
 use crate::call::{Call, Machine, State, Verdict};
 use crate::content::{FILE_BYTES_MAX, PAGE_BYTES};
@@ -85,6 +85,26 @@ impl SimFile {
         state.disk.change(self.name.number, Change::Write { offset, bytes: bytes.into() })
     }
 
+    fn write_as(&self, operation: Operation, bytes: &[u8], offset: u64) -> Result<()> {
+        let call = self.name.call(operation, join(offset, digest(bytes)));
+        self.machine.call(call, |state, verdict| {
+            self.check_writable(&call)?;
+            match verdict {
+                Verdict::Ignore => Ok(()),
+                Verdict::Do => self.write(state, bytes, offset).map_err(|error| call.error(error)),
+                Verdict::Fail(kind) => {
+                    // The disk may have taken some sectors before it failed.
+                    let sectors = (bytes.len() as u64).div_ceil(SECTOR_BYTES);
+                    let mut random = state.chance_of_call();
+                    let taken = random.below(2) * random.below(sectors + 1) * SECTOR_BYTES;
+                    let taken = (taken as usize).min(bytes.len().saturating_sub(1));
+                    let _ = self.write(state, &bytes[..taken], offset);
+                    Err(call.error(kind.error()))
+                }
+            }
+        })
+    }
+
     fn check_writable(&self, call: &Call<'_>) -> Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
@@ -115,23 +135,20 @@ impl File for SimFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let call = self.name.call(Operation::Write, join(offset, digest(bytes)));
-        self.machine.call(call, |state, verdict| {
-            self.check_writable(&call)?;
-            match verdict {
-                Verdict::Ignore => Ok(()),
-                Verdict::Do => self.write(state, bytes, offset).map_err(|error| call.error(error)),
-                Verdict::Fail(kind) => {
-                    // The disk may have taken some sectors before it failed.
-                    let sectors = (bytes.len() as u64).div_ceil(SECTOR_BYTES);
-                    let mut random = state.chance_of_call();
-                    let taken = random.below(2) * random.below(sectors + 1) * SECTOR_BYTES;
-                    let taken = (taken as usize).min(bytes.len().saturating_sub(1));
-                    let _ = self.write(state, &bytes[..taken], offset);
-                    Err(call.error(kind.error()))
-                }
-            }
-        })
+        self.write_as(Operation::Write, bytes, offset)
+    }
+
+    /// As `write_all_at`: direct writes too are durable only after a sync.
+    fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
+        let alignment = DIRECT_ALIGNMENT;
+        let is_aligned = bytes.as_ptr().addr().is_multiple_of(alignment)
+            && bytes.len().is_multiple_of(alignment)
+            && offset.is_multiple_of(alignment as u64);
+        assert!(is_aligned, "a direct write of {} is not aligned", self.name.path.display());
+        if self.machine.state().plan.refuses_direct {
+            return Ok(false);
+        }
+        self.write_as(Operation::WriteDirect, bytes, offset).map(|()| true)
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

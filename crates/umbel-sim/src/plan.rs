@@ -53,7 +53,10 @@ impl FaultKind {
             FaultKind::Eio => operation != O::Store,
             FaultKind::Enospc | FaultKind::Edquot => {
                 (names && operation != O::Remove)
-                    || matches!(operation, O::Write | O::SetLen | O::Preallocate | O::Sync)
+                    || matches!(
+                        operation,
+                        O::Write | O::WriteDirect | O::SetLen | O::Preallocate | O::Sync
+                    )
             }
             FaultKind::Emfile => opens,
             FaultKind::Eacces => names || opens,
@@ -100,6 +103,8 @@ pub(crate) struct Plan {
     pub(crate) reverts: bool,
     /// Whether files cannot be mapped.
     pub(crate) refuses_mappings: bool,
+    /// Whether files cannot be written directly.
+    pub(crate) refuses_direct: bool,
     /// How many bytes all files together may take.
     pub(crate) capacity: Option<u64>,
 }

@@ -143,6 +143,11 @@ impl Sim {
         self.with(|state| state.plan.refuses_mappings = !allow);
     }
 
+    /// Whether files can be written past the page cache. They can by default.
+    pub fn allow_direct(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_direct = !allow);
+    }
+
     /// How many bytes all files together may take, in whole pages. Reservations and writes that
     /// need more are [`Error::Full`](umbel_base::Error::Full).
     pub fn set_capacity(&self, bytes: u64) {

@@ -11,6 +11,8 @@ pub(crate) enum Operation {
     Len,
     Read,
     Write,
+    /// A write past the page cache.
+    WriteDirect,
     /// A store into a mapping.
     Store,
     SetLen,
@@ -36,6 +38,7 @@ impl Operation {
             Operation::Len => "len",
             Operation::Read => "read",
             Operation::Write => "write",
+            Operation::WriteDirect => "write_direct",
             Operation::Store => "store",
             Operation::SetLen => "set_len",
             Operation::Preallocate => "preallocate",
@@ -60,6 +63,7 @@ impl Operation {
             Operation::Len => "ask the length of",
             Operation::Read => "read from",
             Operation::Write => "write to",
+            Operation::WriteDirect => "write directly to",
             Operation::Store => "store into the mapping of",
             Operation::SetLen => "set the length of",
             Operation::Preallocate => "reserve space for",

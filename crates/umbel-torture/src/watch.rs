@@ -132,6 +132,10 @@ impl File for WatchFile {
         self.watch.call(true, || self.inner.write_all_at(bytes, offset))
     }
 
+    fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
+        self.watch.call(true, || self.inner.write_direct(bytes, offset))
+    }
+
     fn set_len(&self, len: u64) -> Result<()> {
         self.watch.call(true, || self.inner.set_len(len))
     }

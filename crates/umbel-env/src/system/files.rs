@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use umbel_base::{Error, Result};
 
+use super::direct::{self, Direct};
 use super::lock::SystemLock;
 use super::mapping::{self, MappingCount};
+use crate::aligned::DIRECT_ALIGNMENT;
 use crate::file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
 
 /// The file system of the operating system.
@@ -33,6 +35,7 @@ pub(super) struct SystemFile {
     /// Whether a preallocation could not reserve space, so that a mapped store might not find any.
     unreserved: AtomicBool,
     mappings: MappingCount,
+    direct: Direct,
 }
 
 /// Options that every open of ours shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
@@ -59,6 +62,7 @@ impl SystemFile {
             len_changed: AtomicBool::new(metadata.len() > 0),
             unreserved: AtomicBool::new(false),
             mappings: MappingCount::default(),
+            direct: Direct::default(),
         })
     }
 
@@ -89,6 +93,7 @@ impl File for SystemFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.direct.leave(&self.file);
         let mut done = 0;
         while done < buffer.len() {
             match self.file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
@@ -105,6 +110,7 @@ impl File for SystemFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.direct.leave(&self.file);
         let mut done = 0;
         while done < bytes.len() {
             let error = match self.file.write_at(&bytes[done..], offset.saturating_add(done as u64))
@@ -121,6 +127,34 @@ impl File for SystemFile {
             return Err(self.error(format!("write {} bytes at {offset} of", bytes.len()), error));
         }
         Ok(())
+    }
+
+    fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
+        if !direct::is_aligned(bytes, offset) || !self.direct.enter(&self.file) {
+            return Ok(false);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let error = match self.file.write_at(&bytes[done..], offset.saturating_add(done as u64))
+            {
+                Ok(0) => io::Error::from(io::ErrorKind::WriteZero),
+                Ok(written) => {
+                    done += written;
+                    self.note_end(offset.saturating_add(done as u64));
+                    // What was cut off within a sector is written once more.
+                    done -= if done < bytes.len() { done % DIRECT_ALIGNMENT } else { 0 };
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if direct::is_refusal(&error) => {
+                    self.direct.refuse(&self.file);
+                    return Ok(false);
+                }
+                Err(error) => error,
+            };
+            return Err(self.error(format!("write {} bytes at {offset} of", bytes.len()), error));
+        }
+        Ok(true)
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
