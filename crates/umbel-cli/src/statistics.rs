@@ -16,6 +16,8 @@ pub fn to_json(stats: &Stats) -> Value {
         "cache_capacity": stats.cache_capacity,
         "stalls": stats.stalls,
         "stall_micros": stats.stall_micros,
+        "table_bytes_direct": stats.table_bytes_direct,
+        "table_bytes_buffered": stats.table_bytes_buffered,
         "commits": stats.commits,
         "commit_groups": stats.commit_groups,
         "log_bytes_written": stats.log_bytes_written,

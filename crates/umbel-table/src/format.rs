@@ -74,11 +74,24 @@ pub(crate) fn seal(
     kind: BlockKind,
     compression: Compression,
 ) -> u64 {
-    let len = payload.len() as u32;
-    payload.push((kind as u8) << 4 | compression as u8);
-    payload.extend_from_slice(&len.to_le_bytes());
-    let sum = checksum(file_id, offset, payload);
-    payload.extend_from_slice(&sum.to_le_bytes());
+    payload.extend_from_slice(&[0; TRAILER_BYTES]);
+    seal_in_place(payload, file_id, offset, kind, compression)
+}
+
+/// Puts the trailer at the end of `sealed`, behind the payload. Returns the checksum.
+/// REQUIRES: `sealed` is shorter than 4 GiB, and no shorter than a trailer.
+pub(crate) fn seal_in_place(
+    sealed: &mut [u8],
+    file_id: u64,
+    offset: u64,
+    kind: BlockKind,
+    compression: Compression,
+) -> u64 {
+    let len = sealed.len() - TRAILER_BYTES;
+    sealed[len] = (kind as u8) << 4 | compression as u8;
+    sealed[len + 1..len + 5].copy_from_slice(&(len as u32).to_le_bytes());
+    let sum = checksum(file_id, offset, &sealed[..len + 5]);
+    sealed[len + 5..].copy_from_slice(&sum.to_le_bytes());
     sum
 }
 

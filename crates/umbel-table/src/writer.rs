@@ -12,58 +12,25 @@ use crate::block_builder::BlockBuilder;
 use crate::compress::{Compression, Compressor};
 use crate::footer::{FOOTER_BYTES, Footer, Region};
 use crate::format::{
-    BlockKind, HEADER_BYTES, chain_checksum, feature, header, seal, sealed_checksum,
+    BlockKind, HEADER_BYTES, TRAILER_BYTES, chain_checksum, feature, head64, header, seal,
+    seal_in_place, sealed_checksum,
 };
 use crate::index_builder::{IndexBuilder, shortest_separator};
 use crate::meta::TableMeta;
 use crate::options::{KeyHasher, TableOptions};
+use crate::output_file::OutputFile;
 use crate::properties::Properties;
 use crate::tombstones;
 
-/// Output is gathered to pieces of this size, so that a system call is paid for many blocks.
-const PIECE_BYTES: usize = 256 * 1024;
 const BLOCK_BYTES_MIN: usize = 64;
 const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The file behind a buffer.
-#[derive(Debug)]
-struct Output {
-    file: Arc<dyn File>,
-    buffer: Vec<u8>,
-    written: u64,
-}
-
-impl Output {
-    /// Where the next byte will stand.
-    fn end(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
-    fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() >= PIECE_BYTES {
-            self.flush()?;
-            self.file.write_all_at(bytes, self.written)?;
-            self.written += bytes.len() as u64;
-            return Ok(());
-        }
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.file.write_all_at(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-}
 
 /// Writes one table, entry by entry in internal order.
 ///
 /// After an error the file is of no use and the builder refuses everything.
 #[derive(Debug)]
 pub struct TableBuilder {
-    output: Output,
+    output: OutputFile,
     hasher: KeyHasher,
     options: TableOptions,
     block: BlockBuilder,
@@ -74,6 +41,8 @@ pub struct TableBuilder {
     tombstone_bytes: usize,
     separator: Vec<u8>,
     last_key: Vec<u8>,
+    /// The first bytes of `last_key`.
+    last_head: u64,
     last_sequence: SequenceNumber,
     meta: TableMeta,
     payload_bytes_max: usize,
@@ -92,10 +61,8 @@ impl TableBuilder {
     ) -> TableBuilder {
         let block_bytes = options.block_bytes.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
         let options = TableOptions { block_bytes, ..options };
-        let mut buffer = Vec::with_capacity(PIECE_BYTES + 2 * block_bytes);
-        buffer.extend_from_slice(&header(id));
         TableBuilder {
-            output: Output { file, buffer, written: 0 },
+            output: OutputFile::new(file, &header(id)),
             filter: BloomBuilder::new(options.bloom_bits).with_seed_id(hasher.seed_id),
             hasher,
             options,
@@ -106,6 +73,7 @@ impl TableBuilder {
             tombstone_bytes: 0,
             separator: Vec::new(),
             last_key: Vec::new(),
+            last_head: 0,
             last_sequence: 0,
             meta: TableMeta { id, sequence_min: u64::MAX, ..TableMeta::default() },
             payload_bytes_max: 0,
@@ -113,6 +81,18 @@ impl TableBuilder {
             data_checksum: 0,
             failed: false,
         }
+    }
+
+    /// Has `piece_bytes` gathered before they are written, and space reserved for a file of about
+    /// `file_bytes` where that makes sense. REQUIRES: nothing was added yet.
+    pub fn with_pieces(mut self, piece_bytes: usize, file_bytes: u64) -> TableBuilder {
+        self.output.set_pieces(piece_bytes, file_bytes);
+        self
+    }
+
+    /// Whether the file is written past the page cache, as far as that was decided yet.
+    pub fn is_direct(&self) -> bool {
+        self.output.is_direct()
     }
 
     /// Adds the next entry.
@@ -140,8 +120,10 @@ impl TableBuilder {
         value: &[u8],
     ) -> Result<()> {
         let mut same_key = false;
+        // Most keys are told apart by their first bytes alone.
+        let head = head64(key);
         if self.meta.entries > 0 {
-            let order = self.last_key.as_slice().cmp(key);
+            let order = self.last_head.cmp(&head).then_with(|| self.last_key.as_slice().cmp(key));
             same_key = order == Ordering::Equal;
             if order.then_with(|| sequence.cmp(&self.last_sequence)) != Ordering::Less {
                 return Err(self.out_of_order());
@@ -149,6 +131,7 @@ impl TableBuilder {
         } else {
             self.meta.smallest.extend_from_slice(key);
         }
+        self.last_head = head;
         if self.failed
             || key.len() > KEY_BYTES_MAX
             || value.len() > VALUE_BYTES_MAX
@@ -248,20 +231,24 @@ impl TableBuilder {
 
     /// Writes the open block. `separator` was made by the caller.
     fn close_block(&mut self, separator_sequence: SequenceNumber) -> Result<()> {
-        let payload = self.block.finish();
+        let sealed = self.block.finish();
+        let payload = &sealed[..sealed.len() - TRAILER_BYTES];
         self.payload_bytes_max = self.payload_bytes_max.max(payload.len());
-        let offset = self.output.end();
+        let (id, offset) = (self.meta.id, self.output.end());
         let (compression, sealed) = match self.compressor.pack(payload) {
-            Some(packed) => (self.options.compression, packed),
-            None => (Compression::None, payload),
+            Some(packed) => {
+                packed.extend_from_slice(&[0; TRAILER_BYTES]);
+                (self.options.compression, packed.as_mut_slice())
+            }
+            None => (Compression::None, sealed),
         };
         self.features |= match compression {
             Compression::None => 0,
             Compression::Lz4 => feature::LZ4,
             Compression::Zstd => feature::ZSTD,
         };
-        let payload_len = sealed.len() as u64;
-        let sum = seal(sealed, self.meta.id, offset, BlockKind::Data, compression);
+        let payload_len = (sealed.len() - TRAILER_BYTES) as u64;
+        let sum = seal_in_place(sealed, id, offset, BlockKind::Data, compression);
         self.data_checksum = chain_checksum(self.data_checksum, offset, sum);
         self.output.push(sealed)?;
         self.index.add(&self.separator, separator_sequence, payload_len);
@@ -334,8 +321,7 @@ impl TableBuilder {
         };
         let (footer, footer_checksum) = footer.encode();
         self.output.push(&footer)?;
-        self.output.flush()?;
-        self.output.file.sync()?;
+        self.output.finish()?;
         self.meta.file_bytes = file_bytes;
         self.meta.filter_bytes = filter.len;
         self.meta.index_bytes = index.len;

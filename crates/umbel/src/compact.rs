@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
 use crate::budget::merging_bytes;
 use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
 use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
 use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
 use crate::counters::add;
-use crate::iter::merge::{ConcatCursor, MergeCursor};
+use crate::inputs::{self, CompactionInputs};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::KeyspaceOptions;
 use crate::output::{self, Output, Plan};
-use crate::sources::LevelRun;
 use crate::store::Store;
 use crate::version::{Edit, TableFile, Version};
 
@@ -70,7 +69,7 @@ pub fn facts<'a>(
 fn pick_options(options: &KeyspaceOptions) -> PickOptions {
     PickOptions {
         level0_tables: options.level0_tables,
-        level_bytes_base: options.level_bytes_base,
+        level_bytes_base: options.base_bytes(),
         level_ratio: options.level_ratio,
         table_bytes: options.table_bytes,
     }
@@ -330,23 +329,21 @@ impl CompactionJob {
     }
 
     /// The inputs merged, newest source first.
-    fn cursor(&self) -> Result<MergeCursor> {
-        let mut children: Vec<Box<dyn Cursor>> = Vec::new();
-        let mut deeper: Vec<(usize, Vec<Arc<TableFile>>)> = Vec::new();
+    fn cursor(&self) -> CompactionInputs {
+        let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
+        let mut before = 0;
         for (level, table) in &self.inputs {
-            match deeper.last_mut() {
-                _ if *level == 0 => children.push(Box::new(table.reader()?.cursor(false))),
-                Some((last, tables)) if last == level => tables.push(Arc::clone(table)),
-                _ => deeper.push((*level, vec![Arc::clone(table)])),
+            match runs.last_mut() {
+                Some(run) if *level > 0 && *level == before => run.push(Arc::clone(table)),
+                _ => runs.push(vec![Arc::clone(table)]),
             }
+            before = *level;
         }
-        for (_, tables) in deeper {
-            children.push(Box::new(ConcatCursor::new(LevelRun::new(tables, false))));
-        }
-        Ok(MergeCursor::new(children))
+        inputs::of_tables(runs)
     }
 
     /// Whether nothing older than the inputs can hold a key in `start..=end`.
+    #[inline]
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::TombstonesDroppedEarly.is_on() {
@@ -432,7 +429,7 @@ impl CompactionJob {
         let kept =
             surviving_tombstones(tombstones, &stripes, |start, end| self.is_bottom(start, end));
         let stream =
-            CompactionStream::new(self.cursor()?, tombstones.clone(), stripes, true, |key| {
+            CompactionStream::new(self.cursor(), tombstones.clone(), stripes, true, |key| {
                 self.is_bottom(key, key)
             });
         let stream = stream.within(lower.as_deref(), upper.as_deref());
@@ -443,7 +440,9 @@ impl CompactionJob {
         );
         let _claim = store.budget.claim(claimed);
         let options = self.keyspace.options();
-        let plan = Plan { level: self.target, options, split: true, lower, upper };
+        let (level, split) = (self.target, true);
+        let expected_bytes = options.table_bytes.min(self.input_bytes());
+        let plan = Plan { level, options, split, expected_bytes, lower, upper };
         output::write_tables(store, &plan, stream, &kept)
     }
 }

@@ -277,6 +277,10 @@ pub struct StoreCounters {
     pub log_bytes: AtomicU64,
     /// Bytes of tables that compactions read or moved.
     pub bytes_compacted: AtomicU64,
+    /// Bytes of tables that were written past the page cache.
+    pub bytes_direct: AtomicU64,
+    /// Bytes of tables that were written through the page cache.
+    pub bytes_buffered: AtomicU64,
     /// Syncs of the write-ahead log.
     pub log_syncs: AtomicU64,
     /// Time writers were held back, in microseconds.

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use umbel_base::{Cursor, Error, FragmentedTombstones, RangeTombstone, Result};
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
 use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
-use crate::iter::merge::MergeCursor;
+use crate::inputs;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
 use crate::names;
@@ -60,22 +60,22 @@ pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
 
 fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
     let mut tombstones: Vec<RangeTombstone> = Vec::new();
-    let mut cursors: Vec<Box<dyn Cursor>> = Vec::new();
     for buffer in &job.buffers {
         tombstones.extend(buffer.memtable.tombstones().to_tombstones());
-        cursors.push(Box::new(buffer.memtable.cursor()));
     }
     let expected = job.buffers.iter().map(|buffer| buffer.memtable.entries()).sum();
     let tombstones = FragmentedTombstones::new(&tombstones);
     // One list of boundaries serves entries and tombstones.
     let stripes = Stripes::new(store.snapshots.boundaries());
     let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
-    let merged: MergeCursor = MergeCursor::new(cursors);
+    let merged = inputs::of_memtables(job.buffers.iter().map(|buffer| &buffer.memtable));
     let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
     let options = job.keyspace.options();
     let bytes: usize = job.buffers.iter().map(|buffer| buffer.memtable.bytes()).sum();
     let _claim = store.budget.claim(writing_bytes(bytes as u64));
-    let plan = Plan { level: 0, options, split: false, lower: None, upper: None };
+    let (lower, upper) = (None, None);
+    let expected_bytes = bytes as u64;
+    let plan = Plan { level: 0, options, split: false, expected_bytes, lower, upper };
     let output = output::write_tables(store, &plan, stream, &kept)?;
     let counted = output.counts.check(expected);
     counted.map_err(|reason| Error::invalid(format!("internal: flush lost count: {reason}")))?;

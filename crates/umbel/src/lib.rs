@@ -44,6 +44,7 @@ mod descriptors;
 mod flush;
 mod folder;
 mod handle;
+mod inputs;
 mod iter;
 mod keyspace;
 mod keyspace_core;

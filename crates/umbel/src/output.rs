@@ -7,6 +7,7 @@ use umbel_base::{Cursor, RangeTombstone, Result};
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
 use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
+use crate::counters::add;
 use crate::names;
 use crate::options::KeyspaceOptions;
 use crate::store::Store;
@@ -21,6 +22,8 @@ pub struct Plan {
     pub options: Arc<KeyspaceOptions>,
     /// Whether a table ends once it is as large as the options say. Level 0 takes one table.
     pub split: bool,
+    /// About how many bytes a table becomes, at most.
+    pub expected_bytes: u64,
     /// The first key the output may hold.
     pub lower: Option<Vec<u8>>,
     /// The first key behind the output.
@@ -74,7 +77,9 @@ impl Output {
             compression: plan.options.compression.levels[plan.level],
             bloom_bits: plan.options.bloom_bits,
         };
-        Ok(TableBuilder::new(file, id, self.store.context.hasher.clone(), options))
+        let hasher = self.store.context.hasher.clone();
+        let pieces = piece_bytes(self.store.budget.sizes.ahead);
+        Ok(TableBuilder::new(file, id, hasher, options).with_pieces(pieces, plan.expected_bytes))
     }
 
     fn end(
@@ -87,7 +92,12 @@ impl Output {
         for tombstone in clip(tombstones, lower, upper) {
             builder.add_tombstone(&tombstone);
         }
-        self.metas.push(builder.finish()?);
+        let direct = builder.is_direct();
+        let meta = builder.finish()?;
+        let counters = &self.store.counters;
+        let written = if direct { &counters.bytes_direct } else { &counters.bytes_buffered };
+        add(written, meta.file_bytes);
+        self.metas.push(meta);
         self.unfinished = None;
         Ok(())
     }
@@ -106,6 +116,14 @@ impl Drop for Output {
     }
 }
 
+/// The least and the most that is gathered before it is written.
+const PIECE_BYTES: (u64, u64) = (256 << 10, 1 << 20);
+
+/// How much is gathered before it is written where so much is read ahead.
+pub fn piece_bytes(ahead: u64) -> usize {
+    ahead.saturating_mul(4).clamp(PIECE_BYTES.0, PIECE_BYTES.1) as usize
+}
+
 /// Writes what `stream` yields, and `tombstones`, into tables.
 ///
 /// INVARIANT: all versions of a key lie in one table, and each tombstone is cut to the keys of the
@@ -119,12 +137,9 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     let mut output = Output::new(store);
     let mut builder: Option<TableBuilder> = None;
     let mut lower = plan.lower.clone();
-    let mut last_key = Vec::new();
     while let Some(entry) = stream.next_entry()? {
         let full = builder.as_ref().is_some_and(|builder| {
-            plan.split
-                && builder.estimated_bytes() >= plan.options.table_bytes
-                && entry.key != last_key.as_slice()
+            plan.split && builder.estimated_bytes() >= plan.options.table_bytes && !entry.repeats
         });
         if full && let Some(done) = builder.take() {
             output.end(done, tombstones, lower.as_deref(), Some(entry.key))?;
@@ -135,10 +150,6 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
             none => none.insert(output.begin(plan)?),
         };
         builder.add(entry.key, entry.sequence, entry.kind, entry.value)?;
-        if plan.split {
-            last_key.clear();
-            last_key.extend_from_slice(entry.key);
-        }
     }
     let upper = plan.upper.as_deref();
     if builder.is_none() && !clip(tombstones, lower.as_deref(), upper).is_empty() {

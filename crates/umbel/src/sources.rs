@@ -6,54 +6,11 @@ use std::sync::Arc;
 use umbel_base::{Result, SequenceNumber, ValueKind};
 use umbel_table::{Table, TableWalk};
 
-use crate::iter::concat::{ConcatCursor, Run};
 use crate::iter::walker::Walker;
 use crate::version::TableFile;
 
 /// Bounds of keys, owned.
 pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// A sorted level, or the part of one that a reader or a compaction needs.
-#[derive(Debug)]
-pub struct LevelRun {
-    tables: Vec<Arc<TableFile>>,
-    fill_cache: bool,
-}
-
-impl LevelRun {
-    /// A run of tables that are sorted and do not overlap.
-    pub fn new(tables: Vec<Arc<TableFile>>, fill_cache: bool) -> LevelRun {
-        LevelRun { tables, fill_cache }
-    }
-}
-
-impl Run<()> for LevelRun {
-    type Table = Table;
-
-    fn len(&self) -> usize {
-        self.tables.len()
-    }
-
-    fn find(&self, _: &(), key: &[u8]) -> usize {
-        first_reaching(&self.tables, key)
-    }
-
-    fn find_before(&self, _: &(), key: &[u8]) -> Option<usize> {
-        last_before(&self.tables, key)
-    }
-
-    fn table<'a>(&'a self, _: &'a (), index: usize) -> Result<&'a Table> {
-        self.tables[index].reader().map(|table| &**table)
-    }
-}
-
-impl ConcatCursor<LevelRun, TableWalk> {
-    /// A cursor over a run; not valid, and no table opened, until the first seek.
-    pub fn new(run: LevelRun) -> Self {
-        let walk = TableWalk::new(run.fill_cache);
-        ConcatCursor::over(run, walk)
-    }
-}
 
 /// The first table that may hold `key` or what follows it.
 pub fn first_reaching(tables: &[Arc<TableFile>], key: &[u8]) -> usize {

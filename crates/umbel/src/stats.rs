@@ -33,6 +33,11 @@ pub struct Stats {
     pub stalls: u64,
     /// Time writers were held back, in microseconds.
     pub stall_micros: u64,
+    /// Bytes of tables that flushes and compactions wrote past the page cache, as they do where the
+    /// file system allows it and a table is not small.
+    pub table_bytes_direct: u64,
+    /// Bytes of tables that they wrote through the page cache.
+    pub table_bytes_buffered: u64,
     /// Batches and single writes committed; those that were refused do not count.
     pub commits: u64,
     /// Groups they were committed in.
@@ -156,6 +161,8 @@ pub fn of_store(store: &Store) -> Stats {
         cache_capacity: store.cache.capacity(),
         stalls: read(&counters.stalls),
         stall_micros: read(&counters.stall_micros),
+        table_bytes_direct: read(&counters.bytes_direct),
+        table_bytes_buffered: read(&counters.bytes_buffered),
         commits: read(&counters.commits),
         commit_groups: read(&counters.commit_groups),
         log_bytes_written,

@@ -24,12 +24,15 @@ hot fill FOLDER SHAPE KEYS
 hot time FOLDER SHAPE KEYS [ROUNDS]
 hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
 shapes: random decimal path url category-id
-operations: nothing hit missing hot half multi-hit multi-missing seek scan put";
+operations: nothing hit missing hot half multi-hit multi-missing seek scan put
+            and, counted only, flush compact";
 
 /// How many keys the hot reads go round.
 const HOT_KEYS: u64 = 10_000;
 /// Keys of one `multi_get`.
 const TOGETHER: usize = 32;
+/// Tables of one compaction.
+const TABLES: usize = 4;
 /// Operations of a round when timing.
 const ROUND: u64 = 200_000;
 const VALUE_BYTES: usize = 100;
@@ -63,6 +66,10 @@ enum Operation {
     /// An operation is an entry.
     Scan,
     Put,
+    /// A memtable is written into a table; an operation is an entry.
+    Flush,
+    /// Tables of level 0 that overlap are merged; an operation is an entry.
+    Compact,
 }
 
 impl Operation {
@@ -78,11 +85,14 @@ impl Operation {
             Operation::Seek => "seek",
             Operation::Scan => "scan",
             Operation::Put => "put",
+            Operation::Flush => "flush",
+            Operation::Compact => "compact",
         }
     }
 
     fn parse(name: &str) -> Option<Operation> {
-        OPERATIONS.into_iter().find(|operation| operation.name() == name)
+        let all = OPERATIONS.into_iter().chain([Operation::Flush, Operation::Compact]);
+        all.into_iter().find(|operation| operation.name() == name)
     }
 }
 
@@ -161,12 +171,36 @@ fn warm_up(keyspace: &Keyspace, keys: Keys) -> Result<()> {
 }
 
 fn count(folder: &Path, keys: Keys, operation: Operation, operations: u64) -> Result<()> {
-    let (db, keyspace) = open(folder)?;
-    warm_up(&keyspace, keys)?;
+    let (db, mut keyspace) = open(folder)?;
     let names = names(keys, operation, operations, 1);
+    match operation {
+        Operation::Flush | Operation::Compact => keyspace = prepare(&db, keys, operation, &names)?,
+        _ => warm_up(&keyspace, keys)?,
+    }
     let found = measured(&keyspace, keys, operation, &names)?;
     println!("{} operations, {found} found", operation.name());
     db.close()
+}
+
+/// A keyspace with something to flush, or with four tables to compact into one level.
+fn prepare(db: &Db, keys: Keys, operation: Operation, names: &[u64]) -> Result<Keyspace> {
+    if db.existing_keyspace("written")?.is_some() {
+        db.drop_keyspace("written")?;
+    }
+    let options = KeyspaceOptions { level0_tables: 1000, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("written", options)?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for names in names.chunks(names.len().div_ceil(TABLES)) {
+        for &name in names {
+            keys.key(name, &mut key);
+            keys.value(name, &mut value);
+            keyspace.put(&key, &value)?;
+        }
+        if operation == Operation::Compact {
+            keyspace.flush()?;
+        }
+    }
+    Ok(keyspace)
 }
 
 #[expect(clippy::disallowed_methods, reason = "it is a measurement, and nothing is decided by it")]
@@ -203,7 +237,9 @@ fn names(keys: Keys, operation: Operation, operations: u64, seed: u64) -> Vec<u6
         Operation::Missing | Operation::MultiMissing => keys.absent(random.below(keys.num())),
         Operation::Half if index.is_multiple_of(2) => keys.absent(random.below(keys.num())),
         Operation::Hot => keys.present(random.below(hot) * (keys.num() / hot)),
-        Operation::Put => keys.further(random.below(1 << 40)),
+        Operation::Put | Operation::Flush | Operation::Compact => {
+            keys.further(random.below(1 << 40))
+        }
         _ => keys.present(random.below(keys.num())),
     };
     (0..operations).map(name).collect()
@@ -263,6 +299,8 @@ fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]
                 keyspace.put(&key, value)?;
             }
         }
+        Operation::Flush => keyspace.flush()?,
+        Operation::Compact => keyspace.compact(None, None)?,
         _ => {
             for &name in names {
                 keys.key(name, &mut key);

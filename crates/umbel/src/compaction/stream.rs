@@ -116,6 +116,8 @@ pub struct StreamEntry<'a> {
     pub kind: ValueKind,
     /// The value; empty for a delete.
     pub value: &'a [u8],
+    /// Whether the entry handed on before has the same key.
+    pub repeats: bool,
 }
 
 /// What becomes of an entry.
@@ -140,9 +142,12 @@ pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     started: bool,
-    /// The key of the last entry read, and its sequence number.
-    key: Vec<u8>,
-    newer: Option<SequenceNumber>,
+    /// Whether the inner cursor's entry has the key of the one before.
+    repeats: bool,
+    /// The sequence number of the entry read last.
+    newer: SequenceNumber,
+    /// Whether a version of the current key was handed on.
+    handed_on: bool,
     counts: StreamCounts,
 }
 
@@ -170,8 +175,9 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             lower: None,
             upper: None,
             started: false,
-            key: Vec::new(),
-            newer: None,
+            repeats: false,
+            newer: 0,
+            handed_on: false,
             counts: StreamCounts::default(),
         }
     }
@@ -204,7 +210,8 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         };
         self.counts.entries_out += 1;
         let (kind, value) = (self.inner.kind(), self.inner.value());
-        Ok(Some(StreamEntry { key: self.inner.key(), sequence, kind, value }))
+        let repeats = std::mem::replace(&mut self.handed_on, true);
+        Ok(Some(StreamEntry { key: self.inner.key(), sequence, kind, value, repeats }))
     }
 
     /// The counts so far.
@@ -212,11 +219,23 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         self.counts
     }
 
+    #[inline]
     fn advance(&mut self) -> Result<()> {
-        if self.started {
-            // Asking again behind the end, or after an error, must not step from nowhere.
-            return if self.inner.valid() { self.inner.next() } else { Ok(()) };
+        if !self.started {
+            return self.begin();
         }
+        // Asking again behind the end, or after an error, must not step from nowhere.
+        if !self.inner.valid() {
+            return Ok(());
+        }
+        self.repeats = match self.inner.step() {
+            Some(repeats) => repeats,
+            None => self.inner.next_repeats()?,
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<()> {
         self.started = true;
         match &self.lower {
             Some(lower) => self.inner.seek(lower, SequenceNumber::MAX),
@@ -230,44 +249,54 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
 
     /// Decides about the entry the inner cursor stands on and remembers it.
     fn judge(&mut self) -> Fate {
-        let (key, sequence) = (self.inner.key(), self.inner.sequence());
-        let newer = self.newer.replace(sequence).filter(|_| key == self.key);
-        if newer.is_none() {
-            self.key.clear();
-            self.key.extend_from_slice(key);
-        }
+        let sequence = self.inner.sequence();
+        let newer = std::mem::replace(&mut self.newer, sequence);
         // The nearest newer version hides it from most readers: one farther off need not be asked.
-        if newer.is_some_and(|newer| self.stripes.hides(newer, sequence)) {
-            return Fate::Shadowed;
-        }
-        let fragments = self.tombstones.fragments();
-        while fragments.get(self.fragment).is_some_and(|f| f.end.as_slice() <= key) {
-            self.fragment += 1;
-        }
-        let over = fragments.get(self.fragment).filter(|f| f.start.as_slice() <= key);
-        if let Some(fragment) = over {
-            let newer = fragment.sequences.partition_point(|&tombstone| tombstone > sequence);
-            if newer > 0 && self.stripes.hides(fragment.sequences[newer - 1], sequence) {
-                return Fate::DeletedByRange;
+        if self.repeats {
+            if self.stripes.hides(newer, sequence) {
+                return Fate::Shadowed;
             }
+        } else {
+            self.handed_on = false;
         }
+        let is_covered = match self.tombstones.fragments() {
+            [] => false,
+            _ => match self.covered(sequence) {
+                (_, true) => return Fate::DeletedByRange,
+                (is_covered, false) => is_covered,
+            },
+        };
         if !self.stripes.all_see(sequence) {
             return Fate::Kept;
         }
         match self.inner.kind() {
-            ValueKind::Delete if (self.is_bottom)(key) => Fate::NothingToDelete,
+            ValueKind::Delete if (self.is_bottom)(self.inner.key()) => Fate::NothingToDelete,
             // Every older version lies in the same stripe and is dropped behind this one. A range
             // tombstone over the key would hide an entry with sequence number zero.
             ValueKind::Put
                 if self.zero_sequences
                     && sequence > 0
-                    && over.is_none()
-                    && (self.is_bottom)(key) =>
+                    && !is_covered
+                    && (self.is_bottom)(self.inner.key()) =>
             {
                 Fate::KeptAsZero
             }
             _ => Fate::Kept,
         }
+    }
+
+    /// Whether a range tombstone lies over the current key, and whether one hides its entry of this
+    /// sequence number from every reader.
+    fn covered(&mut self, sequence: SequenceNumber) -> (bool, bool) {
+        let key = self.inner.key();
+        let fragments = self.tombstones.fragments();
+        while fragments.get(self.fragment).is_some_and(|f| f.end.as_slice() <= key) {
+            self.fragment += 1;
+        }
+        let over = fragments.get(self.fragment).filter(|f| f.start.as_slice() <= key);
+        let Some(fragment) = over else { return (false, false) };
+        let newer = fragment.sequences.partition_point(|&tombstone| tombstone > sequence);
+        (true, newer > 0 && self.stripes.hides(fragment.sequences[newer - 1], sequence))
     }
 }
 

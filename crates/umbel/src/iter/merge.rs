@@ -12,7 +12,6 @@ use std::cmp::Ordering;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
 use super::beginning::{Beginning, key_head};
-pub use super::concat::{ConcatCursor, Run};
 use super::walker::{Walker, cursor_of_walker};
 
 /// A valid child, with the first bytes of the key it stands on: most comparisons end there and

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use umbel_base::{Cursor, Error, Result, ValueKind, cmp_internal};
 
-use super::merge::{ConcatCursor, MergeCursor, Run};
+use super::concat::{ConcatCursor, Run};
+use super::merge::MergeCursor;
 use super::testing::{Row, RowCursor, RowWalk, sort_rows};
 
 /// Keys that often equal each other in the first eight bytes, and some shorter than that.

@@ -1,0 +1,240 @@
+//! Reads a table from some key on to its end, once: what compactions are made of.
+//!
+//! A block is checked by its checksum and then walked where it was read into memory: nothing is
+//! derived from it, nothing of it is copied but the key stood on, and the cache is left alone.
+
+use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
+use umbel_base::{Result, SequenceNumber, ValueKind, cmp_internal};
+
+use crate::compress::{Compression, unpack};
+use crate::format::{BlockKind, GROUP_ENTRIES_MAX, TRAILER_BYTES, check_sealed, read_varint, same};
+use crate::key_buffer::KeyBuffer;
+use crate::parts::{Parts, read_any, read_usual};
+use crate::reader::Table;
+
+const CUT: &str = "a data block ends inside a group or an entry, or holds what no version wrote";
+
+/// A walk forwards over a table that is handed to it with each movement. `next` gets the table that
+/// the last seek got.
+#[derive(Debug, Default)]
+pub struct TableRun {
+    /// Whole blocks as they stand in the file, and where the first of them starts there.
+    ahead: Vec<u8>,
+    ahead_offset: u64,
+    /// The table that `ahead` is of.
+    table: u64,
+    /// The current block, where it is compressed.
+    unpacked: Vec<u8>,
+    is_unpacked: bool,
+    /// The number of the current block, and where its payload ends in whichever of the two.
+    number: usize,
+    end: usize,
+    /// Where the next entry, or the next group, starts.
+    at: usize,
+    /// Entries of the group behind the current one.
+    left: usize,
+    valid: bool,
+    key: KeyBuffer,
+    sequence: SequenceNumber,
+    kind: Option<ValueKind>,
+    value_at: usize,
+}
+
+impl TableRun {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        if self.is_unpacked { &self.unpacked } else { &self.ahead }
+    }
+
+    /// Makes block `number` the current one; its first group comes next. `false` where there is
+    /// none.
+    fn enter(&mut self, table: &Table, number: usize) -> Result<bool> {
+        self.valid = false;
+        self.left = 0;
+        let id = table.footer().file_id;
+        if self.table != id {
+            self.ahead.clear();
+            self.table = id;
+        }
+        if number >= table.index().blocks() {
+            return Ok(false);
+        }
+        let (offset, len) = table.extent(number)?;
+        let start = self.read(table, offset, len)?;
+        let sealed = self.ahead.get(start..start + len).unwrap_or_default();
+        let path = table.file().path();
+        let compression = check_sealed(path, id, offset, BlockKind::Data, sealed)?;
+        self.end = start + sealed.len().saturating_sub(TRAILER_BYTES);
+        self.at = start;
+        self.is_unpacked = compression != Compression::None;
+        if self.is_unpacked {
+            let packed = self.ahead.get(start..self.end).unwrap_or_default();
+            let limit = table.footer().payload_bytes_max as usize;
+            let unpacked = unpack(compression, packed, limit);
+            self.unpacked = unpacked.map_err(|reason| table.corruption(offset, reason))?;
+            (self.at, self.end) = (0, self.unpacked.len());
+        }
+        self.number = number;
+        Ok(true)
+    }
+
+    /// Sees to it that the block at `offset` is in memory: says where in `ahead`.
+    fn read(&mut self, table: &Table, offset: u64, len: usize) -> Result<usize> {
+        if let Some(start) = offset.checked_sub(self.ahead_offset).map(|start| start as usize)
+            && start.checked_add(len).is_some_and(|end| end <= self.ahead.len())
+        {
+            return Ok(start);
+        }
+        let data = table.footer().data;
+        let left = (data.offset + data.len).saturating_sub(offset);
+        let wanted = left.min(table.ahead_bytes() as u64).max(len as u64) as usize;
+        self.ahead.resize(wanted, 0);
+        self.ahead_offset = offset;
+        if let Err(error) = table.file().read_exact_at(&mut self.ahead, offset) {
+            self.ahead.clear();
+            return Err(error);
+        }
+        Ok(0)
+    }
+
+    /// Starts the group at `at`.
+    fn start_group(&mut self) -> Option<()> {
+        let bytes = if self.is_unpacked { &self.unpacked } else { &self.ahead };
+        let bytes = bytes.get(..self.end)?;
+        let count = usize::from(*bytes.get(self.at)?);
+        let (prefix_len, prefix_at) = read_varint(bytes, self.at + 1)?;
+        let prefix_len = usize::try_from(prefix_len).ok().filter(|&len| len <= KEY_BYTES_MAX)?;
+        let prefix = bytes.get(prefix_at..prefix_at + prefix_len)?;
+        if !(1..=GROUP_ENTRIES_MAX).contains(&count) {
+            return None;
+        }
+        self.key.start_group(prefix);
+        self.left = count;
+        self.at = prefix_at + prefix_len;
+        Some(())
+    }
+
+    /// Moves to the next entry of the same group: says whether its key is the one left. `None`, and
+    /// nothing changed, where there is none.
+    #[inline]
+    pub fn step(&mut self) -> Option<bool> {
+        if self.left == 0 {
+            return None;
+        }
+        let bytes = if self.is_unpacked { &self.unpacked } else { &self.ahead };
+        let around = bytes.get(self.at..self.end)?;
+        let Parts { suffix_at, suffix_len, value_len, sequence, kind } =
+            read_usual(around).or_else(|| read_any(around))?;
+        if suffix_at + suffix_len + value_len > around.len() {
+            return None;
+        }
+        let around = around.get(suffix_at..)?;
+        let suffix = around.get(..suffix_len)?;
+        let repeats = same(suffix, self.key.suffix());
+        self.key.set_suffix(suffix, around);
+        self.left -= 1;
+        self.sequence = sequence;
+        self.kind = Some(kind);
+        self.value_at = self.at + suffix_at + suffix_len;
+        self.at = self.value_at + value_len;
+        Some(repeats)
+    }
+
+    /// Moves to the next entry, wherever it is.
+    fn go_on(&mut self, table: &Table) -> Result<()> {
+        self.valid = false;
+        while self.left == 0 {
+            let is_cut = self.at < self.end && self.start_group().is_none();
+            if is_cut {
+                return Err(self.damage(table));
+            }
+            if self.left == 0 && !self.enter(table, self.number + 1)? {
+                return Ok(());
+            }
+        }
+        let stepped = self.step();
+        let fits = self.key.key().len() <= KEY_BYTES_MAX && self.sequence <= SEQUENCE_MAX;
+        if stepped.is_none() || !fits || self.value().len() > VALUE_BYTES_MAX {
+            return Err(self.damage(table));
+        }
+        self.valid = true;
+        Ok(())
+    }
+
+    #[cold]
+    fn damage(&self, table: &Table) -> umbel_base::Error {
+        let offset = table.extent(self.number).map_or(0, |(offset, _)| offset);
+        table.corruption(offset, CUT)
+    }
+
+    /// Moves to the first entry.
+    pub fn seek_to_first(&mut self, table: &Table) -> Result<()> {
+        if self.enter(table, 0)? { self.go_on(table) } else { Ok(()) }
+    }
+
+    /// Moves to the first entry at or behind (`key`, `sequence`) in internal order.
+    pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.valid = false;
+        let Some(number) = table.locate(key, sequence) else { return Ok(()) };
+        if !self.enter(table, number)? {
+            return Ok(());
+        }
+        self.go_on(table)?;
+        while self.valid && cmp_internal(self.key(), self.sequence, key, sequence).is_lt() {
+            self.next(table)?;
+        }
+        Ok(())
+    }
+
+    /// Moves to the next entry. REQUIRES: `valid()`.
+    #[inline]
+    pub fn next(&mut self, table: &Table) -> Result<()> {
+        match self.step() {
+            Some(_) => Ok(()),
+            None => self.go_on(table),
+        }
+    }
+
+    /// As [`TableRun::next`]; says whether the key is the one left. REQUIRES: `valid()`.
+    #[inline]
+    pub fn next_repeats(&mut self, table: &Table) -> Result<bool> {
+        match self.step() {
+            Some(repeats) => Ok(repeats),
+            None => {
+                let left = self.key.clone();
+                self.go_on(table)?;
+                Ok(self.valid && self.key.key() == left.key())
+            }
+        }
+    }
+
+    /// Whether it stands on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.key.key()
+    }
+
+    /// The sequence number.
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The kind.
+    #[inline]
+    pub fn kind(&self) -> ValueKind {
+        self.kind.unwrap_or(ValueKind::Delete)
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.bytes().get(self.value_at..self.at).unwrap_or_default()
+    }
+}
