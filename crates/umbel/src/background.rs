@@ -298,7 +298,7 @@ pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
         debt_bytes: pick::debt_bytes(&facts),
         immutable_memtables: view.frozen.len(),
     };
-    let limits = Limits::new(options.level0_tables, options.level_bytes_base);
+    let limits = Limits::new(options.level0_tables, options.base_bytes());
     keyspace.set_delay_per_byte_ns(pressure::delay_per_byte_ns(&load, &limits));
     keyspace.stopped.store(pressure::must_wait(&load, &limits), Ordering::Release);
 }

@@ -119,7 +119,8 @@ pub struct KeyspaceOptions {
     pub table_bytes: u64,
     /// Bytes of a disk block before compression.
     pub block_bytes: usize,
-    /// Bytes of the first level below level 0.
+    /// Bytes of the first level below level 0, at most. As what is compacted into it meets all of
+    /// it, it is never more than three times what level 0 holds when its compaction starts.
     pub level_bytes_base: u64,
     /// How many times larger each level is than the one above it.
     pub level_ratio: u32,
@@ -136,10 +137,10 @@ impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
             bloom_bits: 10,
-            memtable_bytes: 64 << 20,
+            memtable_bytes: 128 << 20,
             table_bytes: 64 << 20,
             block_bytes: 4096,
-            level_bytes_base: 256 << 20,
+            level_bytes_base: 1536 << 20,
             level_ratio: 10,
             level0_tables: 4,
             compression: CompressionPlan::default(),
@@ -168,6 +169,12 @@ impl KeyspaceOptions {
             level_bytes_base: self.level_bytes_base.min(caps.level_bytes_base),
             ..self.clone()
         }
+    }
+
+    /// Bytes of the first level below level 0.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        let level0 = self.memtable_bytes.saturating_mul(self.level0_tables as u64);
+        self.level_bytes_base.min(level0.saturating_mul(3))
     }
 
     /// An error that says which option is out of range and what it may be.
