@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use umbel_base::{Error, Result};
@@ -16,6 +16,7 @@ use crate::compaction::pick;
 use crate::compaction::pressure::{self, Limits, Load};
 use crate::counters::add;
 use crate::flush::{self, FlushJob};
+use crate::garbage::{self, Found};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::store::{Store, WorkState};
@@ -123,9 +124,7 @@ fn work(store: &Arc<Store>) {
         let idle = store.poison.is_set();
         let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
         let Some(job) = job else {
-            while state.ticks == seen && !state.stop {
-                state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+            state = wait_for_work(store, state, seen);
             if state.stop {
                 return;
             }
@@ -143,6 +142,24 @@ fn work(store: &Arc<Store>) {
             }
         }
     }
+}
+
+/// Waits until something changed since `seen`, or until it is time to look again.
+fn wait_for_work<'a>(
+    store: &'a Store,
+    mut state: MutexGuard<'a, WorkState>,
+    seen: u64,
+) -> MutexGuard<'a, WorkState> {
+    let look_again = state.look_again.take();
+    while state.ticks == seen && !state.stop {
+        let Some(limit) = look_again else {
+            state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let waited = store.moved.wait_timeout(state, limit);
+        return waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    state
 }
 
 /// Claims the most urgent work there is in `keyspaces`, which were read before the work lock.
@@ -182,10 +199,33 @@ pub fn find_job(
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
         Some((_, keyspace)) => compact::pick_most_urgent(&keyspace)?,
-        None => find_leftovers(store, &keyspaces)?,
+        None => match find_leftovers(store, &keyspaces) {
+            Some(job) => job,
+            None => find_garbage(store, &keyspaces, state)?,
+        },
     };
     state.compactions += 1;
     Some(Job::Compact(Arc::new(job)))
+}
+
+/// Where there are not even leftovers: a compaction of what hides much of what lies below it.
+fn find_garbage(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceCore>],
+    state: &mut WorkState,
+) -> Option<CompactionJob> {
+    // A single one, so that all threads stay free for what comes next.
+    if state.compactions > 0 {
+        return None;
+    }
+    match garbage::find(store, keyspaces, state) {
+        Found::Job(job) => Some(job),
+        Found::Later(wait) => {
+            state.look_again = Some(wait);
+            None
+        }
+        Found::Nothing => None,
+    }
 }
 
 /// Where nothing else is to be done: a table of a last level with what a snapshot kept. Whoever

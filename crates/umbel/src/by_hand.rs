@@ -51,10 +51,28 @@ impl Due {
     }
 }
 
+/// Says, for as long as it is held, that garbage is to be compacted without waiting.
+struct Wish<'a>(&'a Store);
+
+impl<'a> Wish<'a> {
+    fn new(store: &'a Store) -> Wish<'a> {
+        store.work_lock().garbage.wanted += 1;
+        Wish(store)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        self.0.work_lock().garbage.wanted -= 1;
+    }
+}
+
 /// Waits until there is nothing to flush or compact or, beside writers, until as much is done as
 /// was due when it was called.
 pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
     store.check_writable()?;
+    // What waits for a quiet moment is wanted now.
+    let _wish = Wish::new(store);
     let due = Due::now(store);
     if store.options.background_threads == 0 {
         while !due.is_done(store) && background::run_one(store)? {}

@@ -209,7 +209,8 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     let work = &job.keyspace.counters.work[job.target];
     add(&work.jobs, 1);
     add(&work.micros, (clock.now() - begun).as_micros() as u64);
-    add(&work.entries_in, counts.entries_in);
+    // Of level 0 it counts what flushes bring, not what is joined there.
+    add(&work.entries_in, if job.target > 0 { counts.entries_in } else { 0 });
     add(&work.entries_dropped, counts.dropped());
     Ok(())
 }
@@ -361,7 +362,7 @@ impl CompactionJob {
         let threads = threads.min(store.budget.sizes.compactions);
         let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
         let parts = threads.min(tables / 2);
-        if parts < 2 {
+        if parts < 2 || self.target == 0 {
             return Ok(Vec::new());
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -428,8 +429,10 @@ impl CompactionJob {
     ) -> Result<Output> {
         let kept =
             surviving_tombstones(tombstones, &stripes, |start, end| self.is_bottom(start, end));
+        // Tables of level 0 stay in order by their sequence numbers.
+        let zero = self.target > 0;
         let stream =
-            CompactionStream::new(self.cursor(), tombstones.clone(), stripes, true, |key| {
+            CompactionStream::new(self.cursor(), tombstones.clone(), stripes, zero, |key| {
                 self.is_bottom(key, key)
             });
         let stream = stream.within(lower.as_deref(), upper.as_deref());
@@ -440,8 +443,9 @@ impl CompactionJob {
         );
         let _claim = store.budget.claim(claimed);
         let options = self.keyspace.options();
-        let (level, split) = (self.target, true);
-        let expected_bytes = options.table_bytes.min(self.input_bytes());
+        let (level, split) = (self.target, self.target > 0);
+        let table_bytes = if split { options.table_bytes } else { u64::MAX };
+        let expected_bytes = table_bytes.min(self.input_bytes());
         let plan = Plan { level, options, split, expected_bytes, lower, upper };
         output::write_tables(store, &plan, stream, &kept)
     }

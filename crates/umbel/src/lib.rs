@@ -43,6 +43,7 @@ mod db;
 mod descriptors;
 mod flush;
 mod folder;
+mod garbage;
 mod handle;
 mod inputs;
 mod iter;

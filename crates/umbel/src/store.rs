@@ -1,8 +1,9 @@
 //! [`Store`]: what every handle of an open store shares.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
@@ -16,7 +17,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::options::SharedOptions;
 use crate::poison::Poison;
 use crate::snapshots::Snapshots;
-use crate::version::{Manifest, TableContext};
+use crate::version::{Manifest, TableContext, Version};
 use crate::wal::{Syncer, Wal};
 use crate::writes::Request;
 
@@ -47,6 +48,21 @@ pub struct WorkState {
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.
     pub ticks: u64,
+    /// What is known about garbage.
+    pub garbage: Garbage,
+    /// After how long to look for work again although nothing changed.
+    pub look_again: Option<Duration>,
+}
+
+/// What the background knows about garbage. Guarded by the work lock.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    /// How many callers wait for all there is to compact, garbage too.
+    pub wanted: usize,
+    /// The newest write when it was last looked, and since when it has been the newest.
+    pub newest: Option<(SequenceNumber, Duration)>,
+    /// Of each keyspace the version that was looked at, and whether it is worth a compaction.
+    pub verdicts: HashMap<u32, (Weak<Version>, bool)>,
 }
 
 /// What every handle of an open store shares.

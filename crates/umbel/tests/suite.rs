@@ -23,4 +23,5 @@ mod suite {
     mod stage;
     mod together;
     mod unlogged;
+    mod writing;
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use umbel_base::Error;
-use umbel_env::{Access, Env};
+use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env};
 
 #[test]
 fn a_file_is_created_once_with_mode_0600() {
@@ -165,4 +165,42 @@ fn a_lock_of_another_open_file_is_seen_too() {
     // The failed attempt left nothing in the registry.
     drop(other);
     env.files.lock(&path).unwrap();
+}
+
+/// Writes three pieces directly where the folder's file system allows it, and something else of
+/// every kind in between.
+fn write_directly(folder: &std::path::Path) -> bool {
+    let env = Env::system();
+    let file = env.files.create(&folder.join("direct")).unwrap();
+    let mut piece = AlignedBuffer::new(2 * DIRECT_ALIGNMENT);
+    piece.fill(&[7; 2 * DIRECT_ALIGNMENT]);
+    let allowed = file.write_direct(piece.bytes(), 0).unwrap();
+    let end = piece.len() as u64;
+    file.preallocate(16 * end).unwrap();
+    assert_eq!(file.write_direct(piece.bytes(), end).unwrap(), allowed);
+    // What is not aligned is refused, and nothing of it is written.
+    assert!(!file.write_direct(&piece.bytes()[1..], 0).unwrap());
+    assert!(!file.write_direct(piece.bytes(), 1).unwrap());
+    file.write_all_at(b"not aligned", 2 * end + 3).unwrap();
+    let mut read = [0; 11];
+    file.read_exact_at(&mut read, 2 * end + 3).unwrap();
+    assert_eq!(&read, b"not aligned");
+    assert_eq!(file.write_direct(piece.bytes(), 4 * end).unwrap(), allowed);
+    file.set_len(5 * end - 5).unwrap();
+    file.sync().unwrap();
+    let bytes = std::fs::read(folder.join("direct")).unwrap();
+    assert_eq!(bytes.len() as u64, 5 * end - 5);
+    let sevens = bytes.iter().filter(|byte| **byte == 7).count() as u64;
+    assert_eq!(sevens, if allowed { 3 * end - 5 } else { 0 });
+    allowed
+}
+
+#[test]
+fn files_are_written_past_the_page_cache_or_say_that_they_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    write_directly(folder.path());
+    // A file system in memory, which in most kernels refuses.
+    if let Ok(folder) = tempfile::tempdir_in("/dev/shm") {
+        write_directly(folder.path());
+    }
 }

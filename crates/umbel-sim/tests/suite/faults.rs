@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::Error;
-use umbel_env::{Access, Env, File};
+use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
 use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
 const ONCE: Fault = Fault { kind: FaultKind::Eio, sticky: false };
@@ -182,4 +182,23 @@ fn rot_is_durable_and_leaves_copies_alone() {
     assert_eq!(before.read("/a"), bytes);
     sim.restore(&before);
     assert_eq!(sim.read("/a"), bytes);
+}
+
+#[test]
+fn direct_writes_are_durable_only_after_a_sync_and_can_be_refused() {
+    let (sim, _, file) = start();
+    let mut piece = AlignedBuffer::new(1);
+    piece.fill(&[7; DIRECT_ALIGNMENT]);
+    assert!(file.write_direct(piece.bytes(), 0).unwrap());
+    assert_eq!(sim.read("/a"), piece.bytes());
+    assert_eq!(sim.crash_image(&Survival::None, 0).read("/a"), b"");
+    sim.fail_site("write_direct", 1, Fault { kind: FaultKind::Enospc, sticky: false });
+    let text = file.write_direct(piece.bytes(), 4096).unwrap_err().to_string();
+    assert!(text.contains("could not write directly to /a"), "{text}");
+    file.sync().unwrap();
+    let image = sim.crash_image(&Survival::None, 0).read("/a");
+    assert_eq!(&image[..DIRECT_ALIGNMENT], piece.bytes());
+    sim.allow_direct(false);
+    assert!(!file.write_direct(piece.bytes(), 8192).unwrap());
+    assert!(sim.read("/a").len() <= 8192);
 }

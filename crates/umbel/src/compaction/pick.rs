@@ -12,13 +12,17 @@
 //! 2. No input is busy. The key ranges of the inputs touch one another without a gap, so what a
 //!    running compaction will write lies within what its busy inputs cover, and whoever would
 //!    write into the same keys of the same level meets a busy table.
-//! 3. Every pick moves bytes downward, so picking ends. What is written again within the last level
-//!    is picked in [`super::last`].
+//! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends. What is
+//!    written again within the last level is picked in [`super::last`].
+//! 4. Tables of level 0 that are joined there are neighbours by age, and so is what becomes of them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use umbel_base::limits::LEVELS;
+
+/// Level 0 is joined rather than brought down where it would meet more than so many times its bytes.
+const JOINED_BELOW: u64 = 8;
 
 /// A compaction is not widened for free neighbours beyond this many full tables of input.
 pub(super) const WIDENED_TABLES_MAX: u64 = 25;
@@ -283,6 +287,36 @@ impl<'a> LevelsView<'a> {
         Some(self.finish((0, &group), (target, overlap), is_movable))
     }
 
+    /// What to do instead of `down`, a pick of level 0 that costs too much for what it brings:
+    /// small tables become one, until there is enough of them. The longest row of neighbours is
+    /// taken of which none is much larger than all newer ones together, so that an entry is
+    /// written again a number of times that grows with the logarithm of the sizes only.
+    fn join_level0(&self, down: &Pick) -> Option<Pick> {
+        let bytes = |(level, ids): &(usize, Vec<u64>)| {
+            let tables = self.level(*level).iter().filter(|table| ids.contains(&table.id));
+            tables.map(|table| table.bytes).sum::<u64>()
+        };
+        let met: u64 = down.inputs.iter().skip(1).map(bytes).sum();
+        let brought = down.inputs.first().map_or(0, bytes);
+        if met <= brought.saturating_mul(JOINED_BELOW) {
+            return None;
+        }
+        let tables = self.level(0);
+        let row_from = |start: usize| {
+            let mut newer = 0u64;
+            let joins = |table: &&TableFact| {
+                let fits = newer == 0 || table.bytes <= newer.saturating_mul(2);
+                newer = newer.saturating_add(table.bytes).max(1);
+                !table.busy && fits
+            };
+            &tables[start..start + tables[start..].iter().take_while(joins).count()]
+        };
+        let rows = (0..tables.len()).map(row_from);
+        let row = rows.filter(|row| row.len() > 1).max_by_key(|row| row.len())?;
+        let inputs = vec![(0, row.iter().map(|table| table.id).collect())];
+        Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score: down.score })
+    }
+
     /// The best table of `level` to compact into `target`: one rich in deletes before others, then
     /// the one that costs least rewriting in the target for each byte it brings.
     fn pick_table(&self, level: usize, target: usize) -> Option<Pick> {
@@ -381,7 +415,9 @@ pub fn pick(view: &LevelsView) -> Option<Pick> {
             0 => view.pick_level0(target, |_| true, |table| !table.is_rich_in_deletes()),
             _ => view.pick_table(level, target),
         };
-        pick.map(|pick| Pick { score, ..pick })
+        let pick = Pick { score, ..pick? };
+        let joined = if level == 0 { view.join_level0(&pick) } else { None };
+        Some(joined.unwrap_or(pick))
     })
 }
 

@@ -116,7 +116,8 @@ impl Store {
     }
 
     fn start(&mut self, pick: Pick) {
-        assert!(pick.level < pick.target_level || pick.level == LAST && !pick.trivial_move);
+        let stays = [0, LAST].contains(&pick.level) && !pick.trivial_move;
+        assert!(pick.level < pick.target_level || pick.level == pick.target_level && stays);
         assert!(pick.target_level < LEVELS);
         for level in pick.level + 1..pick.target_level {
             assert!(self.levels[level].is_empty(), "passes level {level}");
@@ -149,6 +150,7 @@ impl Store {
     /// Ends a running compaction: its outputs appear, cut where they get large.
     fn finish(&mut self, index: usize) {
         let pick = self.running.swap_remove(index);
+        let age = self.levels[0].iter().position(|table| pick.inputs[0].1.contains(&table.id));
         let taken = self.take_inputs(&pick);
         if let Some(last) = taken[0].items.last_key_value() {
             self.cursors[pick.level] = vec![*last.0];
@@ -166,7 +168,7 @@ impl Store {
             while !whole.is_empty() {
                 let mut items = BTreeMap::new();
                 let mut bytes = 0;
-                while bytes < self.options.table_bytes
+                while (bytes < self.options.table_bytes || pick.target_level == 0)
                     && let Some((key, mut versions)) = whole.pop_first()
                 {
                     versions.sort_unstable_by(|a, b| b.cmp(a));
@@ -181,11 +183,16 @@ impl Store {
                 let id = self.next_id;
                 self.next_id += 1;
                 let table = Table { id, items, exclusive_end, deletes, busy: false };
-                self.levels[pick.target_level].push(table);
+                match age.filter(|_| pick.target_level == 0) {
+                    Some(age) => self.levels[0].insert(age, table),
+                    None => self.levels[pick.target_level].push(table),
+                }
             }
         }
-        self.levels[pick.target_level]
-            .sort_by_key(|table| *table.items.first_key_value().unwrap().0);
+        if pick.target_level > 0 {
+            self.levels[pick.target_level]
+                .sort_by_key(|table| *table.items.first_key_value().unwrap().0);
+        }
         self.check();
     }
 
@@ -438,4 +445,25 @@ fn a_level_above_the_base_level_is_emptied_without_passing_another() {
     levels[3].clear();
     let picked = pick(&view(levels)).unwrap();
     assert_eq!(picked.inputs, [(5, vec![2]), (6, vec![3])]);
+}
+
+#[test]
+fn small_tables_of_level_0_are_joined_before_they_meet_a_large_level() {
+    let sized = |id, bytes| TableFact { bytes, ..fact(id, bytes, b"a", b"z") };
+    let mut levels = vec![Vec::new(); LEVELS];
+    levels[0] = vec![sized(3, 50), sized(2, 60), sized(1, 400)];
+    levels[6] = vec![sized(9, 90_000)];
+    let options = PickOptions { level_bytes_base: 1 << 20, ..SMALL };
+    let view = |levels| LevelsView { options, ..view(levels) };
+    let joined = pick(&view(levels.clone())).unwrap();
+    assert_eq!((joined.target_level, joined.inputs), (0, vec![(0, vec![3, 2])]));
+    assert!(joined.score >= 1.0);
+    // Enough of them go down.
+    levels[0] = vec![sized(3, 5_000), sized(2, 6_000), sized(1, 4_000)];
+    let down = pick(&view(levels.clone())).unwrap();
+    assert_eq!((down.target_level, down.inputs.len()), (6, 2));
+    // Tables that meet nothing are moved, however small.
+    levels[0] =
+        vec![fact(3, 10, b"z3", b"z4"), fact(2, 10, b"z5", b"z6"), fact(1, 10, b"z7", b"z8")];
+    assert!(pick(&view(levels)).unwrap().trivial_move);
 }

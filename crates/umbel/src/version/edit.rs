@@ -300,7 +300,12 @@ impl State {
                 self.keyspaces.remove(id).ok_or_else(|| unknown(*id))?;
             }
             Edit::AddTable { keyspace, level, meta } => {
-                self.keyspace(*keyspace)?.levels[*level].push(meta.clone());
+                let tables = &mut self.keyspace(*keyspace)?.levels[*level];
+                let at = match level {
+                    0 => tables.partition_point(|table| table.sequence_max <= meta.sequence_max),
+                    _ => tables.len(),
+                };
+                tables.insert(at, meta.clone());
             }
             Edit::RemoveTable { keyspace, level, id } => {
                 let tables = &mut self.keyspace(*keyspace)?.levels[*level];

@@ -130,7 +130,7 @@ impl NearLevel {
 
 impl Version {
     /// The version after removing the tables with ids `removed` and adding `added` at their levels.
-    /// New tables of level 0 are given oldest first and become the newest.
+    /// Tables of level 0 take their place by their sequence numbers.
     ///
     /// An error where the result would break an invariant or a removed table is not there: then
     /// nothing may be installed.
@@ -150,12 +150,12 @@ impl Version {
             }
         }
         for (level, table) in added {
-            if *level == 0 {
-                next.levels[0].insert(0, Arc::clone(table));
-                continue;
-            }
             let tables = &mut next.levels[*level];
-            let at = tables.partition_point(|t| t.meta.smallest < table.meta.smallest);
+            let at = if *level == 0 {
+                tables.partition_point(|t| t.meta.sequence_max > table.meta.sequence_max)
+            } else {
+                tables.partition_point(|t| t.meta.smallest < table.meta.smallest)
+            };
             tables.insert(at, Arc::clone(table));
         }
         next.check()?;

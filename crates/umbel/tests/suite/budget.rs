@@ -120,7 +120,7 @@ fn readers_are_closed_and_filters_fold_when_tables_take_too_much() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small(6 << 20)).unwrap();
     // Blocks as small make indexes as large as those of a far larger store.
-    let options = KeyspaceOptions { block_bytes: 128, bloom_bits: 20, ..Default::default() };
+    let options = KeyspaceOptions { block_bytes: 128, bloom_bits: 60, ..Default::default() };
     let keyspace = db.keyspace("k", options).unwrap();
     fill(&keyspace, 0..80_000, 0);
     let snapshot = db.snapshot();
