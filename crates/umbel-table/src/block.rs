@@ -413,7 +413,8 @@ mod tests {
         for (key, sequence, value) in entries {
             builder.add(key, *sequence, ValueKind::Put, value);
         }
-        builder.finish().clone()
+        let sealed = builder.finish();
+        sealed[..sealed.len() - crate::format::TRAILER_BYTES].to_vec()
     }
 
     fn parse(body: &[u8], derive: Derive<'_>) -> Result<Block, &'static str> {

@@ -9,7 +9,7 @@ use umbel_filter::hash_key;
 use umbel_table::{Compression, Table, TableBuilder, TableMeta, TableOptions};
 
 use crate::memory::MemoryFile;
-use crate::world::{Model, TABLE_ID, get, hasher, open, options, walk};
+use crate::world::{Model, TABLE_ID, get, hasher, open, options, run, walk};
 
 fn small() -> Model {
     let mut model = Model::default();
@@ -49,6 +49,13 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
                 assert!(is_corruption(&walked));
                 whole = false;
             }
+        }
+    }
+    match run(&table, None) {
+        Ok(list) => assert!(list == model.list()),
+        failed => {
+            assert!(is_corruption(&failed));
+            whole = false;
         }
     }
     let verified = table.verify();

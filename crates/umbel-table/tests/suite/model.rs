@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone};
 use umbel_table::{Compression, Table};
 
-use crate::world::{Model, TABLE_ID, entry, get, hasher, open, options, walk};
+use crate::world::{Model, TABLE_ID, entry, get, hasher, open, options, run, walk};
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
@@ -57,6 +57,7 @@ fn compare(model: &Model, table: &Arc<Table>) {
     for fill_cache in [false, true] {
         assert!(walk(table, fill_cache).unwrap() == list, "a walk sees other entries");
     }
+    assert!(run(table, None).unwrap() == list, "a run sees other entries");
     let step = list.len().div_ceil(400);
     let mut cursor = table.cursor(false);
     cursor.seek_to_first().unwrap();
@@ -64,7 +65,7 @@ fn compare(model: &Model, table: &Arc<Table>) {
         assert_eq!(cursor.next_repeats().unwrap(), pair[0].0 == pair[1].0);
         assert!(entry(&cursor) == pair[1]);
     }
-    for (key, (sequence, ..)) in list.iter().step_by(step) {
+    for (index, (key, (sequence, ..))) in list.iter().enumerate().step_by(step) {
         let mut longer = key.clone();
         longer.push(0);
         let mut probes = vec![key.clone(), longer];
@@ -82,6 +83,10 @@ fn compare(model: &Model, table: &Arc<Table>) {
                     .next()
                     .map(|((key, at), (kind, value))| (key.clone(), (!at, *kind, value.clone())));
                 assert_eq!(cursor.valid().then(|| entry(&cursor)), expected);
+            }
+            if index.is_multiple_of(16) {
+                let from = list.partition_point(|(key, (at, ..))| (key, !at) < (probe, !sequence));
+                assert!(run(table, Some((probe, *sequence))).unwrap() == list[from..]);
             }
             cursor.seek_before(probe).unwrap();
             let mut expected = model.entries.range(..(probe.clone(), 0));

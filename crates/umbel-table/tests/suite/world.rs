@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
 use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
-use umbel_table::{Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta, TableOptions};
+use umbel_table::{
+    Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta, TableOptions, TableRun,
+};
 
 use crate::memory::MemoryFile;
 
@@ -94,6 +96,26 @@ pub fn get(table: &Table, key: &[u8], sequence: u64) -> Result<Option<Version>> 
 
 pub fn entry(cursor: &impl Cursor) -> (Vec<u8>, Version) {
     (cursor.key().to_vec(), (cursor.sequence(), cursor.kind(), cursor.value().to_vec()))
+}
+
+/// All entries from the first at or behind (`key`, `sequence`) on, or from the first, as a
+/// compaction reads them.
+pub fn run(table: &Table, from: Option<(&[u8], u64)>) -> Result<Vec<(Vec<u8>, Version)>> {
+    let mut run = TableRun::default();
+    match from {
+        None => run.seek_to_first(table)?,
+        Some((key, sequence)) => run.seek(table, key, sequence)?,
+    }
+    let mut entries: Vec<(Vec<u8>, Version)> = Vec::new();
+    let mut repeats = false;
+    while run.valid() {
+        assert_eq!(repeats, entries.last().is_some_and(|(key, _)| key == run.key()));
+        let version = (run.sequence(), run.kind(), run.value().to_vec());
+        entries.push((run.key().to_vec(), version));
+        repeats = run.next_repeats(table)?;
+    }
+    assert!(!repeats);
+    Ok(entries)
 }
 
 /// All entries by walking forwards, and the same by walking backwards.
