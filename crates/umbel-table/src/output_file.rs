@@ -1,5 +1,5 @@
 //! The file that a table is written to: gathers what is written into pieces, and writes them past
-//! the page cache where the file system allows it.
+//! the page cache where that is wanted and the file system allows it.
 //!
 //! A table that fits into one piece is written through the page cache: it is small, and likely to
 //! be read soon. INVARIANT: pieces stand one behind the other and all but the last are full, so
@@ -43,9 +43,11 @@ impl OutputFile {
         OutputFile { file, piece, written: 0, expected: 0, is_longer: false, way: Way::Untried }
     }
 
-    /// Sets the size of a piece and how long the file is expected to become. REQUIRES: nothing was
+    /// Sets the size of a piece, how long the file is expected to become and whether to write it past
+    /// the page cache. REQUIRES: nothing was
     /// pushed yet.
-    pub(crate) fn set_pieces(&mut self, piece_bytes: usize, expected: u64) {
+    pub(crate) fn set_pieces(&mut self, piece_bytes: usize, expected: u64, direct: bool) {
+        self.way = if direct { Way::Untried } else { Way::Buffered };
         let header = std::mem::replace(&mut self.piece, AlignedBuffer::new(piece_bytes));
         self.piece.fill(header.bytes());
         self.expected = expected;

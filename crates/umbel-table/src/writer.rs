@@ -83,10 +83,11 @@ impl TableBuilder {
         }
     }
 
-    /// Has `piece_bytes` gathered before they are written, and space reserved for a file of about
-    /// `file_bytes` where that makes sense. REQUIRES: nothing was added yet.
-    pub fn with_pieces(mut self, piece_bytes: usize, file_bytes: u64) -> TableBuilder {
-        self.output.set_pieces(piece_bytes, file_bytes);
+    /// Has `piece_bytes` gathered before they are written, past the page cache where `direct` says
+    /// so and the file system allows it, into a file of about `file_bytes`. REQUIRES: nothing was
+    /// added yet.
+    pub fn with_pieces(mut self, piece_bytes: usize, file_bytes: u64, direct: bool) -> Self {
+        self.output.set_pieces(piece_bytes, file_bytes, direct);
         self
     }
 

@@ -47,6 +47,11 @@ pub struct Options {
     /// Files of tables that may be open at the same time. `None`: half of what the process may
     /// open, after its soft limit was raised towards the hard one.
     pub open_tables_max: Option<u64>,
+    /// Whether flushes and compactions write large tables past the page cache, where the file
+    /// system allows it. That takes less processor time and leaves the page cache alone, but what
+    /// is read first after it comes from the device. `None`: once the tables take more than a
+    /// quarter of the memory the process may use, so that the page cache could not hold them.
+    pub direct_writes: Option<bool>,
     /// The world the store lives in.
     pub env: Env,
 }
@@ -63,6 +68,7 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             write_buffer_total_bytes: None,
             open_tables_max: None,
+            direct_writes: None,
             env: Env::system(),
         }
     }

@@ -8,6 +8,7 @@ use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
 use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
 use crate::counters::add;
+use crate::keyspace_core::KeyspaceCore;
 use crate::names;
 use crate::options::KeyspaceOptions;
 use crate::store::Store;
@@ -79,7 +80,8 @@ impl Output {
         };
         let hasher = self.store.context.hasher.clone();
         let pieces = piece_bytes(self.store.budget.sizes.ahead);
-        Ok(TableBuilder::new(file, id, hasher, options).with_pieces(pieces, plan.expected_bytes))
+        let builder = TableBuilder::new(file, id, hasher, options);
+        Ok(builder.with_pieces(pieces, plan.expected_bytes, writes_directly(&self.store)))
     }
 
     fn end(
@@ -122,6 +124,19 @@ const PIECE_BYTES: (u64, u64) = (256 << 10, 1 << 20);
 /// How much is gathered before it is written where so much is read ahead.
 pub fn piece_bytes(ahead: u64) -> usize {
     ahead.saturating_mul(4).clamp(PIECE_BYTES.0, PIECE_BYTES.1) as usize
+}
+
+/// Whether tables are to be written past the page cache.
+fn writes_directly(store: &Store) -> bool {
+    store.options.direct_writes.unwrap_or_else(|| {
+        let sizes = &store.budget.sizes;
+        let cached = sizes.machine.unwrap_or(sizes.total.saturating_mul(4)) / 4;
+        let bytes = |keyspace: &Arc<KeyspaceCore>| -> u64 {
+            let version = Arc::clone(&keyspace.view.load().version);
+            version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+        };
+        store.keyspaces().iter().map(bytes).sum::<u64>() > cached
+    })
 }
 
 /// Writes what `stream` yields, and `tombstones`, into tables.

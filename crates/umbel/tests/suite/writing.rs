@@ -1,10 +1,13 @@
 //! How tables are written: past the page cache, and as seldom as possible.
 
-use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
+use std::sync::Arc;
+
+use umbel::{Db, Env, Error, Keyspace, KeyspaceOptions, Options};
+use umbel_env::Resources;
 use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
 use crate::suite::stage::{
-    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, new_store, threaded,
+    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, threaded,
 };
 
 /// As many keys as make a table of several pieces.
@@ -16,7 +19,9 @@ fn large() -> KeyspaceOptions {
 
 /// A store whose memtable is to be flushed into a table of several pieces; all of it is durable.
 fn about_to_flush() -> (Sim, Db, Keyspace) {
-    let (sim, db) = new_store();
+    let sim = Sim::new(1);
+    let options = Options { direct_writes: Some(true), ..inline(&sim.env()) };
+    let db = Db::open(PATH, options).unwrap();
     let keyspace = db.keyspace("a", large()).unwrap();
     fill(&keyspace, 0..KEYS, 1);
     db.sync().unwrap();
@@ -49,6 +54,44 @@ fn large_tables_are_written_past_the_page_cache_where_that_is_allowed() {
         holds_everything(&sim.crash_image(&Survival::None, 1));
         drop((keyspace, db));
         holds_everything(&sim);
+    }
+}
+
+/// What fits into the page cache goes through it unless it is said otherwise: it will be read.
+#[test]
+fn a_small_store_leaves_its_tables_in_the_page_cache() {
+    for (direct_writes, is_direct) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, Options { direct_writes, ..inline(&sim.env()) }).unwrap();
+        let keyspace = db.keyspace("a", large()).unwrap();
+        fill(&keyspace, 0..KEYS, 1);
+        keyspace.flush().unwrap();
+        assert_eq!(db.stats().table_bytes_direct > 0, is_direct);
+    }
+    // A machine of so few pages has no room for them.
+    let sim = Sim::new(1);
+    let env = Env { resources: Arc::new(SmallMachine), ..sim.env() };
+    let options = Options { memory_bytes: Some(256 << 20), ..inline(&env) };
+    let db = Db::open(PATH, options).unwrap();
+    let keyspace = db.keyspace("a", large()).unwrap();
+    for round in 0..2 {
+        fill(&keyspace, 0..KEYS, round);
+        keyspace.flush().unwrap();
+    }
+    assert_eq!(all(&keyspace), filled(0..KEYS, 1));
+    assert!(db.stats().table_bytes_direct > 0);
+}
+
+#[derive(Debug)]
+struct SmallMachine;
+
+impl Resources for SmallMachine {
+    fn memory_bytes(&self) -> Option<u64> {
+        Some(1 << 16)
+    }
+
+    fn open_files_max(&self) -> Option<u64> {
+        None
     }
 }
 
@@ -167,7 +210,7 @@ const LAST: usize = 6;
 #[test]
 fn small_flushes_do_not_rewrite_a_large_level() {
     let sim = Sim::new(1);
-    let db = Db::open(PATH, Options { ..inline(&sim.env()) }).unwrap();
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let options = KeyspaceOptions {
         memtable_bytes: 1 << 20,
         level_bytes_base: 4 << 20,
