@@ -4,7 +4,7 @@
 /// that is common.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
-/// Bytes that start at a multiple of [`DIRECT_ALIGNMENT`]. Its memory is taken once and never moves.
+/// Bytes that start at a multiple of [`DIRECT_ALIGNMENT`]. Its memory never moves.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     memory: Vec<u8>,

@@ -413,8 +413,7 @@ mod tests {
         for (key, sequence, value) in entries {
             builder.add(key, *sequence, ValueKind::Put, value);
         }
-        let sealed = builder.finish();
-        sealed[..sealed.len() - crate::format::TRAILER_BYTES].to_vec()
+        builder.payload()
     }
 
     fn parse(body: &[u8], derive: Derive<'_>) -> Result<Block, &'static str> {

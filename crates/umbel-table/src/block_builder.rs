@@ -199,6 +199,13 @@ impl BlockBuilder {
         &mut self.payload[..self.end + TRAILER_BYTES]
     }
 
+    /// The payload by itself.
+    #[cfg(test)]
+    pub(crate) fn payload(&mut self) -> Vec<u8> {
+        self.finish();
+        self.payload[..self.end].to_vec()
+    }
+
     /// Starts the next block.
     pub(crate) fn clear(&mut self) {
         self.end = 0;
@@ -218,8 +225,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lengths_are_written_as_varints(lengths: [u64; 3], shifts in [33u32..64, 33u32..64, 0u32..64]) {
-            let mut lengths = lengths;
+        fn lengths_are_written_as_varints(
+            mut lengths: [u64; 3],
+            shifts in [33u32..64, 33u32..64, 0u32..64],
+        ) {
             lengths.iter_mut().zip(shifts).for_each(|(length, shift)| *length >>= shift);
             let mut plain = Vec::new();
             lengths.iter().for_each(|length| varint::put_u64(&mut plain, *length));

@@ -138,9 +138,7 @@ mod tests {
                 builder.add(&whole(key), 3, ValueKind::Put, b"old");
             }
             let derive = if headed { Derive::All(None) } else { Derive::Offsets };
-            let sealed = builder.finish();
-            let payload = &sealed[..sealed.len() - crate::format::TRAILER_BYTES];
-            let block = Block::parse(&Arena::new(), payload, derive).unwrap();
+            let block = Block::parse(&Arena::new(), &builder.payload(), derive).unwrap();
             for (key, sequence) in wanted {
                 for key in [whole(&key), key] {
                     let parts = narrow(&block, &key, sequence)

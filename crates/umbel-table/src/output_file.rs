@@ -43,9 +43,8 @@ impl OutputFile {
         OutputFile { file, piece, written: 0, expected: 0, is_longer: false, way: Way::Untried }
     }
 
-    /// Sets the size of a piece, how long the file is expected to become and whether to write it past
-    /// the page cache. REQUIRES: nothing was
-    /// pushed yet.
+    /// Sets the size of a piece, how long the file is expected to become and whether to write it
+    /// past the page cache. REQUIRES: nothing was pushed yet.
     pub(crate) fn set_pieces(&mut self, piece_bytes: usize, expected: u64, direct: bool) {
         self.way = if direct { Way::Untried } else { Way::Buffered };
         let header = std::mem::replace(&mut self.piece, AlignedBuffer::new(piece_bytes));

@@ -16,6 +16,7 @@ pub fn options(script: &Script, env: Env) -> Options {
         cache_bytes: Some(1 << 20),
         memory_bytes: None,
         open_tables_max: None,
+        direct_writes: Some(true),
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
         write_buffer_total_bytes: Some(script.write_buffer_bytes),

@@ -14,14 +14,16 @@
 //!    write into the same keys of the same level meets a busy table.
 //! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends. What is
 //!    written again within the last level is picked in [`super::last`].
-//! 4. Tables of level 0 that are joined there are neighbours by age, and so is what becomes of them.
+//! 4. Tables of level 0 that are joined there are neighbours by age; what comes of them takes their
+//!    place.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use umbel_base::limits::LEVELS;
 
-/// Level 0 is joined rather than brought down where it would meet more than so many times its bytes.
+/// Level 0 is joined rather than brought down where it would meet more than so many times its
+/// bytes.
 const JOINED_BELOW: u64 = 8;
 
 /// A compaction is not widened for free neighbours beyond this many full tables of input.

@@ -1,6 +1,7 @@
 //! How tables are written: past the page cache, and as seldom as possible.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbel::{Db, Env, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Resources;
@@ -199,8 +200,8 @@ fn garbage_goes_by_itself_when_nobody_writes() {
         if by_level(&keyspace)[LAST] == live {
             break;
         }
-        sim.advance(std::time::Duration::from_secs(1));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        sim.advance(Duration::from_secs(1));
+        std::thread::park_timeout(Duration::from_millis(50));
     }
     assert_eq!(by_level(&keyspace), [0, 0, 0, 0, 0, 0, live]);
 }
