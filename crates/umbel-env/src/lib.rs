@@ -10,4 +10,4 @@ pub mod file;
 pub mod system;
 
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
-pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping, Populator};
