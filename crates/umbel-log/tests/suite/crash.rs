@@ -56,7 +56,8 @@ impl Scenario {
         env.files.create_dir_all(folder)?;
         env.files.sync_dir(Path::new("/"))?;
         let segment_bytes = self.segment_bytes;
-        let options = LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, segment_bytes };
+        let options =
+            LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, salt: 0, segment_bytes };
         let mut writer = LogWriter::create(env, Path::new(LOG), options)?;
         env.files.sync_dir(folder)?;
         life.named = true;
