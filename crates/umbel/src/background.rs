@@ -18,6 +18,7 @@ use crate::counters::add;
 use crate::flush::{self, FlushJob};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
+use crate::segments;
 use crate::store::{Store, WorkState};
 use crate::weigh;
 use crate::writes::{Action, Writes};
@@ -48,6 +49,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
     if store.read_only {
         return Ok(());
     }
+    segments::start(store)?;
     for number in 0..store.options.background_threads {
         let worker = Arc::clone(store);
         let name = format!("umbel-work-{number}");
@@ -85,6 +87,9 @@ pub fn commit_one(
 
 #[inline]
 fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
+    if aftermath.log_nudged {
+        segments::see_to(store)?;
+    }
     if !aftermath.frozen {
         return Ok(());
     }

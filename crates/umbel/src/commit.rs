@@ -13,6 +13,7 @@ use crate::counters::add;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::read;
+use crate::segments;
 use crate::store::{CommitState, Store};
 use crate::weigh;
 use crate::writes::{
@@ -27,6 +28,8 @@ pub const BUFFERS_HARD: u64 = 2;
 pub struct Aftermath {
     /// Whether a memtable was frozen and waits to be flushed.
     pub frozen: bool,
+    /// Whether the log has chores for `segments`.
+    pub log_nudged: bool,
 }
 
 /// Commits a batch. On success it is visible, and durable as `durability` says or, where that is
@@ -42,7 +45,7 @@ pub fn commit(
     let request = Arc::new(Request { writes: taken, durability, outcome: Mutex::default() });
     queue(store).push(Arc::clone(&request));
     let mut state = store.commit_lock();
-    let mut aftermath = Aftermath { frozen: false };
+    let mut aftermath = Aftermath { frozen: false, log_nudged: false };
     let mut outcome = take_outcome(&request);
     if outcome.is_none() {
         let group = std::mem::take(&mut *queue(store));
@@ -89,9 +92,10 @@ pub fn commit_one(
     add(&store.counters.commit_groups, 1);
     let bytes = key.len() + value.len();
     let frozen = settle(store, &mut state, std::slice::from_ref(keyspace), bytes);
+    let log_nudged = state.wal.take_nudge();
     drop(state);
     finish(store, committed, None)?;
-    Ok(Aftermath { frozen })
+    Ok(Aftermath { frozen, log_nudged })
 }
 
 fn queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<Request>>> {
@@ -127,7 +131,7 @@ fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) 
     store.snapshots.publish(state.last_sequence);
     add(&store.counters.commits, commits);
     add(&store.counters.commit_groups, u64::from(commits > 0));
-    Aftermath { frozen }
+    Aftermath { frozen, log_nudged: state.wal.take_nudge() }
 }
 
 fn commit_in_order(
@@ -205,10 +209,7 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
     }
     let payload_bytes = payload.iter().map(|part| part.len()).sum();
     if state.wal.needs_segment(payload_bytes) {
-        let manifest = store.manifest()?;
-        let writer = state.wal.create_segment(payload_bytes)?;
-        let started = state.wal.start_segment(writer, manifest);
-        started.map_err(|error| store.final_error(error))?;
+        segments::advance(store, state, payload_bytes)?;
     }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
     let written = state.wal.append(first, last, payload);

@@ -59,6 +59,7 @@ mod read;
 mod recovery;
 mod relog;
 mod scan;
+mod segments;
 mod snapshot;
 mod snapshots;
 mod sources;

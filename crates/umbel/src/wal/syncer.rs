@@ -1,0 +1,162 @@
+//! The one sync that serves all who wait.
+//!
+//! Who waits while a sync runs that began after his record was appended waits for its end; who came
+//! later waits for the next one. So the end of a sync wakes those it served, and of the others one,
+//! who does the next. Nobody takes the commit lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use umbel_base::{Result, SequenceNumber};
+use umbel_log::LogProgress;
+
+use crate::counters::{StoreCounters, add};
+use crate::poison::Poison;
+
+/// What of the log is not known to be durable. The thread that holds the commit lock adds to it,
+/// the one that syncs takes from it.
+#[derive(Debug)]
+pub struct Tail {
+    /// The segments that were begun, oldest first, up to the current one.
+    segments: Mutex<Vec<Arc<LogProgress>>>,
+    /// The newest sequence number appended.
+    through: AtomicU64,
+}
+
+impl Tail {
+    /// The end of a log whose every record up to `through` is durable.
+    pub fn new(through: SequenceNumber) -> Tail {
+        Tail { segments: Mutex::default(), through: AtomicU64::new(through) }
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Vec<Arc<LogProgress>>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a segment before a record is put in it.
+    pub fn add(&self, segment: Arc<LogProgress>) {
+        self.segments().push(segment);
+    }
+
+    /// Takes out a segment that nobody needs any more.
+    pub fn remove(&self, id: u64) {
+        self.segments().retain(|segment| segment.log_id() != id);
+    }
+
+    /// Notes that everything up to `sequence` was appended.
+    #[inline]
+    pub fn set_through(&self, sequence: SequenceNumber) {
+        self.through.store(sequence, Ordering::Release);
+    }
+
+    /// What a sync that begins now covers: the number first, so that the segments hold it.
+    fn begin(&self) -> (SequenceNumber, Vec<Arc<LogProgress>>) {
+        let through = self.through.load(Ordering::Acquire);
+        (through, self.segments().clone())
+    }
+
+    /// Lets go of old segments that are durable. The last one grows.
+    fn end(&self) {
+        let mut segments = self.segments();
+        let last = segments.last().map(|segment| segment.log_id());
+        segments.retain(|it| Some(it.log_id()) == last || it.durable() < it.end());
+    }
+}
+
+/// One sync for all who wait.
+#[derive(Debug)]
+pub struct Syncer {
+    tail: Arc<Tail>,
+    progress: Mutex<Progress>,
+    /// Who waits for the end of a sync with an even number, and with an odd one.
+    turns: [Condvar; 2],
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Everything up to here is durable.
+    through: SequenceNumber,
+    /// What the sync that runs covers.
+    running: Option<SequenceNumber>,
+    /// The number of the sync that runs, or of the last one.
+    round: usize,
+    /// How many wait in each turn.
+    waiting: [usize; 2],
+}
+
+impl Syncer {
+    /// Syncs what `tail` says.
+    pub fn new(tail: Arc<Tail>) -> Syncer {
+        Syncer { tail, progress: Mutex::default(), turns: Default::default() }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns once everything up to `sequence` is durable. A failed sync poisons the store and
+    /// fails all who wait.
+    /// REQUIRES: it was appended.
+    pub fn sync_through(
+        &self,
+        sequence: SequenceNumber,
+        poison: &Poison,
+        counters: &StoreCounters,
+    ) -> Result<()> {
+        let mut progress = self.progress();
+        while progress.through < sequence {
+            if let Err(error) = poison.check() {
+                // Whoever was woken to do the next sync passes the news on.
+                self.turns.iter().for_each(Condvar::notify_all);
+                return Err(error);
+            }
+            // Its own record is covered by a sync that begins now.
+            let Some(covered) = progress.running else {
+                return self.sync(progress, poison, counters);
+            };
+            let turn = (progress.round + usize::from(sequence > covered)) % 2;
+            progress.waiting[turn] += 1;
+            progress = self.turns[turn].wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress.waiting[turn] -= 1;
+        }
+        Ok(())
+    }
+
+    fn sync(
+        &self,
+        mut progress: MutexGuard<'_, Progress>,
+        poison: &Poison,
+        counters: &StoreCounters,
+    ) -> Result<()> {
+        let (through, segments) = self.tail.begin();
+        progress.running = Some(through);
+        progress.round += 1;
+        drop(progress);
+        add(&counters.log_syncs, 1);
+        // Older segments first.
+        let synced = segments.iter().try_for_each(|segment| segment.sync());
+        let synced = synced.map_err(|error| poison.set(error));
+        if segments.len() > 1 {
+            self.tail.end();
+        }
+        let mut progress = self.progress();
+        progress.running = None;
+        if synced.is_ok() {
+            progress.through = progress.through.max(through);
+        }
+        let (served, next) = (progress.round % 2, (progress.round + 1) % 2);
+        let waiting = [progress.waiting[served] > 0, progress.waiting[next] > 0];
+        drop(progress);
+        if waiting[1] {
+            // One of them does the next; where that is in vain, all have to know.
+            match &synced {
+                Ok(()) => self.turns[next].notify_one(),
+                Err(_) => self.turns[next].notify_all(),
+            }
+        }
+        if waiting[0] {
+            self.turns[served].notify_all();
+        }
+        synced
+    }
+}
