@@ -124,8 +124,7 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
     drop(manifest);
     let added = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Err(late) = added {
-        drop(late);
-        let _ = files.remove_file(&path);
+        give_back_files(store, &[], Surplus { spares: vec![late], reusable: None })?;
     }
     Ok(())
 }
@@ -217,6 +216,10 @@ fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
         let mut state = store.commit_lock();
         take(store, &mut state, is_quiet)?
     };
+    give_back_files(store, &obsolete, surplus)
+}
+
+fn give_back_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) -> Result<()> {
     let edits = obsolete.iter().map(|segment| segment.id);
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
     {
@@ -232,7 +235,7 @@ fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
         }
     }
     let mut useless = Vec::new();
-    for segment in &obsolete {
+    for segment in obsolete {
         if !store.commit_lock().wal.offer(segment) {
             useless.push(segment.id);
         }

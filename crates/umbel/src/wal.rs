@@ -132,8 +132,8 @@ pub struct Wal {
     nudge_at: u64,
     /// Where in the current segment a spare one is to be made.
     spare_at: u64,
-    /// Whether a spare is wanted though there is no current segment.
-    is_resting: bool,
+    /// Whether what was ready was given back, and nothing much was written since.
+    is_at_rest: bool,
     /// Whether pages of the current segment are to be made ready.
     to_populate: bool,
     /// Whether a chore came up.
@@ -204,7 +204,7 @@ impl Wal {
             old,
             nudge_at: 0,
             spare_at: 0,
-            is_resting: false,
+            is_at_rest: false,
             to_populate: false,
             nudged: false,
             shape: LogShape::default(),
@@ -293,7 +293,7 @@ impl Wal {
         self.shape.why_unmapped = writer.file().why_unmapped();
         self.spare_at = writer.capacity() / 4;
         self.nudge_at = 0;
-        self.is_resting = false;
+        self.is_at_rest = false;
         self.nudged = true;
         self.current = Some(writer);
         Ok(())
@@ -342,6 +342,7 @@ impl Wal {
         if end < self.spare_at {
             self.nudge_at = self.nudge_at.min(self.spare_at);
         }
+        self.is_at_rest &= end < self.spare_at;
         self.to_populate |= populates;
         self.nudged |= populates || end >= self.spare_at;
     }
@@ -379,25 +380,26 @@ impl Wal {
         }
         let is_due = match &self.current {
             Some(writer) => writer.end() >= self.spare_at,
-            None => self.is_resting,
+            None => self.is_at_rest && self.spare_at < u64::MAX,
         };
         if !is_due || !self.spares.is_empty() {
             return None;
         }
         // Not again where it fails.
-        (self.spare_at, self.is_resting) = (u64::MAX, false);
+        self.spare_at = u64::MAX;
         let bytes = self.next_bytes();
         Some(Chore::Make(bytes, self.reusable.take_if(|file| file.bytes == bytes)))
     }
 
     /// Takes a spare segment, which the manifest names. Hands it back where it comes too late: a
-    /// newer one is written to already, and an edit of that one has dropped it.
+    /// newer one is written to already, or nobody writes any more and it is too long to lie ready.
     pub fn add_spare(
         &mut self,
         writer: LogWriter,
         is_reused: bool,
     ) -> std::result::Result<(), LogWriter> {
-        if writer.log_id() < self.newest_id {
+        let is_too_long = self.is_at_rest && writer.capacity() > self.small_bytes();
+        if writer.log_id() < self.newest_id || is_too_long {
             return Err(writer);
         }
         match is_reused {
@@ -447,13 +449,13 @@ impl Wal {
                 self.to_cut.push((Arc::clone(progress.file()), sealed.len));
                 old.reusable_bytes = 0;
             }
-            self.is_resting = true;
+            self.spare_at = 0;
         } else if let Some(writer) = &self.current {
             // The next one when half of what is left is written.
             self.spare_at = writer.end() + (writer.capacity() - writer.end()) / 2;
             self.nudge_at = self.nudge_at.min(self.spare_at);
         }
-        self.nudged = true;
+        (self.is_at_rest, self.nudged) = (true, true);
         Ok(surplus)
     }
 
