@@ -104,7 +104,8 @@ impl LogReader {
         LogReader::open_bound(env, path, kind, log_id, Some(0), expectation)
     }
 
-    /// As [`LogReader::open`], of a log with this salt; with another one the file is another log.
+    /// As [`LogReader::open`], of a log with this salt or none; with another one the file is another
+    /// log.
     /// Where nobody knows the salt the header's is believed, and damage to that can look like a
     /// log that was torn when it was made.
     ///
@@ -243,6 +244,10 @@ impl LogReader {
         if header.version != VERSION {
             let reason = format!("there is no log format {}", header.version);
             return Err(self.corruption(8, reason));
+        }
+        if header.binding.salt == 0 {
+            // A log without a salt is not in a used file: there is nothing to be told from it.
+            self.binding.salt = 0;
         }
         if header.kind != kind as u8 || header.binding != self.binding {
             let reason = format!(

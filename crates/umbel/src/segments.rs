@@ -122,8 +122,8 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
     }
     manifest.commit(&[Edit::Log { id, state: LogState::Open }])?;
     drop(manifest);
-    let added = store.commit_lock().wal.add_spare(writer, file.is_some());
-    if let Err(late) = added {
+    let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
+    if let Some(late) = refused {
         give_back_files(store, &[], Surplus { spares: vec![late], reusable: None })?;
     }
     Ok(())

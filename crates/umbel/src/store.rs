@@ -202,6 +202,7 @@ impl Store {
 
     /// Makes everything up to `sequence` durable.
     pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
-        self.syncer.sync_through(sequence, &self.poison, &self.counters)
+        let clock = &*self.options.env.clock;
+        self.syncer.sync_through(sequence, &self.poison, &self.counters, clock)
     }
 }

@@ -12,25 +12,26 @@
 //!    names none with a lower id that is not sealed: recovery stops at the first that is not.
 
 mod bell;
+mod files;
+mod segment;
 mod syncer;
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{Env, File, Mapping, Populator};
-use umbel_filter::{HashSecret, hash_key};
-use umbel_log::{
-    END_RECORD_BYTES, Expectation, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogReader,
-    LogWriter, Sealed, record_bytes,
-};
+use umbel_env::{Env, File, Mapping};
+use umbel_filter::HashSecret;
+use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogProgress, LogWriter, Sealed, record_bytes};
 
 use crate::names;
 use crate::version::{Edit, LogState, Manifest};
 
 pub use bell::{Bell, Call};
+pub use files::{create, log_options, read};
+pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
 pub use syncer::{Syncer, Tail};
 
 /// Bytes of a segment where the disk has no room for one of the usual size.
@@ -40,69 +41,6 @@ const TINY_SEGMENT_BYTES: u64 = 1 << 20;
 const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
 /// Pages of the current segment are made ready so far ahead at least, and at most, each time.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
-
-/// A segment that no longer grows.
-#[derive(Debug)]
-pub struct OldSegment {
-    /// Its id.
-    pub id: u64,
-    /// The newest sequence number in it.
-    pub last_sequence: SequenceNumber,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// How long its file is where it can be used again; 0 where it cannot.
-    pub reusable_bytes: u64,
-    /// How far it is durable, and where it ends, until the manifest knows that.
-    unrecorded: Option<(Arc<LogProgress>, Sealed)>,
-}
-
-/// The file of a log that nobody needs and no edit names any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reusable {
-    /// The log's id.
-    pub id: u64,
-    /// How long the file is.
-    pub bytes: u64,
-}
-
-/// Something to be done for the log outside the commit lock.
-#[derive(Debug)]
-pub enum Chore {
-    /// Make the pages below an offset ready.
-    Populate(Arc<dyn Populator>, u64),
-    /// Give mappings back.
-    Unmap(Vec<Box<dyn Mapping>>),
-    /// Cut a file that is written no more to this length.
-    Cut(Arc<dyn File>, u64),
-    /// Make a spare segment of so many bytes, out of this file where there is one.
-    Make(u64, Option<Reusable>),
-}
-
-/// What a log at rest gives back.
-#[derive(Debug, Default)]
-pub struct Surplus {
-    /// Segments without a record, which the manifest may name.
-    pub spares: Vec<LogWriter>,
-    /// A file that no edit names.
-    pub reusable: Option<Reusable>,
-}
-
-/// How the log is written, and what became of its segments.
-#[derive(Debug, Clone, Default)]
-pub struct LogShape {
-    /// Whether segments are mapped; `None` before the first one.
-    pub is_mapped: Option<bool>,
-    /// Why not, where it is known.
-    pub why_unmapped: Option<String>,
-    /// Bytes made ready that hold no record yet.
-    pub spare_bytes: u64,
-    /// Segments made in new files.
-    pub made: u64,
-    /// Segments made in files of earlier ones.
-    pub reused: u64,
-    /// Segments that had to be made while a write waited.
-    pub waited: u64,
-}
 
 /// The segments. Lives under the commit lock.
 #[derive(Debug)]
@@ -156,30 +94,6 @@ pub struct WalOptions {
     pub ids: Arc<AtomicU64>,
     /// Whether a thread of its own does the chores.
     pub is_tended: bool,
-}
-
-/// The salt of the log with this id: nobody knows it who does not know the store's secret.
-pub fn salt(secret: &HashSecret, id: u64) -> u64 {
-    let mut name = *b"umbel log ........";
-    name[10..].copy_from_slice(&id.to_le_bytes());
-    hash_key(secret, &name)
-}
-
-/// How the log with this id is made.
-pub fn log_options(secret: &HashSecret, id: u64, segment_bytes: u64) -> LogOptions {
-    LogOptions { kind: LogKind::WriteAhead, log_id: id, salt: salt(secret, id), segment_bytes }
-}
-
-/// Opens the log with this id for reading.
-pub fn read(
-    env: &Env,
-    path: &Path,
-    secret: &HashSecret,
-    id: u64,
-    expectation: Expectation,
-) -> Result<LogReader> {
-    let salt = Some(salt(secret, id));
-    LogReader::open_bound(env, path, LogKind::WriteAhead, id, salt, expectation)
 }
 
 impl Wal {
@@ -393,21 +307,17 @@ impl Wal {
 
     /// Takes a spare segment, which the manifest names. Hands it back where it comes too late: a
     /// newer one is written to already, or nobody writes any more and it is too long to lie ready.
-    pub fn add_spare(
-        &mut self,
-        writer: LogWriter,
-        is_reused: bool,
-    ) -> std::result::Result<(), LogWriter> {
+    pub fn add_spare(&mut self, writer: LogWriter, is_reused: bool) -> Option<LogWriter> {
         let is_too_long = self.is_at_rest && writer.capacity() > self.small_bytes();
         if writer.log_id() < self.newest_id || is_too_long {
-            return Err(writer);
+            return Some(writer);
         }
         match is_reused {
             true => self.shape.reused += 1,
             false => self.shape.made += 1,
         }
         self.spares.push_back(writer);
-        Ok(())
+        None
     }
 
     /// Takes the file of a dropped segment to make a new one of it; `false` where none is wanted.
@@ -535,20 +445,4 @@ impl Wal {
 /// How many bytes behind `end` are made ready: the more the longer the segment has grown.
 fn ahead(end: u64) -> u64 {
     end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
-}
-
-/// Creates the file of a log, or leaves nothing behind.
-pub fn create(env: &Env, folder: &Path, options: LogOptions) -> Result<LogWriter> {
-    let path = names::log(folder, options.log_id);
-    LogWriter::create(env, &path, options).inspect_err(|_| {
-        // What was created of it is in the way of nothing, but takes room.
-        let _ = env.files.remove_file(&path);
-    })
-}
-
-impl OldSegment {
-    /// A segment that recovery has read and made durable.
-    pub fn recovered(id: u64, last_sequence: SequenceNumber, bytes: u64) -> OldSegment {
-        OldSegment { id, last_sequence, bytes, reusable_bytes: 0, unrecorded: None }
-    }
 }

@@ -3,11 +3,17 @@
 //! Who waits while a sync runs that began after his record was appended waits for its end; who came
 //! later waits for the next one. So the end of a sync wakes those it served, and of the others one,
 //! who does the next. Nobody takes the commit lock.
+//!
+//! Writers who were served come back soon, and would find the next sync running: half of them would
+//! wait for every other one. So who is to sync waits a moment for as many as there were of late,
+//! as long as they do come.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use umbel_base::{Result, SequenceNumber};
+use umbel_env::Clock;
 use umbel_log::LogProgress;
 
 use crate::counters::{StoreCounters, add};
@@ -70,24 +76,40 @@ pub struct Syncer {
     progress: Mutex<Progress>,
     /// Who waits for the end of a sync with an even number, and with an odd one.
     turns: [Condvar; 2],
+    /// Where who is to sync waits for others.
+    gathered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
     /// Everything up to here is durable.
     through: SequenceNumber,
-    /// What the sync that runs covers.
+    /// What the sync that runs covers; [`GATHERING`] before that is decided.
     running: Option<SequenceNumber>,
     /// The number of the sync that runs, or of the last one.
     round: usize,
     /// How many wait in each turn.
     waiting: [usize; 2],
+    /// How many waited for the last sync and the next one, or did it, when it ended.
+    crowd: usize,
+    /// How many syncs are to begin without waiting for others.
+    unhopeful: usize,
+    /// How long the last sync took.
+    took: Duration,
 }
+
+/// What a sync covers to which others may come yet: everything appended by then.
+const GATHERING: SequenceNumber = SequenceNumber::MAX;
+/// After others were waited for in vain so many syncs begin without.
+const UNHOPEFUL: usize = 16;
+/// The part of the time that a sync takes, and the most, for which others are waited for.
+const GATHER: (u32, Duration) = (2, Duration::from_millis(5));
 
 impl Syncer {
     /// Syncs what `tail` says.
     pub fn new(tail: Arc<Tail>) -> Syncer {
-        Syncer { tail, progress: Mutex::default(), turns: Default::default() }
+        let (turns, gathered) = Default::default();
+        Syncer { tail, progress: Mutex::default(), turns, gathered }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -102,6 +124,7 @@ impl Syncer {
         sequence: SequenceNumber,
         poison: &Poison,
         counters: &StoreCounters,
+        clock: &dyn Clock,
     ) -> Result<()> {
         let mut progress = self.progress();
         while progress.through < sequence {
@@ -112,14 +135,34 @@ impl Syncer {
             }
             // Its own record is covered by a sync that begins now.
             let Some(covered) = progress.running else {
-                return self.sync(progress, poison, counters);
+                return self.sync(progress, poison, counters, clock);
             };
             let turn = (progress.round + usize::from(sequence > covered)) % 2;
             progress.waiting[turn] += 1;
+            if covered == GATHERING && progress.waiting[turn] + 1 >= progress.crowd {
+                self.gathered.notify_one();
+            }
             progress = self.turns[turn].wait(progress).unwrap_or_else(PoisonError::into_inner);
             progress.waiting[turn] -= 1;
         }
         Ok(())
+    }
+
+    /// Waits for as many as there were of late, where that was not in vain.
+    fn gather<'a>(&self, mut progress: MutexGuard<'a, Progress>) -> MutexGuard<'a, Progress> {
+        let (turn, crowd) = (progress.round % 2, progress.crowd);
+        if crowd < 2 || progress.unhopeful > 0 {
+            progress.unhopeful = progress.unhopeful.saturating_sub(1);
+            return progress;
+        }
+        let limit = GATHER.1.min(progress.took / GATHER.0);
+        let few = |progress: &mut Progress| progress.waiting[turn] + 1 < crowd;
+        let waited = self.gathered.wait_timeout_while(progress, limit, few);
+        let (mut progress, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+        if outcome.timed_out() {
+            progress.unhopeful = UNHOPEFUL;
+        }
+        progress
     }
 
     fn sync(
@@ -127,14 +170,19 @@ impl Syncer {
         mut progress: MutexGuard<'_, Progress>,
         poison: &Poison,
         counters: &StoreCounters,
+        clock: &dyn Clock,
     ) -> Result<()> {
+        progress.round += 1;
+        progress.running = Some(GATHERING);
+        progress = self.gather(progress);
         let (through, segments) = self.tail.begin();
         progress.running = Some(through);
-        progress.round += 1;
         drop(progress);
         add(&counters.log_syncs, 1);
+        let begun = clock.now();
         // Older segments first.
         let synced = segments.iter().try_for_each(|segment| segment.sync());
+        let took = clock.now().saturating_sub(begun);
         let synced = synced.map_err(|error| poison.set(error));
         if segments.len() > 1 {
             self.tail.end();
@@ -145,6 +193,8 @@ impl Syncer {
             progress.through = progress.through.max(through);
         }
         let (served, next) = (progress.round % 2, (progress.round + 1) % 2);
+        progress.took = took;
+        progress.crowd = 1 + progress.waiting[served] + progress.waiting[next];
         let waiting = [progress.waiting[served] > 0, progress.waiting[next] > 0];
         drop(progress);
         if waiting[1] {
