@@ -104,10 +104,9 @@ impl LogReader {
         LogReader::open_bound(env, path, kind, log_id, Some(0), expectation)
     }
 
-    /// As [`LogReader::open`], of a log with this salt or none; with another one the file is another
-    /// log.
-    /// Where nobody knows the salt the header's is believed, and damage to that can look like a
-    /// log that was torn when it was made.
+    /// As [`LogReader::open`], of a log with this salt or none; with another one the file is
+    /// another log. Where nobody knows the salt the header's is believed, and damage to that can
+    /// look like a log that was torn when it was made.
     ///
     /// # Errors
     /// As [`LogReader::open`].
@@ -251,8 +250,8 @@ impl LogReader {
         }
         if header.kind != kind as u8 || header.binding != self.binding {
             let reason = format!(
-                "this is log {} of kind {}, but the {} {} (kind {}) of this store was expected: the \
-                 file is in the wrong place",
+                "this is log {} of kind {}, but the {} {} (kind {}) of this store was expected: \
+                 the file is in the wrong place",
                 header.binding.log_id,
                 header.kind,
                 kind.noun(),

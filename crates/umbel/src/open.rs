@@ -63,15 +63,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         remove_orphans(&env, folder, &listing, &manifest);
         Some(Mutex::new(manifest))
     };
-    let wal = WalOptions {
-        env: env.clone(),
-        folder: folder.to_path_buf(),
-        segment_bytes: budget.sizes.segment,
-        secret: context.hasher.secret,
-        ids: Arc::clone(&ids),
-        is_tended: options.background_threads > 0,
-    };
-    let wal = Wal::new(wal, replayed.old);
+    let is_tended = options.background_threads > 0;
+    let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
     let store = Arc::new(Store {
         folder: folder.to_path_buf(),
         options: Arc::new(Options { env, ..options }),
@@ -106,6 +99,22 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     });
     keep_readers(&store);
     Ok(store)
+}
+
+fn wal_options(
+    env: &Env,
+    context: &TableContext,
+    ids: &Arc<AtomicU64>,
+    is_tended: bool,
+) -> WalOptions {
+    WalOptions {
+        env: env.clone(),
+        folder: context.folder.clone(),
+        segment_bytes: context.budget.sizes.segment,
+        secret: context.hasher.secret,
+        ids: Arc::clone(ids),
+        is_tended,
+    }
 }
 
 fn new_context(
