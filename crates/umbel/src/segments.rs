@@ -56,7 +56,8 @@ fn work(store: &Arc<Store>) {
                     continue;
                 }
                 limit = None;
-                catch_unwind(AssertUnwindSafe(|| give_back(store, true)))
+                let rest = || give_back(store, true).and_then(|()| tend(store));
+                catch_unwind(AssertUnwindSafe(rest))
             }
         };
         let panicked = |_| Err(Error::invalid("internal: tending the log panicked"));
@@ -212,6 +213,8 @@ fn allowance(store: &Store, small: u64) -> u64 {
 }
 
 fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
+    // After a failed write nothing is removed any more.
+    store.poison.check()?;
     let (obsolete, surplus) = {
         let mut state = store.commit_lock();
         take(store, &mut state, is_quiet)?

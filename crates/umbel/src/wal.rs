@@ -190,6 +190,7 @@ impl Wal {
             edits.push(Edit::Log { id: writer.log_id(), state: LogState::Open });
             manifest.commit(&edits)?;
         }
+        // Each of them got its id before this one.
         for spare in std::mem::take(&mut self.spares) {
             // What cannot be removed now is removed at the next open.
             let _ = self.env.files.remove_file(&names::log(&self.folder, spare.log_id()));

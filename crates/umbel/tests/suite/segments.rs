@@ -113,6 +113,35 @@ fn a_store_at_rest_keeps_a_small_segment_ready() {
 }
 
 #[test]
+fn what_was_not_flushed_is_kept_short_when_nobody_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let env = Env::system();
+    let db = Db::open(path, Options { memory_bytes: Some(1 << 30), ..Options::default() }).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
+    let value = [7; 1000];
+    for index in 0..20_000 {
+        keyspace.put(key(index), value).unwrap();
+    }
+    // Nothing but the passing of time calls for it.
+    let is_short = || logs(&env, path).iter().sum::<u64>() < (20_000 * 1100) + (5 << 20);
+    for _ in 0..1000 {
+        if is_short() {
+            break;
+        }
+        let (_sender, never) = std::sync::mpsc::channel::<()>();
+        let _ = never.recv_timeout(std::time::Duration::from_millis(20));
+    }
+    assert!(is_short(), "{:?}", logs(&env, path));
+    assert_eq!(db.stats().keyspaces[0].memtable_entries, 20_000);
+    keyspace.put("one", "more").unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = Db::open(path, Options::default()).unwrap();
+    assert_eq!(existing(&db, "a").iter().count(), 20_001);
+}
+
+#[test]
 fn a_full_disk_shows_when_a_segment_is_made() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, options(&sim.env())).unwrap();
