@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use umbel::{
-    DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats, VerifyReport,
+    DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
+    VerifyReport,
 };
 
 /// All statistics.
@@ -23,6 +24,7 @@ pub fn to_json(stats: &Stats) -> Value {
         "log_bytes_written": stats.log_bytes_written,
         "log_bytes_live": stats.log_bytes_live,
         "log_syncs": stats.log_syncs,
+        "log": log(&stats.log),
         "snapshots": stats.snapshots,
         "memory": memory(&stats.memory),
         "descriptors": descriptors(&stats.descriptors),
@@ -30,6 +32,17 @@ pub fn to_json(stats: &Stats) -> Value {
         "last_sequence": stats.last_sequence,
         "write_amplification": stats.write_amplification,
         "read_only_reason": stats.read_only_reason,
+    })
+}
+
+fn log(log: &LogStats) -> Value {
+    json!({
+        "is_mapped": log.is_mapped,
+        "why_unmapped": log.why_unmapped,
+        "spare_bytes": log.spare_bytes,
+        "segments_made": log.segments_made,
+        "segments_reused": log.segments_reused,
+        "segments_awaited": log.segments_awaited,
     })
 }
 

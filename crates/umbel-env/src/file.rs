@@ -74,9 +74,15 @@ pub trait File: Send + Sync + Debug {
     fn sync(&self) -> Result<()>;
     /// Maps the first `len` bytes for writing. Pages are made writable step by step, ahead of the
     /// stores, so that no store can fault.
-    /// REQUIRES: `preallocate(len)` succeeded and nobody cuts the file while it is mapped.
-    /// `None` where this file system or platform cannot map safely: use `write_all_at`.
+    /// REQUIRES: `preallocate(len)` succeeded, through whatever handle, and nobody cuts the file
+    /// while it is mapped.
+    /// `None` where this file system or platform cannot map safely: use `write_all_at`, and do not
+    /// write over what is there, since that may need new space.
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>>;
+    /// Why [`File::map`] said `None`, as the end of a sentence; `None` where it is not known.
+    fn why_unmapped(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A file's bytes mapped into memory for writing. Stores survive the death of the process at once
@@ -90,6 +96,19 @@ pub trait Mapping: Send + Sync + Debug {
     }
     /// Stores `bytes` at `offset`. An error where they do not fit.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// What makes the pages ready from another thread; `None` where there is nothing to make ready.
+    fn populator(&self) -> Option<Arc<dyn Populator>> {
+        None
+    }
+}
+
+/// Makes pages of a [`Mapping`] ready ahead of its stores, so that the thread that stores does not
+/// have to. It keeps the pages mapped.
+pub trait Populator: Send + Sync + Debug {
+    /// Makes the pages below `end`, or below the mapping's length, present and writable. A page so
+    /// made counts as dirty and goes to the disk with the next sync: only what is about to be
+    /// written should be.
+    fn populate(&self, end: u64) -> Result<()>;
 }
 
 /// A held lock; dropping it releases it, as does the death of the process.

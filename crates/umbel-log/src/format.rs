@@ -3,7 +3,7 @@
 //! FORMAT: `docs/formats/log.md` is the description; the names here follow it. All integers are
 //! little-endian and have a fixed width.
 
-use umbel_base::checksum::checksum;
+use umbel_base::checksum::{checksum, checksum_parts};
 
 /// The length of a file's header, and so the offset of the first record.
 pub const HEADER_BYTES: u64 = 64;
@@ -61,6 +61,24 @@ pub const fn record_bytes(payload_bytes: u64) -> u64 {
         & !(RECORD_ALIGN - 1)
 }
 
+/// What every record of a log is bound to by its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    /// The log's id.
+    pub log_id: u64,
+    /// A number that nobody who chooses payloads knows, so that no payload of an earlier log whose
+    /// file is used again can pass for a record of this one; 0 for logs in new files.
+    pub salt: u64,
+}
+
+impl Binding {
+    /// The file id in the checksums of the log's records.
+    #[inline]
+    fn checksum_id(self) -> u64 {
+        self.log_id ^ self.salt
+    }
+}
+
 /// The header of a file, read or to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
@@ -68,8 +86,8 @@ pub(crate) struct FileHeader {
     pub version: u32,
     /// The byte of a [`LogKind`].
     pub kind: u8,
-    /// The log's id.
-    pub log_id: u64,
+    /// The log's id and salt.
+    pub binding: Binding,
     /// Whether a byte that version 1 leaves zero is set.
     pub reserved_set: bool,
     /// The header's own checksum, with which the running checksum begins.
@@ -77,16 +95,24 @@ pub(crate) struct FileHeader {
 }
 
 impl FileHeader {
-    /// FORMAT: `magic[8] version:u32 kind:u8 zero[3] log_id:u64 zero[32] checksum:u64`.
-    pub fn encode(kind: LogKind, log_id: u64) -> [u8; HEADER_BYTES as usize] {
+    /// FORMAT: `magic[8] version:u32 kind:u8 zero[3] log_id:u64 salt:u64 zero[24] checksum:u64`.
+    pub fn encode(kind: LogKind, binding: Binding) -> [u8; HEADER_BYTES as usize] {
+        let Binding { log_id, salt } = binding;
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12] = kind as u8;
         bytes[16..24].copy_from_slice(&log_id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&salt.to_le_bytes());
         let sum = checksum(log_id, 0, &bytes[..HEADER_CHECKSUM_AT]);
         bytes[HEADER_CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         bytes
+    }
+
+    /// The salt that a header seems to have, which may be damaged.
+    /// REQUIRES: `bytes` holds a header.
+    pub fn salt(bytes: &[u8]) -> u64 {
+        u64_at(bytes, 24)
     }
 
     /// `None` where magic or checksum are wrong. Everything else is the caller's to judge.
@@ -96,11 +122,12 @@ impl FileHeader {
         if bytes[..8] != MAGIC || stored != checksum(log_id, 0, &bytes[..HEADER_CHECKSUM_AT]) {
             return None;
         }
-        let reserved_set = [&bytes[13..16], &bytes[24..HEADER_CHECKSUM_AT]]
+        let reserved_set = [&bytes[13..16], &bytes[32..HEADER_CHECKSUM_AT]]
             .iter()
             .any(|part| part.iter().any(|&byte| byte != 0));
         let version = u32_at(bytes, 8);
-        Some(FileHeader { version, kind: bytes[12], log_id, reserved_set, checksum: stored })
+        let binding = Binding { log_id, salt: FileHeader::salt(bytes) };
+        Some(FileHeader { version, kind: bytes[12], binding, reserved_set, checksum: stored })
     }
 }
 
@@ -132,6 +159,7 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     /// FORMAT: `checksum:u64 length:u32 log_id_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`.
     /// A durable mark beyond 32 GiB is stored as 32 GiB, which is less but as true.
+    #[inline]
     pub fn encode(&self, log_id: u64) -> [u8; RECORD_HEADER_BYTES] {
         let mark = u32::try_from(self.durable / RECORD_ALIGN).unwrap_or(u32::MAX);
         let mut bytes = [0; RECORD_HEADER_BYTES];
@@ -177,8 +205,13 @@ impl RecordHeader {
 /// The checksum a whole record (header, payload, padding) ought to carry at `offset`.
 /// REQUIRES: `record` holds at least the checksum's own 8 bytes.
 #[inline]
-pub(crate) fn record_checksum(log_id: u64, offset: u64, record: &[u8]) -> u64 {
-    checksum(log_id, offset, &record[8..])
+pub(crate) fn record_checksum(binding: Binding, offset: u64, record: &[u8]) -> u64 {
+    checksum(binding.checksum_id(), offset, &record[8..])
+}
+
+/// The same of a record in parts, the first of which begins behind the checksum.
+pub(crate) fn parts_checksum(binding: Binding, offset: u64, parts: &[&[u8]]) -> u64 {
+    checksum_parts(binding.checksum_id(), offset, parts)
 }
 
 /// FORMAT: what the end record vouches for. It begins as the file header's checksum, and each
@@ -235,9 +268,10 @@ mod tests {
 
     #[test]
     fn headers_come_back() {
-        let bytes = FileHeader::encode(LogKind::Manifest, 0x1_2345_6789);
+        let binding = Binding { log_id: 0x1_2345_6789, salt: 0xfedc_ba98_7654_3210 };
+        let bytes = FileHeader::encode(LogKind::Manifest, binding);
         let header = FileHeader::decode(&bytes).expect("just encoded");
-        assert_eq!((header.version, header.kind, header.log_id), (1, 2, 0x1_2345_6789));
+        assert_eq!((header.version, header.kind, header.binding), (1, 2, binding));
         assert!(!header.reserved_set);
         for at in 0..bytes.len() {
             let mut flipped = bytes;

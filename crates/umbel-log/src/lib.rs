@@ -10,14 +10,16 @@
 #![forbid(unsafe_code)]
 
 pub mod format;
+pub mod progress;
 pub mod reader;
 mod tail;
 mod window;
 pub mod writer;
 
 pub use format::{
-    END_RECORD_BYTES, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, Sealed,
+    Binding, END_RECORD_BYTES, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, Sealed,
     record_bytes,
 };
+pub use progress::LogProgress;
 pub use reader::{Expectation, LogReader, Outcome, Record};
-pub use writer::{Appended, LogOptions, LogWriter};
+pub use writer::{Appended, LogOptions, LogWriter, relabel};

@@ -10,8 +10,8 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env};
 
 use crate::format::{
-    FileHeader, HEADER_BYTES, LogKind, RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running,
-    Sealed, VERSION, record_checksum,
+    Binding, FileHeader, HEADER_BYTES, LogKind, RECORD_HEADER_BYTES, RecordHeader, RecordKind,
+    Running, Sealed, VERSION, record_checksum,
 };
 use crate::tail::{Tail, examine};
 use crate::window::Window;
@@ -59,7 +59,9 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct LogReader {
     window: Window,
-    log_id: u64,
+    binding: Binding,
+    /// Whether the salt was known before the header was read.
+    is_bound: bool,
     expectation: Expectation,
     position: u64,
     sequence: u64,
@@ -85,7 +87,7 @@ struct Found {
 }
 
 impl LogReader {
-    /// Opens a log and judges its header.
+    /// Opens a log without a salt and judges its header.
     ///
     /// # Errors
     /// [`Error::Corruption`] where the file is another log than `kind` and `log_id` say, where the
@@ -97,6 +99,23 @@ impl LogReader {
         path: &Path,
         kind: LogKind,
         log_id: u64,
+        expectation: Expectation,
+    ) -> Result<LogReader> {
+        LogReader::open_bound(env, path, kind, log_id, Some(0), expectation)
+    }
+
+    /// As [`LogReader::open`], of a log with this salt or none; with another one the file is
+    /// another log. Where nobody knows the salt the header's is believed, and damage to that can
+    /// look like a log that was torn when it was made.
+    ///
+    /// # Errors
+    /// As [`LogReader::open`].
+    pub fn open_bound(
+        env: &Env,
+        path: &Path,
+        kind: LogKind,
+        log_id: u64,
+        salt: Option<u64>,
         expectation: Expectation,
     ) -> Result<LogReader> {
         let opened = env.files.open(path, Access::Read);
@@ -126,7 +145,8 @@ impl LogReader {
         };
         let mut reader = LogReader {
             window: Window::new(file, limit),
-            log_id,
+            binding: Binding { log_id, salt: salt.unwrap_or(0) },
+            is_bound: salt.is_some(),
             expectation,
             position: 0,
             sequence: 0,
@@ -197,6 +217,10 @@ impl LogReader {
         if self.window.limit >= HEADER_BYTES {
             let bytes = self.window.get(0, HEADER_BYTES as usize)?;
             header = bytes.first_chunk().and_then(FileHeader::decode);
+            if !self.is_bound {
+                // In a damaged header it is still the best guess.
+                self.binding.salt = FileHeader::salt(bytes);
+            }
         }
         let Some(header) = header else {
             if let Expectation::Sealed(_) = self.expectation {
@@ -220,14 +244,18 @@ impl LogReader {
             let reason = format!("there is no log format {}", header.version);
             return Err(self.corruption(8, reason));
         }
-        if header.kind != kind as u8 || header.log_id != self.log_id {
+        if header.binding.salt == 0 {
+            // A log without a salt is not in a used file: there is nothing to be told from it.
+            self.binding.salt = 0;
+        }
+        if header.kind != kind as u8 || header.binding != self.binding {
             let reason = format!(
-                "this is log {} of kind {}, but the {} {} (kind {}) was expected: the file is in \
-                 the wrong place",
-                header.log_id,
+                "this is log {} of kind {}, but the {} {} (kind {}) of this store was expected: \
+                 the file is in the wrong place",
+                header.binding.log_id,
                 header.kind,
                 kind.noun(),
-                self.log_id,
+                self.binding.log_id,
                 kind as u8
             );
             return Err(self.corruption(0, reason));
@@ -275,12 +303,12 @@ impl LogReader {
             return Ok(None);
         }
         let head = self.window.get(offset, RECORD_HEADER_BYTES)?;
-        let Some(record) = RecordHeader::decode(self.log_id, head) else { return Ok(None) };
+        let Some(record) = RecordHeader::decode(self.binding.log_id, head) else { return Ok(None) };
         if record.record_bytes() > self.window.remaining(offset) {
             return Ok(None);
         }
         let bytes = self.window.get(offset, record.record_bytes() as usize)?;
-        let valid = record_checksum(self.log_id, offset, bytes) == record.checksum;
+        let valid = record_checksum(self.binding, offset, bytes) == record.checksum;
         Ok(valid.then_some(record))
     }
 
@@ -295,7 +323,7 @@ impl LogReader {
             );
             return Err(self.corruption(gap, reason));
         }
-        match examine(&mut self.window, self.log_id, gap, gap + 1)? {
+        match examine(&mut self.window, self.binding, gap, gap + 1)? {
             Tail::Zeros => Ok(()),
             Tail::Bytes => {
                 self.torn = true;
@@ -342,7 +370,7 @@ impl LogReader {
                 return Err(self.corruption(offset, reason));
             }
         } else {
-            match examine(&mut self.window, self.log_id, end, 0)? {
+            match examine(&mut self.window, self.binding, end, 0)? {
                 Tail::Zeros => {}
                 Tail::Bytes => self.torn = true,
                 Tail::Record { offset, .. } => {

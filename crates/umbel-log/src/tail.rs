@@ -6,7 +6,9 @@
 
 use umbel_base::Result;
 
-use crate::format::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_checksum, u32_at};
+use crate::format::{
+    Binding, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_checksum, u32_at,
+};
 use crate::window::{CHUNK_BYTES, Window};
 
 /// How many bytes may be checksummed per byte of tail. Bytes that nobody made on purpose look like
@@ -36,12 +38,12 @@ pub(crate) enum Tail {
 /// REQUIRES: `start` is aligned.
 pub(crate) fn examine(
     window: &mut Window,
-    log_id: u64,
+    binding: Binding,
     start: u64,
     durable_min: u64,
 ) -> Result<Tail> {
     let mut search = Search {
-        log_id,
+        binding,
         durable_min,
         limit: window.limit,
         budget: window.remaining(start).saturating_mul(CHECKSUMMED_PER_BYTE),
@@ -85,7 +87,7 @@ enum Found {
 }
 
 struct Search {
-    log_id: u64,
+    binding: Binding,
     durable_min: u64,
     limit: u64,
     budget: u64,
@@ -96,7 +98,7 @@ impl Search {
     /// Tries every aligned offset of a chunk that begins at `start`, up to the first candidate that
     /// decides or that reaches out of the chunk.
     fn chunk(&mut self, chunk: &[u8], start: u64) -> Found {
-        let low = self.log_id as u32;
+        let low = self.binding.log_id as u32;
         for (index, bytes) in
             chunk.windows(RECORD_HEADER_BYTES).step_by(RECORD_ALIGN as usize).enumerate()
         {
@@ -115,7 +117,7 @@ impl Search {
                 return Found::Long { offset, record };
             }
             let whole = &chunk[at..at + len as usize];
-            if record_checksum(self.log_id, offset, whole) == record.checksum {
+            if record_checksum(self.binding, offset, whole) == record.checksum {
                 return Found::Tail(Tail::Record { offset, durable: record.durable });
             }
         }
@@ -125,7 +127,7 @@ impl Search {
     /// A header that could be what is searched for, judged without its payload.
     #[inline]
     fn candidate(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
-        let record = RecordHeader::decode(self.log_id, bytes)?;
+        let record = RecordHeader::decode(self.binding.log_id, bytes)?;
         let plausible = record.durable >= self.durable_min
             && record.durable <= offset
             && record.record_bytes() <= self.limit - offset;
@@ -151,7 +153,7 @@ impl Search {
         }
         let whole = &mut self.scratch[..len];
         window.file.read_exact_at(whole, offset)?;
-        let valid = record_checksum(self.log_id, offset, whole) == record.checksum;
+        let valid = record_checksum(self.binding, offset, whole) == record.checksum;
         Ok(valid.then_some(Tail::Record { offset, durable: record.durable }))
     }
 }

@@ -6,14 +6,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use umbel_base::checksum::checksum_parts;
 use umbel_base::{Error, Result};
-use umbel_env::{Env, File, Mapping};
+use umbel_env::{Access, Env, File, Mapping, Populator};
 
 use crate::format::{
-    END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, PAYLOAD_BYTES_MAX, RECORD_ALIGN,
-    RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running, Sealed, record_bytes, record_checksum,
+    Binding, END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, PAYLOAD_BYTES_MAX, RECORD_ALIGN,
+    RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running, Sealed, parts_checksum, record_bytes,
+    record_checksum,
 };
+use crate::progress::LogProgress;
 
 /// Up to here a mapped record is joined in the buffer and stored with one call; a longer one is
 /// stored part by part, because copying it twice would cost more than the calls.
@@ -28,8 +29,27 @@ pub struct LogOptions {
     pub kind: LogKind,
     /// The log's id. It must never have been used for another log of this store.
     pub log_id: u64,
+    /// The log's salt; 0 unless the file may be used again or was.
+    pub salt: u64,
     /// Preallocate and map this many bytes; records stop fitting there. 0 for a file that grows.
     pub segment_bytes: u64,
+}
+
+impl LogOptions {
+    fn binding(&self) -> Binding {
+        Binding { log_id: self.log_id, salt: self.salt }
+    }
+}
+
+/// Writes the header of a new log over that of an old one, whose records nobody needs any more. The
+/// caller syncs the file, and only then renames it to the new log's name and makes that durable:
+/// under the new name a header of the old log would be a file in the wrong place. Then it calls
+/// [`LogWriter::reuse`].
+///
+/// # Errors
+/// A failed write.
+pub fn relabel(file: &dyn File, options: LogOptions) -> Result<()> {
+    file.write_all_at(&FileHeader::encode(options.kind, options.binding()), 0)
 }
 
 /// Where a record was put.
@@ -42,12 +62,11 @@ pub struct Appended {
 /// Appends records to one log file.
 #[derive(Debug)]
 pub struct LogWriter {
-    file: Arc<dyn File>,
+    progress: Arc<LogProgress>,
     mapping: Option<Box<dyn Mapping>>,
-    log_id: u64,
+    binding: Binding,
     capacity: u64,
     end: u64,
-    durable: u64,
     sequence: u64,
     running: Running,
     buffer: Vec<u8>,
@@ -95,25 +114,56 @@ impl LogWriter {
             file.preallocate(segment_bytes)?;
             mapping = file.map(segment_bytes)?;
         }
-        let header = FileHeader::encode(options.kind, options.log_id);
+        let header = FileHeader::encode(options.kind, options.binding());
         match &mut mapping {
             Some(mapping) => mapping.write_at(&header, 0)?,
             None => file.write_all_at(&header, 0)?,
         }
+        Ok(LogWriter::begin(file, mapping, &header, options))
+    }
+
+    fn begin(
+        file: Arc<dyn File>,
+        mapping: Option<Box<dyn Mapping>>,
+        header: &[u8; HEADER_BYTES as usize],
+        options: LogOptions,
+    ) -> LogWriter {
         // The checksum is the header's last eight bytes.
         let (_, sum) = header.split_last_chunk().expect("a header is longer than a checksum");
-        Ok(LogWriter {
-            file,
+        let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
+        LogWriter {
+            progress: Arc::new(LogProgress::new(file, options.log_id, HEADER_BYTES, 0)),
             mapping,
-            log_id: options.log_id,
+            binding: options.binding(),
             capacity: if segment_bytes == 0 { u64::MAX } else { segment_bytes },
             end: HEADER_BYTES,
-            durable: 0,
             sequence: 0,
             running: Running::new(u64::from_le_bytes(*sum)),
             buffer: Vec::new(),
             state: State::Open,
-        })
+        }
+    }
+
+    /// Begins a log in a file that held an earlier log of the same length and was [relabelled], as
+    /// the same options say. What the file holds behind its header stays until records go over it.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened or, other than before, not be mapped: to be written over, a
+    /// file has to be.
+    ///
+    /// [relabelled]: relabel
+    pub fn reuse(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
+        let file = env.files.open(path, Access::ReadWrite)?;
+        let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
+        let mapping = file.map(segment_bytes)?;
+        if mapping.is_none() {
+            return Err(Error::invalid(format!(
+                "the log {} cannot be mapped, so its file cannot be used again",
+                path.display()
+            )));
+        }
+        let header = FileHeader::encode(options.kind, options.binding());
+        Ok(LogWriter::begin(file, mapping, &header, options))
     }
 
     /// Appends one record whose payload is the concatenation of `payload`. It survives the death of
@@ -130,7 +180,7 @@ impl LogWriter {
             return Err(Error::invalid(format!(
                 "a payload of {payload_bytes} bytes does not fit into the log {} behind byte {}; \
                  start a new log",
-                self.file.path().display(),
+                self.progress.file().path().display(),
                 self.end
             )));
         }
@@ -150,18 +200,39 @@ impl LogWriter {
         self.end
     }
 
-    /// The file, so that callers can sync it without holding a lock on the writer.
-    pub fn file(&self) -> Arc<dyn File> {
-        Arc::clone(&self.file)
+    /// Where records stop fitting, in bytes from the file's beginning.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
     }
 
-    /// Notes that a sync which began when [`LogWriter::end`] was `offset` (or more) has succeeded:
-    /// the records from now on say that everything below it was durable. Lower offsets than before
-    /// change nothing.
-    /// REQUIRES: it is true. A mark that lies turns a torn tail into corruption.
+    /// The file, so that callers can sync it without holding a lock on the writer.
+    pub fn file(&self) -> Arc<dyn File> {
+        Arc::clone(self.progress.file())
+    }
+
+    /// Where the log stands, for whoever syncs it without holding a lock on the writer.
+    pub fn progress(&self) -> &Arc<LogProgress> {
+        &self.progress
+    }
+
+    /// As [`LogProgress::note_durable`].
     pub fn set_durable(&mut self, offset: u64) {
-        debug_assert!(offset <= self.end, "only what was written can be durable");
-        self.durable = self.durable.max(offset.min(self.end));
+        self.progress.note_durable(offset);
+    }
+
+    /// Whether the file is mapped, so that its pages can be made ready and the file used again.
+    pub fn is_mapped(&self) -> bool {
+        self.mapping.is_some()
+    }
+
+    /// What makes pages ready ahead of the records, where the file is mapped.
+    pub fn populator(&self) -> Option<Arc<dyn Populator>> {
+        self.mapping.as_ref().and_then(|mapping| mapping.populator())
+    }
+
+    /// The mapping of a sealed log, which needs it no more: giving it back takes a while.
+    pub fn into_mapping(self) -> Option<Box<dyn Mapping>> {
+        self.mapping
     }
 
     /// Appends the end record; there is always room for it. The caller syncs the file, and then may
@@ -179,7 +250,7 @@ impl LogWriter {
 
     /// The log's id.
     pub fn log_id(&self) -> u64 {
-        self.log_id
+        self.binding.log_id
     }
 
     fn check_state(&self) -> Result<()> {
@@ -187,7 +258,7 @@ impl LogWriter {
             State::Open => Ok(()),
             State::Sealed => Err(Error::invalid(format!(
                 "the log {} is sealed; start a new log",
-                self.file.path().display()
+                self.progress.file().path().display()
             ))),
             State::Failed(reason) => Err(Error::ReadOnly(reason.clone())),
         }
@@ -206,14 +277,14 @@ impl LogWriter {
             return Err(Error::invalid(format!(
                 "sequence number {sequence} after {} in the log {}: they must not decrease",
                 self.sequence,
-                self.file.path().display()
+                self.progress.file().path().display()
             )));
         }
         let header = RecordHeader {
             checksum: 0,
             payload_bytes: payload_bytes as u32,
             sequence,
-            durable: self.durable,
+            durable: self.progress.durable(),
             kind,
         };
         let bytes = header.record_bytes();
@@ -226,6 +297,7 @@ impl LogWriter {
             Ok(checksum) => {
                 self.running.add(self.end, checksum);
                 self.end += bytes;
+                self.progress.set_end(self.end);
                 self.sequence = sequence;
                 Ok(Appended { end: self.end })
             }
@@ -245,16 +317,16 @@ impl LogWriter {
     ) -> Result<u64> {
         self.buffer.clear();
         self.buffer.reserve(record_bytes);
-        self.buffer.extend_from_slice(&header.encode(self.log_id));
+        self.buffer.extend_from_slice(&header.encode(self.binding.log_id));
         for part in payload {
             self.buffer.extend_from_slice(part);
         }
         self.buffer.resize(record_bytes, 0);
-        let sum = record_checksum(self.log_id, self.end, &self.buffer);
+        let sum = record_checksum(self.binding, self.end, &self.buffer);
         self.buffer[..8].copy_from_slice(&sum.to_le_bytes());
         match &mut self.mapping {
             Some(mapping) => mapping.write_at(&self.buffer, self.end)?,
-            None => self.file.write_all_at(&self.buffer, self.end)?,
+            None => self.progress.file().write_all_at(&self.buffer, self.end)?,
         }
         if self.buffer.capacity() > BUFFER_BYTES_KEPT {
             self.buffer = Vec::new();
@@ -271,14 +343,14 @@ impl LogWriter {
         payload: &[&[u8]],
         payload_bytes: usize,
     ) -> Result<u64> {
-        let mut head = header.encode(self.log_id);
+        let mut head = header.encode(self.binding.log_id);
         let padding_bytes = header.record_bytes() as usize - RECORD_HEADER_BYTES - payload_bytes;
         let padding = &[0; RECORD_ALIGN as usize][..padding_bytes];
         let mut parts = Vec::with_capacity(payload.len() + 2);
         parts.push(&head[8..]);
         parts.extend_from_slice(payload);
         parts.push(padding);
-        let sum = checksum_parts(self.log_id, self.end, &parts);
+        let sum = parts_checksum(self.binding, self.end, &parts);
         let mapping = self.mapping.as_mut().expect("only mapped records are stored in parts");
         let mut offset = self.end + RECORD_HEADER_BYTES as u64;
         for part in &parts[1..] {

@@ -10,5 +10,6 @@ mod suite {
     mod model;
     mod page;
     mod properties;
+    mod reuse;
     mod tears;
 }

@@ -60,6 +60,12 @@ fn canaries() -> Vec<Canary> {
         canary("only the newest segment synced", Hunt::Crash, plant(Bug::OldSegmentsNotSynced)),
         canary("log cut short at closing", Hunt::Crash, plant(Bug::LogCutShort)),
         canary("log removed too early", Hunt::Crash, plant(Bug::LogRemovedEarly)),
+        canary(
+            "used log renamed before its header is synced",
+            Hunt::Crash,
+            plant(Bug::RelabelNotSynced),
+        ),
+        canary("used log named before its header is written", Hunt::Crash, forget("write *.log")),
         canary("sync error ignored", Hunt::Faults, plant(Bug::IgnoredSyncError)),
         canary("write error ignored", Hunt::Faults, plant(Bug::IgnoredWriteError)),
     ];

@@ -255,7 +255,7 @@ impl Observer for Crashing {
 
 /// The file operations of the engine on each kind of file. Those that only a failure leads to are
 /// the fault campaign's business.
-const ENGINE_SITES: [&str; 35] = [
+const ENGINE_SITES: [&str; 36] = [
     "create *.log",
     "create *.manifest",
     "create *.table",
@@ -283,6 +283,7 @@ const ENGINE_SITES: [&str; 35] = [
     "remove *.manifest",
     "remove *.table",
     "remove CURRENT.new",
+    "rename *.log to *.log",
     "rename CURRENT.new to CURRENT",
     "set_len *.log",
     "store *.log",

@@ -36,6 +36,8 @@ pub enum Bug {
     LogCutShort,
     /// The oldest log is removed as soon as a table is written.
     LogRemovedEarly,
+    /// The new header of a log in a used file is not synced before the file gets its new name.
+    RelabelNotSynced,
 }
 
 /// A plant that puts `bug` in.
@@ -126,6 +128,11 @@ impl FileSystem for BadFiles {
     }
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        if is(source, "log") {
+            let mut logs = self.notes.logs();
+            logs.retain(|made| made != source);
+            logs.push(target.to_path_buf());
+        }
         match self.notes.bug {
             Bug::StaleCurrent(nth) if self.notes.is_nth(nth) => Ok(()),
             Bug::RenameInTwoSteps if self.inner.exists(target)? => {
@@ -207,6 +214,10 @@ impl File for BadFile {
             Bug::HoleInTheLog(nth) if is(path, "log") && offset >= 64 && self.notes.is_nth(nth) => {
                 return Ok(());
             }
+            // Headers of new segments are stored into the mapping.
+            Bug::RelabelNotSynced if is(path, "log") && offset == 0 => {
+                self.notes.counted.store(1, Ordering::Relaxed);
+            }
             Bug::LostTableSector if is(path, "table") && bytes.len() > 700 => {
                 self.inner.write_all_at(&bytes[..100], offset)?;
                 return self.inner.write_all_at(&bytes[612..], offset + 612);
@@ -232,6 +243,11 @@ impl File for BadFile {
         match self.notes.bug {
             Bug::IgnoredSyncError => {
                 let _ = self.inner.sync();
+                Ok(())
+            }
+            Bug::RelabelNotSynced
+                if is(path, "log") && self.notes.counted.swap(0, Ordering::Relaxed) > 0 =>
+            {
                 Ok(())
             }
             Bug::OldSegmentsNotSynced if is(path, "log") => {

@@ -19,6 +19,7 @@ use crate::flush::{self, FlushJob};
 use crate::garbage::{self, Found};
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
+use crate::segments;
 use crate::store::{Store, WorkState};
 use crate::weigh;
 use crate::writes::{Action, Writes};
@@ -49,6 +50,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
     if store.read_only {
         return Ok(());
     }
+    segments::start(store)?;
     for number in 0..store.options.background_threads {
         let worker = Arc::clone(store);
         let name = format!("umbel-work-{number}");
@@ -86,6 +88,9 @@ pub fn commit_one(
 
 #[inline]
 fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
+    if aftermath.log_nudged {
+        segments::see_to(store)?;
+    }
     if !aftermath.frozen {
         return Ok(());
     }

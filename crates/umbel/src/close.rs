@@ -7,6 +7,7 @@ use umbel_base::{Error, Result};
 
 use crate::background::{self, OLD_LOGS_MAX};
 use crate::flush;
+use crate::segments;
 use crate::store::Store;
 use crate::version::Edit;
 
@@ -29,6 +30,7 @@ pub fn close(store: &Arc<Store>) -> Result<()> {
 }
 
 fn close_once(store: &Arc<Store>) -> Result<()> {
+    store.bell.end();
     store.work_lock().stop = true;
     store.signal();
     let threads =
@@ -69,14 +71,16 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     }
     let through = store.commit_lock().wal.last_sequence();
     store.sync_through(through)?;
-    let edits = {
+    let (edits, surplus) = {
         let mut state = store.commit_lock();
         let mut edits = state.wal.take_ends();
-        edits.extend(state.wal.close()?);
+        let (ends, surplus) = state.wal.close()?;
+        edits.extend(ends);
         edits.push(Edit::LastSequence(state.last_sequence));
-        edits
+        (edits, surplus)
     };
     let mut manifest = store.manifest_lock()?;
     manifest.commit(&edits)?;
+    segments::remove(store, surplus);
     manifest.seal()
 }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use umbel_base::{Error, Result, SequenceNumber, limits, varint};
 
-use crate::counters::add;
+use crate::counters::add_alone;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::read;
+use crate::segments;
 use crate::store::{CommitState, Store};
 use crate::weigh;
 use crate::writes::{
@@ -27,6 +28,8 @@ pub const BUFFERS_HARD: u64 = 2;
 pub struct Aftermath {
     /// Whether a memtable was frozen and waits to be flushed.
     pub frozen: bool,
+    /// Whether the log has chores for `segments`.
+    pub log_nudged: bool,
 }
 
 /// Commits a batch. On success it is visible, and durable as `durability` says or, where that is
@@ -42,7 +45,7 @@ pub fn commit(
     let request = Arc::new(Request { writes: taken, durability, outcome: Mutex::default() });
     queue(store).push(Arc::clone(&request));
     let mut state = store.commit_lock();
-    let mut aftermath = Aftermath { frozen: false };
+    let mut aftermath = Aftermath { frozen: false, log_nudged: false };
     let mut outcome = take_outcome(&request);
     if outcome.is_none() {
         let group = std::mem::take(&mut *queue(store));
@@ -82,16 +85,19 @@ pub fn commit_one(
     let write = Write { action, keyspace, key, value };
     let committed = log_one(store, &mut state, &write)?;
     let sequence = state.last_sequence + 1;
-    apply(store, &write, sequence);
+    let full = apply(store, &write, sequence);
     state.last_sequence = sequence;
     store.snapshots.publish(sequence);
-    add(&store.counters.commits, 1);
-    add(&store.counters.commit_groups, 1);
-    let bytes = key.len() + value.len();
-    let frozen = settle(store, &mut state, std::slice::from_ref(keyspace), bytes);
+    add_alone(&store.counters.commits, 1);
+    add_alone(&store.counters.commit_groups, 1);
+    if full {
+        keyspace.view.freeze(&keyspace.options());
+    }
+    let frozen = full | weigh_if_due(store, &mut state, key.len() + value.len());
+    let log_nudged = state.wal.take_nudge();
     drop(state);
     finish(store, committed, None)?;
-    Ok(Aftermath { frozen })
+    Ok(Aftermath { frozen, log_nudged })
 }
 
 fn queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<Request>>> {
@@ -125,9 +131,9 @@ fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) 
         *request.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
     store.snapshots.publish(state.last_sequence);
-    add(&store.counters.commits, commits);
-    add(&store.counters.commit_groups, u64::from(commits > 0));
-    Aftermath { frozen }
+    add_alone(&store.counters.commits, commits);
+    add_alone(&store.counters.commit_groups, u64::from(commits > 0));
+    Aftermath { frozen, log_nudged: state.wal.take_nudge() }
 }
 
 fn commit_in_order(
@@ -205,19 +211,17 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
     }
     let payload_bytes = payload.iter().map(|part| part.len()).sum();
     if state.wal.needs_segment(payload_bytes) {
-        let manifest = store.manifest()?;
-        let writer = state.wal.create_segment(payload_bytes)?;
-        let started = state.wal.start_segment(writer, manifest);
-        started.map_err(|error| store.final_error(error))?;
+        segments::advance(store, state, payload_bytes)?;
     }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
     let written = state.wal.append(first, last, payload);
     let bytes = written.map_err(|error| store.poison.set(error))?;
-    add(&store.counters.log_bytes, bytes);
+    add_alone(&store.counters.log_bytes, bytes);
     Ok(Committed { logged_through: last })
 }
 
-fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) {
+/// Puts a write into its memtable. Answers whether that is full now.
+fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
     let view = write.keyspace.view.load();
     let memtable = &view.active.memtable;
     match write.action.kind() {
@@ -230,7 +234,9 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) {
         }
     }
     view.active.note(sequence);
-    add(&write.keyspace.counters.user_bytes, (write.key.len() + write.value.len()) as u64);
+    let bytes = (write.key.len() + write.value.len()) as u64;
+    add_alone(&write.keyspace.counters.user_bytes, bytes);
+    view.active.is_full(write.keyspace.memtable_bytes_max())
 }
 
 /// Freezes what has become too large. Answers whether anything was frozen.
@@ -248,14 +254,24 @@ fn settle(
             frozen = true;
         }
     }
-    let total = store.budget.sizes.buffers;
+    frozen | weigh_if_due(store, state, bytes)
+}
+
+/// Weighs all memtables together where enough was written since that was done last. Answers
+/// whether anything was frozen.
+#[inline]
+fn weigh_if_due(store: &Store, state: &mut CommitState, bytes: usize) -> bool {
     state.bytes_unweighed += bytes as u64;
-    if state.bytes_unweighed > total / 64 {
-        state.bytes_unweighed = 0;
-        frozen |= freeze_fullest(store, total);
-        frozen |= freeze_idle(store, state, total);
-        weigh::settle_cache(store, &weigh::parts(store, state.wal.mapped_bytes()));
-    }
+    state.bytes_unweighed > store.budget.sizes.buffers / 64 && weigh_all(store, state)
+}
+
+#[cold]
+fn weigh_all(store: &Store, state: &mut CommitState) -> bool {
+    let total = store.budget.sizes.buffers;
+    state.bytes_unweighed = 0;
+    let mut frozen = freeze_fullest(store, total);
+    frozen |= freeze_idle(store, state, total);
+    weigh::settle_cache(store, &weigh::parts(store, state.wal.mapped_bytes()));
     frozen
 }
 

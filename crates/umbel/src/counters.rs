@@ -295,6 +295,13 @@ pub fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
+/// Adds to a counter that one thread at a time adds to, which takes no locked instruction.
+/// REQUIRES: the lock under which alone it changes.
+#[inline]
+pub fn add_alone(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+}
+
 /// Reads without caring for order.
 #[inline]
 pub fn read(counter: &AtomicU64) -> u64 {

@@ -14,8 +14,8 @@ use crate::counters::add;
 use crate::inputs;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
-use crate::names;
 use crate::output::{self, Output, Plan};
+use crate::segments;
 use crate::store::Store;
 use crate::version::{Edit, TableFile};
 
@@ -55,7 +55,7 @@ pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
         add(&work.entries_dropped, output.counts.dropped());
         add(&work.bytes_written, output.metas.iter().map(|meta| meta.file_bytes).sum());
     }
-    drop_old_logs(store)
+    segments::drop_obsolete(store)
 }
 
 fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
@@ -140,27 +140,4 @@ impl FlushJob {
         // Buffers stand newest first, and the newest marker counts.
         self.marker.clone().or_else(|| self.buffers.iter().find_map(|buffer| buffer.marker()))
     }
-}
-
-/// Drops log segments whose every write is in tables.
-pub fn drop_old_logs(store: &Store) -> Result<()> {
-    let obsolete = {
-        let mut state = store.commit_lock();
-        // Under the commit lock, so that no keyspace with writes of its own is missing.
-        let keyspaces = store.keyspaces();
-        let logged = keyspaces.iter().filter(|keyspace| keyspace.logs());
-        let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
-        let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));
-        state.wal.take_obsolete(through)
-    };
-    if obsolete.is_empty() {
-        return Ok(());
-    }
-    let edits: Vec<_> = obsolete.iter().map(|segment| Edit::DropLog(segment.id)).collect();
-    store.manifest_lock()?.commit(&edits)?;
-    for segment in obsolete {
-        // What cannot be removed now is removed at the next open.
-        let _ = store.options.env.files.remove_file(&names::log(&store.folder, segment.id));
-    }
-    Ok(())
 }

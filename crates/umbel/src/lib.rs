@@ -61,6 +61,7 @@ mod read;
 mod recovery;
 mod relog;
 mod scan;
+mod segments;
 mod snapshot;
 mod snapshots;
 mod sources;
@@ -79,7 +80,9 @@ pub use keyspace::Keyspace;
 pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
-pub use stats::{DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats};
+pub use stats::{
+    DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
+};
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use verify::VerifyReport;

@@ -28,7 +28,7 @@ use crate::snapshots::Snapshots;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
 use crate::version::{Keeper, Manifest, TableContext, TableFile, Version};
-use crate::wal::{Syncer, Wal};
+use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
 use crate::weigh;
 
 /// Opens or creates the store in `folder`.
@@ -48,7 +48,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
-    state.next_file_id = first_free_id(&env, folder, &listing, state.next_file_id)?;
+    state.next_file_id = first_free_id(&env, folder, &listing, &state)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
@@ -63,9 +63,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         remove_orphans(&env, folder, &listing, &manifest);
         Some(Mutex::new(manifest))
     };
-    let segment_bytes = budget.sizes.segment;
-    let wal =
-        Wal::new(env.clone(), folder.to_path_buf(), segment_bytes, Arc::clone(&ids), replayed.old);
+    let is_tended = options.background_threads > 0;
+    let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
     let store = Arc::new(Store {
         folder: folder.to_path_buf(),
         options: Arc::new(Options { env, ..options }),
@@ -78,13 +77,15 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         put_off: Mutex::default(),
         ids,
         queue: Mutex::default(),
+        syncer: Syncer::new(wal.tail()),
+        bell: Bell::default(),
+        tending: Mutex::default(),
         commit: Mutex::new(CommitState {
             wal,
             last_sequence: replayed.last_sequence,
             scratch: Vec::new(),
             bytes_unweighed: 0,
         }),
-        syncer: Syncer::default(),
         manifest,
         keyspaces: RwLock::new(keyspaces),
         buffers_full: AtomicBool::new(false),
@@ -98,6 +99,22 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     });
     keep_readers(&store);
     Ok(store)
+}
+
+fn wal_options(
+    env: &Env,
+    context: &TableContext,
+    ids: &Arc<AtomicU64>,
+    is_tended: bool,
+) -> WalOptions {
+    WalOptions {
+        env: env.clone(),
+        folder: context.folder.clone(),
+        segment_bytes: context.budget.sizes.segment,
+        secret: context.hasher.secret,
+        ids: Arc::clone(ids),
+        is_tended,
+    }
 }
 
 fn new_context(
@@ -230,7 +247,8 @@ fn check_is_new(
 }
 
 /// The id above every one that was given, where the manifest says that it was below `known`.
-fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Result<u64> {
+fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<u64> {
+    let known = state.next_file_id;
     let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
     if highest > names::ID_MAX / 2 {
         return Err(Error::invalid(format!(
@@ -239,7 +257,7 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Res
             folder.display()
         )));
     }
-    check_logs_are_named(env, folder, listing, known)?;
+    check_logs_are_named(env, folder, listing, state)?;
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::ReusedFileId.is_on() {
         return Ok(known);
@@ -251,19 +269,15 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, known: u64) -> Res
 /// durable before the first record, so the manifest has lost its end, and the log is not to be
 /// removed. A copy that recovery made is named only when it is whole, and its originals stay till
 /// then.
-fn check_logs_are_named(
-    env: &Env,
-    folder: &Path,
-    listing: &Listing,
-    next_file_id: u64,
-) -> Result<()> {
+fn check_logs_are_named(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<()> {
+    let secret = hasher(state)?.secret;
     for (name, kind) in listing {
         let Some(FileKind::Log(id)) = *kind else { continue };
-        if id < next_file_id {
+        if id < state.next_file_id {
             continue;
         }
         let path = folder.join(name);
-        let mut reader = LogReader::open(env, &path, LogKind::WriteAhead, id, Expectation::Open)?;
+        let mut reader = wal::read(env, &path, &secret, id, Expectation::Open)?;
         if let Some(record) = reader.next()?.filter(|record| !relog::begins_copy(record)) {
             let reason = "the log holds writes, but the manifest does not name it: the end of the \
                           manifest is lost";

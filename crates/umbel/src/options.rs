@@ -39,7 +39,8 @@ pub struct Options {
     /// Threads that flush and compact. 0: the writing thread does it inline, which makes every run
     /// the same.
     pub background_threads: usize,
-    /// Bytes of one write-ahead log segment.
+    /// The most bytes of one write-ahead log segment, unless a batch needs more. The first one has
+    /// 4 MiB at most, and each next one twice as many up to this.
     pub log_segment_bytes: u64,
     /// Bytes of all memtables together, inside of `memory_bytes`; above it the fullest is flushed,
     /// and at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.

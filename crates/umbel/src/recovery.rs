@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use umbel_base::{Error, Result, SequenceNumber, limits};
 use umbel_env::{Access, Env};
 use umbel_filter::hash_key;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
+use umbel_log::{Expectation, HEADER_BYTES, LogReader, Outcome, Sealed};
 
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
@@ -20,7 +20,7 @@ use crate::names;
 use crate::relog::{self, Stretch};
 use crate::version::edit::State;
 use crate::version::{LogState, TableContext};
-use crate::wal::OldSegment;
+use crate::wal::{self, OldSegment};
 use crate::writes::{self, Logged};
 
 /// What the logs came to.
@@ -54,7 +54,8 @@ pub fn replay(
     for (id, log) in state.logs.clone() {
         let path = names::log(folder, id);
         if let Some((earlier, end)) = &torn {
-            check_never_synced(env, &path, id, log, earlier, *end)?;
+            let reader = open_log(env, &path, id, log, context)?;
+            check_never_synced(reader, &path, log, earlier, *end)?;
             state.logs.remove(&id);
             continue;
         }
@@ -93,7 +94,7 @@ pub fn replay(
     state.last_sequence = last_sequence;
     doubtful.retain(|stretch| stretch.start < stretch.end);
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
-        old.extend(write_again(env, folder, ids, &doubtful, state, last_sequence)?);
+        old.extend(write_again(env, folder, ids, context, &doubtful, state)?);
     }
     Ok(Replayed { old, last_sequence })
 }
@@ -104,11 +105,11 @@ fn write_again(
     env: &Env,
     folder: &Path,
     ids: &AtomicU64,
+    context: &TableContext,
     doubtful: &[Stretch],
     state: &mut State,
-    last_sequence: SequenceNumber,
 ) -> Result<Option<OldSegment>> {
-    let copy = match relog::copy(env, folder, ids, doubtful) {
+    let copy = match relog::copy(env, folder, ids, &context.hasher.secret, doubtful) {
         Ok(copy) => copy,
         // A store that cannot be opened for want of room could never make any. A sync in place is
         // as good as the copy unless a sync of these very files had failed before.
@@ -122,7 +123,7 @@ fn write_again(
         state.logs.insert(stretch.id, LogState::Recovered(stretch.start));
     }
     state.logs.insert(copy.id, LogState::Sealed(copy.sealed));
-    Ok(Some(OldSegment::recovered(copy.id, last_sequence, copy.sealed.len)))
+    Ok(Some(OldSegment::recovered(copy.id, state.last_sequence, copy.sealed.len)))
 }
 
 fn sync_in_place(env: &Env, folder: &Path, logs: &[Stretch]) -> Result<()> {
@@ -142,7 +143,13 @@ struct Segment {
     needed: bool,
 }
 
-fn open_log(env: &Env, path: &Path, id: u64, log: LogState) -> Result<LogReader> {
+fn open_log(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    log: LogState,
+    context: &TableContext,
+) -> Result<LogReader> {
     if !env.files.exists(path)? {
         let reason = "the manifest names this log, but the file is missing";
         return Err(Error::corruption(path, 0, reason));
@@ -151,7 +158,7 @@ fn open_log(env: &Env, path: &Path, id: u64, log: LogState) -> Result<LogReader>
         LogState::Sealed(sealed) => Expectation::Sealed(sealed),
         LogState::Open | LogState::Recovered(_) => Expectation::Open,
     };
-    LogReader::open(env, path, LogKind::WriteAhead, id, expectation)
+    wal::read(env, path, &context.hasher.secret, id, expectation)
 }
 
 fn replay_one(
@@ -161,7 +168,7 @@ fn replay_one(
     log: LogState,
     target: &Target<'_>,
 ) -> Result<Segment> {
-    let mut reader = open_log(env, path, id, log)?;
+    let mut reader = open_log(env, path, id, log, target.context)?;
     let until = match log {
         LogState::Recovered(end) => end,
         LogState::Open | LogState::Sealed(_) => u64::MAX,
@@ -238,14 +245,12 @@ impl Target<'_> {
 /// An error where the log, which follows a torn one, shows that it had been synced: a sync covers
 /// older segments first, so the torn one must have been whole.
 fn check_never_synced(
-    env: &Env,
+    mut reader: LogReader,
     path: &Path,
-    id: u64,
     log: LogState,
     earlier: &Path,
     end: u64,
 ) -> Result<()> {
-    let mut reader = open_log(env, path, id, log)?;
     while reader.next()?.is_some() {}
     let outcome = reader.outcome();
     if log == LogState::Open && outcome.durable_max <= HEADER_BYTES {

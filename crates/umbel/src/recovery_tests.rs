@@ -1,11 +1,13 @@
 //! Tests of logs that are whole and say what no store writes.
 
-use umbel_log::{LogOptions, LogWriter};
+use umbel_filter::HashSecret;
+use umbel_log::{LogKind, LogOptions, LogWriter};
 use umbel_sim::Sim;
 
 use super::*;
 use crate::db::Db;
 use crate::options::{KeyspaceOptions, Options};
+use crate::version::Manifest;
 
 const FOLDER: &str = "/store";
 
@@ -41,7 +43,11 @@ fn with_log(records: &[(u64, &[u8])]) -> Result<Db> {
     let other = Sim::new(2);
     let env = other.env();
     env.files.create_dir_all(Path::new(FOLDER))?;
-    let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes: 4 << 10 };
+    // The salt comes from the store's secret.
+    let salt = sim.read(&path)[24..32].try_into().expect("eight bytes");
+    let salt = u64::from_le_bytes(salt);
+    let options =
+        LogOptions { kind: LogKind::WriteAhead, log_id: id, salt, segment_bytes: 4 << 10 };
     let mut writer = LogWriter::create(&env, &path, options)?;
     for (sequence, payload) in records {
         writer.append(*sequence, &[payload])?;
@@ -101,7 +107,9 @@ fn a_log_whose_edit_was_lost_is_not_taken_for_a_leftover() {
 fn a_log_without_writes_that_no_edit_names_is_a_leftover() {
     let (sim, _, id) = crashed();
     let path = names::log(Path::new(FOLDER), id + 1);
-    let options = LogOptions { kind: LogKind::WriteAhead, log_id: id + 1, segment_bytes: 4 << 10 };
+    let state = Manifest::read(&sim.env(), Path::new(FOLDER)).expect("it reads").expect("a store");
+    let seed = state.identity.expect("it has one").hash_seed;
+    let options = wal::log_options(&HashSecret::from_seed(seed), id + 1, 4 << 10);
     LogWriter::create(&sim.env(), &path, options).expect("a log");
     let db = open(&sim).expect("it opens");
     assert!(!sim.has(&path));

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::Result;
 use umbel_env::Env;
-use umbel_log::{
-    Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, RECORD_HEADER_BYTES,
-    Record, Sealed,
-};
+use umbel_filter::HashSecret;
+use umbel_log::{Expectation, HEADER_BYTES, RECORD_HEADER_BYTES, Record, Sealed};
 
 use crate::names;
+use crate::wal;
 
 /// Which records of a log to copy.
 #[derive(Debug, Clone, Copy)]
@@ -44,22 +43,22 @@ pub fn begins_copy(record: &Record<'_>) -> bool {
 }
 
 /// Copies the records of `stretches`, which follow each other, into a new log.
-pub fn copy(env: &Env, folder: &Path, ids: &AtomicU64, stretches: &[Stretch]) -> Result<Relogged> {
+pub fn copy(
+    env: &Env,
+    folder: &Path,
+    ids: &AtomicU64,
+    secret: &HashSecret,
+    stretches: &[Stretch],
+) -> Result<Relogged> {
     let id = ids.fetch_add(1, Ordering::Relaxed);
     let records: u64 = stretches.iter().map(|stretch| stretch.end - stretch.start).sum();
     let segment_bytes = HEADER_BYTES + records + 4 * RECORD_HEADER_BYTES as u64;
-    let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
-    let path = names::log(folder, id);
-    let mut writer = LogWriter::create(env, &path, options).inspect_err(|_| {
-        // What was created of it is in the way of nothing, but takes room.
-        let _ = env.files.remove_file(&path);
-    })?;
+    let mut writer = wal::create(env, folder, wal::log_options(secret, id, segment_bytes))?;
     // FORMAT: a record without payload begins a copy.
     writer.append(0, &[])?;
     for stretch in stretches {
         let path = names::log(folder, stretch.id);
-        let kind = LogKind::WriteAhead;
-        let mut reader = LogReader::open(env, &path, kind, stretch.id, Expectation::Open)?;
+        let mut reader = wal::read(env, &path, secret, stretch.id, Expectation::Open)?;
         while let Some(record) = reader.next()? {
             if (stretch.start..stretch.end).contains(&record.offset) {
                 writer.append(record.sequence, &[record.payload])?;

@@ -1,5 +1,6 @@
 //! What a store consists of and what it did so far, as numbers and as text.
 
+mod log;
 mod resources;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use crate::counters::{ReadEvent, read};
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 
+pub use log::LogStats;
 pub use resources::{DescriptorStats, MemoryStats, ReaderStats};
 
 /// Numbers of a store.
@@ -48,6 +50,8 @@ pub struct Stats {
     pub log_syncs: u64,
     /// Bytes of the log segments that are still needed, of the current one what is written.
     pub log_bytes_live: u64,
+    /// How the log is written.
+    pub log: LogStats,
     /// Snapshots held.
     pub snapshots: usize,
     /// Memory, against the budget.
@@ -145,9 +149,10 @@ pub fn of_store(store: &Store) -> Stats {
     let (cache_misses, cache_evictions) = store.cache.turnover();
     let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
     let counters = &store.counters;
-    let (last_sequence, log_bytes_live, log_bytes_mapped) = {
+    let (last_sequence, log_bytes_live, log_bytes_mapped, log) = {
         let state = store.commit_lock();
-        (state.last_sequence, state.wal.live_bytes(), state.wal.mapped_bytes())
+        let wal = &state.wal;
+        (state.last_sequence, wal.live_bytes(), wal.mapped_bytes(), log::of_wal(wal))
     };
     let log_bytes_written = read(&counters.log_bytes);
     let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();
@@ -168,6 +173,7 @@ pub fn of_store(store: &Store) -> Stats {
         log_bytes_written,
         log_syncs: read(&counters.log_syncs),
         log_bytes_live,
+        log,
         snapshots: store.snapshots.summary().0,
         memory: resources::memory(store, log_bytes_mapped),
         descriptors: resources::descriptors(store),
@@ -277,7 +283,7 @@ impl fmt::Display for Stats {
             self.stall_micros as f64 / 1e6,
             self.write_amplification
         )?;
-        write!(f, "{}{}{}", self.memory, self.descriptors, self.readers)?;
+        write!(f, "{}{}{}{}", self.log, self.memory, self.descriptors, self.readers)?;
         if let Some(reason) = &self.read_only_reason {
             writeln!(f, "read-only: {reason}")?;
         }

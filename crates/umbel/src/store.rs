@@ -18,7 +18,7 @@ use crate::options::SharedOptions;
 use crate::poison::Poison;
 use crate::snapshots::Snapshots;
 use crate::version::{Manifest, TableContext, Version};
-use crate::wal::{Syncer, Wal};
+use crate::wal::{Bell, Syncer, Wal};
 use crate::writes::Request;
 
 /// What the commit lock guards. Apart from what stands beside it, because each write changes it.
@@ -97,6 +97,10 @@ pub struct Store {
     pub commit: Mutex<CommitState>,
     /// The one sync for all who wait.
     pub syncer: Syncer,
+    /// Calls the thread that keeps log segments ready.
+    pub bell: Bell,
+    /// Held by whoever makes log segments ready. Taken before every other lock.
+    pub tending: Mutex<()>,
     /// The manifest lock; `None` where the store is open for reading only.
     pub manifest: Option<Mutex<Manifest>>,
     /// The keyspaces.
@@ -214,8 +218,7 @@ impl Store {
 
     /// Makes everything up to `sequence` durable.
     pub fn sync_through(&self, sequence: SequenceNumber) -> Result<()> {
-        let begin = || self.commit_lock().wal.sync_work();
-        let end = |work: &_| self.commit_lock().wal.synced(work);
-        self.syncer.sync_through(sequence, &self.poison, &self.counters, begin, end)
+        let clock = &*self.options.env.clock;
+        self.syncer.sync_through(sequence, &self.poison, &self.counters, clock)
     }
 }

@@ -1,80 +1,149 @@
-//! The write-ahead log as a row of segments, and the one sync that serves all who wait.
+//! The write-ahead log as a row of segments.
+//!
+//! Segments are made ready ahead of the writers: `segments` does what this module says is to be
+//! done, on another thread where there is one.
 //!
 //! INVARIANTS:
 //! 1. A segment is named by a durable manifest edit before a record is put in it.
-//! 2. A newer segment is never synced before every older one is.
+//! 2. A newer segment is never synced before every older one is; but for its header, which says
+//!    nothing about others.
 //! 3. Syncs happen outside the commit lock; one thread syncs for all who wait.
+//! 4. Segments are written in the order of their ids. When a record is put in one, the manifest
+//!    names none with a lower id that is not sealed: recovery stops at the first that is not.
 
+mod bell;
+mod files;
+mod segment;
+mod syncer;
+
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{Env, File};
-use umbel_log::{
-    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogWriter, Sealed, record_bytes,
-};
+use umbel_env::{Env, File, Mapping};
+use umbel_filter::HashSecret;
+use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogProgress, LogWriter, Sealed, record_bytes};
 
-use crate::counters::{StoreCounters, add};
 use crate::names;
-use crate::poison::Poison;
 use crate::version::{Edit, LogState, Manifest};
 
-/// Bytes of a segment where the disk has no room for one of the usual size.
-const SMALL_SEGMENT_BYTES: u64 = 1 << 20;
+pub use bell::{Bell, Call};
+pub use files::{create, log_options, read};
+pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
+pub use syncer::{Syncer, Tail};
 
-/// A segment that no longer grows.
-#[derive(Debug)]
-pub struct OldSegment {
-    /// Its id.
-    pub id: u64,
-    /// The newest sequence number in it.
-    pub last_sequence: SequenceNumber,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Its file while it is not known to be durable.
-    unsynced: Option<Arc<dyn File>>,
-    /// Where it ends, until the manifest knows.
-    unrecorded: Option<Sealed>,
-}
+/// Bytes of a segment where the disk has no room for one of the usual size.
+const TINY_SEGMENT_BYTES: u64 = 1 << 20;
+/// Bytes of the first segment, and of the spare one of a log at rest. Each next one is twice as
+/// long up to what the options say.
+const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
+/// Pages of the current segment are made ready so far ahead at least, and at most, each time.
+const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 
 /// The segments. Lives under the commit lock.
 #[derive(Debug)]
 pub struct Wal {
     env: Env,
     folder: PathBuf,
+    /// The most bytes of a segment, unless a record needs more.
     segment_bytes: u64,
+    secret: HashSecret,
     ids: Arc<AtomicU64>,
+    /// Whether a thread makes pages ready.
+    is_tended: bool,
     current: Option<LogWriter>,
+    /// Named by the manifest, in the order of their ids, and without a record.
+    spares: VecDeque<LogWriter>,
+    reusable: Option<Reusable>,
+    /// Mappings of old segments.
+    retired: Vec<Box<dyn Mapping>>,
+    /// Files to cut, and to which length.
+    to_cut: Vec<(Arc<dyn File>, u64)>,
+    tail: Arc<Tail>,
     last_sequence: SequenceNumber,
     old: Vec<OldSegment>,
+    /// The id of the newest segment that was begun.
+    newest_id: u64,
+    /// Where in the current segment chores come up.
+    nudge_at: u64,
+    /// Where in the current segment a spare one is to be made.
+    spare_at: u64,
+    /// Whether what was ready was given back, and nothing much was written since.
+    is_at_rest: bool,
+    /// Whether pages of the current segment are to be made ready.
+    to_populate: bool,
+    /// Whether a chore came up.
+    nudged: bool,
+    shape: LogShape,
 }
 
-/// What one sync has to cover, taken under the commit lock.
+/// What [`Wal::new`] needs.
 #[derive(Debug)]
-pub struct SyncWork {
-    files: Vec<Arc<dyn File>>,
-    old_ids: Vec<u64>,
-    current: Option<(u64, u64)>,
-    through: SequenceNumber,
+pub struct WalOptions {
+    /// The world.
+    pub env: Env,
+    /// The store's folder.
+    pub folder: PathBuf,
+    /// The most bytes of a segment, unless a record needs more.
+    pub segment_bytes: u64,
+    /// What salts are made of.
+    pub secret: HashSecret,
+    /// The allocator of file ids.
+    pub ids: Arc<AtomicU64>,
+    /// Whether a thread of its own does the chores.
+    pub is_tended: bool,
 }
 
 impl Wal {
     /// A log whose earlier segments, read by recovery and durable, are `old`.
-    pub fn new(
-        env: Env,
-        folder: PathBuf,
-        segment_bytes: u64,
-        ids: Arc<AtomicU64>,
-        old: Vec<OldSegment>,
-    ) -> Wal {
+    pub fn new(options: WalOptions, old: Vec<OldSegment>) -> Wal {
         let last_sequence = old.iter().map(|segment| segment.last_sequence).max().unwrap_or(0);
-        Wal { env, folder, segment_bytes, ids, current: None, last_sequence, old }
+        Wal {
+            env: options.env,
+            folder: options.folder,
+            segment_bytes: options.segment_bytes,
+            secret: options.secret,
+            ids: options.ids,
+            is_tended: options.is_tended,
+            current: None,
+            spares: VecDeque::new(),
+            reusable: None,
+            retired: Vec::new(),
+            to_cut: Vec::new(),
+            tail: Arc::new(Tail::new(last_sequence)),
+            last_sequence,
+            newest_id: old.iter().map(|segment| segment.id).max().unwrap_or(0),
+            old,
+            nudge_at: 0,
+            spare_at: 0,
+            is_at_rest: false,
+            to_populate: false,
+            nudged: false,
+            shape: LogShape::default(),
+        }
+    }
+
+    /// What a sync has to cover.
+    pub fn tail(&self) -> Arc<Tail> {
+        Arc::clone(&self.tail)
     }
 
     /// Whether a record with this payload needs a new segment first.
+    #[inline]
     pub fn needs_segment(&self, payload_bytes: usize) -> bool {
         self.current.as_ref().is_none_or(|writer| !writer.fits(payload_bytes))
+    }
+
+    /// Goes on in a spare segment. `false`, with nothing done, where there is none in which the
+    /// payload fits. After a failure nothing may be appended any more and the caller poisons the
+    /// store.
+    pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
+        match self.spares.pop_front_if(|spare| spare.fits(payload_bytes)) {
+            Some(spare) => self.begin(spare).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Creates the file of a segment that `payload_bytes` fit in; on a disk too full for one of the
@@ -82,22 +151,17 @@ impl Wal {
     /// again after making room.
     pub fn create_segment(&mut self, payload_bytes: usize) -> Result<LogWriter> {
         let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
-        let usual = self.segment_bytes.max(least);
-        let small = SMALL_SEGMENT_BYTES.max(least);
+        let usual = self.next_bytes().max(least);
+        let tiny = TINY_SEGMENT_BYTES.max(least);
         match self.create_segment_of(usual) {
-            Err(Error::Full { .. }) if small < usual => self.create_segment_of(small),
+            Err(Error::Full { .. }) if tiny < usual => self.create_segment_of(tiny),
             created => created,
         }
     }
 
     fn create_segment_of(&self, segment_bytes: u64) -> Result<LogWriter> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let options = LogOptions { kind: LogKind::WriteAhead, log_id: id, segment_bytes };
-        let path = names::log(&self.folder, id);
-        LogWriter::create(&self.env, &path, options).inspect_err(|_| {
-            // What was created of it is in the way of nothing, but takes room.
-            let _ = self.env.files.remove_file(&path);
-        })
+        create(&self.env, &self.folder, log_options(&self.secret, id, segment_bytes))
     }
 
     /// Ends the current segment and goes on in `writer`, a new one. After a failure nothing may be
@@ -117,9 +181,35 @@ impl Wal {
         })?;
         // A header that was durable and is lost later is damage, not a torn creation.
         writer.set_durable(HEADER_BYTES);
-        let edit = Edit::Log { id: writer.log_id(), state: LogState::Open };
-        manifest.lock().unwrap_or_else(PoisonError::into_inner).commit(&[edit])?;
+        {
+            let mut manifest = manifest.lock().unwrap_or_else(PoisonError::into_inner);
+            // Spare segments with lower ids would stand between this one and its predecessor. One
+            // of them may be on its way here: it is turned away.
+            let skipped = manifest.state().logs.range(self.newest_id + 1..writer.log_id());
+            let mut edits: Vec<_> = skipped.map(|(id, _)| Edit::DropLog(*id)).collect();
+            edits.push(Edit::Log { id: writer.log_id(), state: LogState::Open });
+            manifest.commit(&edits)?;
+        }
+        // Each of them got its id before this one.
+        for spare in std::mem::take(&mut self.spares) {
+            // What cannot be removed now is removed at the next open.
+            let _ = self.env.files.remove_file(&names::log(&self.folder, spare.log_id()));
+        }
+        self.shape.made += 1;
+        self.shape.waited += 1;
+        self.begin(writer)
+    }
+
+    fn begin(&mut self, writer: LogWriter) -> Result<()> {
         self.retire_current()?;
+        self.newest_id = writer.log_id();
+        self.tail.add(Arc::clone(writer.progress()));
+        self.shape.is_mapped = Some(writer.is_mapped());
+        self.shape.why_unmapped = writer.file().why_unmapped();
+        self.spare_at = writer.capacity() / 4;
+        self.nudge_at = 0;
+        self.is_at_rest = false;
+        self.nudged = true;
         self.current = Some(writer);
         Ok(())
     }
@@ -127,18 +217,22 @@ impl Wal {
     fn retire_current(&mut self) -> Result<()> {
         let Some(mut writer) = self.current.take() else { return Ok(()) };
         let sealed = writer.seal()?;
+        let progress = Arc::clone(writer.progress());
+        let reusable_bytes = if writer.is_mapped() { writer.capacity() } else { 0 };
         self.old.push(OldSegment {
             id: writer.log_id(),
             last_sequence: self.last_sequence,
             bytes: sealed.len,
-            unsynced: Some(writer.file()),
-            unrecorded: Some(sealed),
+            reusable_bytes,
+            unrecorded: Some((progress, sealed)),
         });
+        self.retired.extend(writer.into_mapping());
         Ok(())
     }
 
     /// Appends one record; `last` is the newest sequence number in it.
     /// REQUIRES: not [`Wal::needs_segment`].
+    #[inline]
     pub fn append(
         &mut self,
         first: SequenceNumber,
@@ -147,9 +241,133 @@ impl Wal {
     ) -> Result<u64> {
         let writer = self.current.as_mut().expect("the caller started a segment");
         let before = writer.end();
-        let appended = writer.append(first, payload)?;
+        let end = writer.append(first, payload)?.end;
         self.last_sequence = last;
-        Ok(appended.end - before)
+        self.tail.set_through(last);
+        if end >= self.nudge_at {
+            self.nudge(end);
+        }
+        Ok(end - before)
+    }
+
+    #[cold]
+    fn nudge(&mut self, end: u64) {
+        let populates = self.is_tended && self.current.as_ref().is_some_and(LogWriter::is_mapped);
+        self.nudge_at = if populates { end + ahead(end) } else { u64::MAX };
+        if end < self.spare_at {
+            self.nudge_at = self.nudge_at.min(self.spare_at);
+        }
+        self.is_at_rest &= end < self.spare_at;
+        self.to_populate |= populates;
+        self.nudged |= populates || end >= self.spare_at;
+    }
+
+    /// Whether chores came up since this was asked last.
+    #[inline]
+    pub fn take_nudge(&mut self) -> bool {
+        std::mem::take(&mut self.nudged)
+    }
+
+    /// The bytes of the next segment.
+    fn next_bytes(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, LogWriter::capacity);
+        self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes))
+    }
+
+    /// The bytes of the first segment.
+    pub fn small_bytes(&self) -> u64 {
+        SMALL_SEGMENT_BYTES.min(self.segment_bytes)
+    }
+
+    /// What is to be done next.
+    pub fn next_chore(&mut self) -> Option<Chore> {
+        if std::mem::take(&mut self.to_populate)
+            && let Some(writer) = &self.current
+            && let Some(populator) = writer.populator()
+        {
+            return Some(Chore::Populate(populator, writer.end() + 2 * ahead(writer.end())));
+        }
+        if !self.retired.is_empty() {
+            return Some(Chore::Unmap(std::mem::take(&mut self.retired)));
+        }
+        if let Some((file, len)) = self.to_cut.pop() {
+            return Some(Chore::Cut(file, len));
+        }
+        let is_due = match &self.current {
+            Some(writer) => writer.end() >= self.spare_at,
+            None => self.is_at_rest && self.spare_at < u64::MAX,
+        };
+        if !is_due || !self.spares.is_empty() {
+            return None;
+        }
+        // Not again where it fails.
+        self.spare_at = u64::MAX;
+        let bytes = self.next_bytes();
+        Some(Chore::Make(bytes, self.reusable.take_if(|file| file.bytes == bytes)))
+    }
+
+    /// Takes a spare segment, which the manifest names. Hands it back where it comes too late: a
+    /// newer one is written to already, or nobody writes any more and it is too long to lie ready.
+    pub fn add_spare(&mut self, writer: LogWriter, is_reused: bool) -> Option<LogWriter> {
+        let is_too_long = self.is_at_rest && writer.capacity() > self.small_bytes();
+        if writer.log_id() < self.newest_id || is_too_long {
+            return Some(writer);
+        }
+        match is_reused {
+            true => self.shape.reused += 1,
+            false => self.shape.made += 1,
+        }
+        self.spares.push_back(writer);
+        None
+    }
+
+    /// Takes the file of a dropped segment to make a new one of it; `false` where none is wanted.
+    pub fn offer(&mut self, segment: &OldSegment) -> bool {
+        let wanted = self.reusable.is_none()
+            && self.current.is_some()
+            && segment.reusable_bytes > 0
+            && segment.reusable_bytes == self.next_bytes();
+        if wanted {
+            self.reusable = Some(Reusable { id: segment.id, bytes: segment.reusable_bytes });
+        }
+        wanted
+    }
+
+    /// Bytes that were made ready and hold no record.
+    fn spare_bytes(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, |writer| writer.capacity() - writer.end());
+        let spares: u64 = self.spares.iter().map(LogWriter::capacity).sum();
+        current + spares + self.reusable.map_or(0, |file| file.bytes)
+    }
+
+    /// Gives back what is ready beyond `allowance` bytes, because nobody writes at this moment: the
+    /// caller drops it from the manifest and removes it. After a failure the caller poisons the
+    /// store.
+    pub fn rest(&mut self, allowance: u64) -> Result<Surplus> {
+        if self.spare_bytes() <= allowance {
+            return Ok(Surplus::default());
+        }
+        let surplus = Surplus {
+            spares: std::mem::take(&mut self.spares).into(),
+            reusable: self.reusable.take(),
+        };
+        if self.spare_bytes() > allowance {
+            self.retire_current()?;
+            if let Some(old) = self.old.last_mut()
+                && let Some((progress, sealed)) = &old.unrecorded
+            {
+                // It takes no more room than it needs, and is not used again.
+                self.to_cut.push((Arc::clone(progress.file()), sealed.len));
+                old.reusable_bytes = 0;
+            }
+            self.spare_at = 0;
+        } else if let Some(writer) = &self.current {
+            // The next one when half of what is left is written.
+            self.spare_at = writer.end() + (writer.capacity() - writer.end()) / 2;
+            self.nudge_at = self.nudge_at.min(self.spare_at);
+        }
+        (self.is_at_rest, self.nudged) = (true, true);
+        Ok(surplus)
     }
 
     /// The newest sequence number in the log.
@@ -157,41 +375,12 @@ impl Wal {
         self.last_sequence
     }
 
-    /// What a sync of everything so far has to cover.
-    pub fn sync_work(&self) -> SyncWork {
-        let mut files = Vec::new();
-        let mut old_ids = Vec::new();
-        for segment in &self.old {
-            if let Some(file) = &segment.unsynced {
-                files.push(Arc::clone(file));
-                old_ids.push(segment.id);
-            }
-        }
-        let current = self.current.as_ref().map(|writer| {
-            files.push(writer.file());
-            (writer.log_id(), writer.end())
-        });
-        SyncWork { files, old_ids, current, through: self.last_sequence }
-    }
-
-    /// Notes that `work` is done.
-    pub fn synced(&mut self, work: &SyncWork) {
-        for segment in &mut self.old {
-            if work.old_ids.contains(&segment.id) {
-                segment.unsynced = None;
-            }
-        }
-        if let (Some(writer), Some((id, end))) = (&mut self.current, work.current)
-            && writer.log_id() == id
-        {
-            writer.set_durable(end);
-        }
-    }
-
     /// Takes out the old segments whose every entry is at or below `sequence`, oldest first.
     pub fn take_obsolete(&mut self, sequence: SequenceNumber) -> Vec<OldSegment> {
         let count = self.old.iter().take_while(|s| s.last_sequence <= sequence).count();
-        self.old.drain(..count).collect()
+        let obsolete: Vec<_> = self.old.drain(..count).collect();
+        obsolete.iter().for_each(|segment| self.tail.remove(segment.id));
+        obsolete
     }
 
     /// How many old segments are kept, their bytes, and the newest sequence number of the oldest.
@@ -208,99 +397,53 @@ impl Wal {
     /// Bytes of memory that the mapping of the current segment takes, about: what was written and
     /// what was made ready to be.
     pub fn mapped_bytes(&self) -> u64 {
-        let ahead = |end: u64| end.clamp(64 << 10, 1 << 20).min(self.segment_bytes);
-        self.current.as_ref().map_or(0, |writer| writer.end() + ahead(writer.end()))
+        let bytes =
+            |writer: &LogWriter| (writer.end() + 2 * ahead(writer.end())).min(writer.capacity());
+        self.current.as_ref().map_or(0, bytes)
+    }
+
+    /// How it is written.
+    pub fn shape(&self) -> LogShape {
+        LogShape { spare_bytes: self.spare_bytes(), ..self.shape.clone() }
     }
 
     /// Edits that write down where old segments end that are durable by now: from then on any
     /// damage to them is noticed.
     pub fn take_ends(&mut self) -> Vec<Edit> {
-        let durable = self.old.iter_mut().filter(|segment| segment.unsynced.is_none());
         let end = |segment: &mut OldSegment| {
-            let state = LogState::Sealed(segment.unrecorded.take()?);
-            Some(Edit::Log { id: segment.id, state })
+            let is_durable = |(progress, sealed): &mut (Arc<LogProgress>, Sealed)| {
+                progress.durable() >= sealed.len
+            };
+            let (_, sealed) = segment.unrecorded.take_if(is_durable)?;
+            Some(Edit::Log { id: segment.id, state: LogState::Sealed(sealed) })
         };
-        durable.filter_map(end).collect()
+        self.old.iter_mut().filter_map(end).collect()
     }
 
     /// Ends the current segment for good and cuts off what was reserved behind its end. Answers
-    /// with the edits that say where the segments end.
-    pub fn close(&mut self) -> Result<Vec<Edit>> {
-        let Some(mut writer) = self.current.take() else { return Ok(Vec::new()) };
+    /// with the edits that say where the segments end, and with what is to be removed once these
+    /// are durable.
+    pub fn close(&mut self) -> Result<(Vec<Edit>, Surplus)> {
+        self.retired.clear();
+        let spares: Vec<_> = std::mem::take(&mut self.spares).into();
+        let mut edits: Vec<_> = spares.iter().map(|spare| Edit::DropLog(spare.log_id())).collect();
+        let surplus = Surplus { spares, reusable: self.reusable.take() };
+        for (file, len) in std::mem::take(&mut self.to_cut) {
+            file.set_len(len)?;
+        }
+        let Some(mut writer) = self.current.take() else { return Ok((edits, surplus)) };
         let sealed = writer.seal()?;
         let (id, file) = (writer.log_id(), writer.file());
         // The mapping goes with the writer; only then may the file be cut.
         drop(writer);
         file.set_len(sealed.len)?;
         file.sync()?;
-        Ok(vec![Edit::Log { id, state: LogState::Sealed(sealed) }])
+        edits.push(Edit::Log { id, state: LogState::Sealed(sealed) });
+        Ok((edits, surplus))
     }
 }
 
-impl OldSegment {
-    /// A segment that recovery has read and made durable.
-    pub fn recovered(id: u64, last_sequence: SequenceNumber, bytes: u64) -> OldSegment {
-        OldSegment { id, last_sequence, bytes, unsynced: None, unrecorded: None }
-    }
-}
-
-/// One sync for all who wait.
-#[derive(Debug, Default)]
-pub struct Syncer {
-    progress: Mutex<Progress>,
-    moved: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Progress {
-    through: SequenceNumber,
-    running: bool,
-}
-
-impl Syncer {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns once everything up to `sequence` is durable. The first to come syncs for all who
-    /// come meanwhile; a failed sync poisons the store and fails them all.
-    ///
-    /// `begin` says what is to be covered and `end` notes that it was; both take the commit lock.
-    pub fn sync_through(
-        &self,
-        sequence: SequenceNumber,
-        poison: &Poison,
-        counters: &StoreCounters,
-        begin: impl Fn() -> SyncWork,
-        end: impl Fn(&SyncWork),
-    ) -> Result<()> {
-        let mut progress = self.progress();
-        while progress.through < sequence {
-            poison.check()?;
-            if progress.running {
-                progress = self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            progress.running = true;
-            drop(progress);
-            let work = begin();
-            add(&counters.log_syncs, 1);
-            let result = work.files.iter().try_for_each(|file| file.sync());
-            if result.is_ok() {
-                end(&work);
-            }
-            progress = self.progress();
-            progress.running = false;
-            let outcome = match result {
-                Ok(()) => {
-                    progress.through = progress.through.max(work.through);
-                    Ok(())
-                }
-                Err(error) => Err(poison.set(error)),
-            };
-            self.moved.notify_all();
-            outcome?;
-        }
-        Ok(())
-    }
+/// How many bytes behind `end` are made ready: the more the longer the segment has grown.
+fn ahead(end: u64) -> u64 {
+    end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
 }

@@ -18,6 +18,7 @@ mod suite {
     mod regressions_crash;
     mod regressions_review;
     mod regressions_upkeep;
+    mod segments;
     mod settings;
     mod space;
     mod stage;

@@ -7,8 +7,8 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
 use umbel_base::{Error, Result};
@@ -34,6 +34,8 @@ pub(super) struct SystemFile {
     len_changed: AtomicBool,
     /// Whether a preallocation could not reserve space, so that a mapped store might not find any.
     unreserved: AtomicBool,
+    /// Why the file was not mapped, where somebody wanted it to be.
+    unmapped: OnceLock<String>,
     mappings: MappingCount,
     direct: Direct,
 }
@@ -61,6 +63,7 @@ impl SystemFile {
             len_known: AtomicU64::new(metadata.len()),
             len_changed: AtomicBool::new(metadata.len() > 0),
             unreserved: AtomicBool::new(false),
+            unmapped: OnceLock::new(),
             mappings: MappingCount::default(),
             direct: Direct::default(),
         })
@@ -197,6 +200,7 @@ impl File for SystemFile {
 
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
         if self.unreserved.load(Ordering::Acquire) {
+            let _ = self.unmapped.set("the file system cannot reserve space".into());
             return Ok(None);
         }
         let held = self.len()?;
@@ -207,7 +211,18 @@ impl File for SystemFile {
             );
             return Err(Error::invalid(message));
         }
-        mapping::map(&self.file, &self.path, len, &self.mappings)
+        match mapping::map(&self.file, &self.path, len, &self.mappings) {
+            Ok(mapping) => Ok(Some(Box::new(mapping))),
+            Err(reason) => {
+                // The first reason is as good as a later one.
+                let _ = self.unmapped.set(reason);
+                Ok(None)
+            }
+        }
+    }
+
+    fn why_unmapped(&self) -> Option<String> {
+        self.unmapped.get().cloned()
     }
 }
 

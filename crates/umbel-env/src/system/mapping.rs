@@ -3,7 +3,7 @@
 //! A store into a mapping cannot report an error: the kernel raises a signal instead. So a file is
 //! mapped only where its blocks are reserved and stay where they are. Network file systems lose
 //! their server, and copy-on-write file systems look for new blocks when a page is written back;
-//! there, and on every platform other than Linux, [`map`] says `None`.
+//! there, on every platform but Linux, and where the kernel refuses, [`map`] says why not.
 
 #![cfg_attr(
     target_os = "linux",
@@ -13,11 +13,15 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
 
 use crate::file::Mapping;
+#[cfg(target_os = "linux")]
+use crate::file::Populator;
 
 /// How many bytes of a file are mapped through one handle, so that this handle refuses to cut them.
 #[derive(Debug, Default)]
@@ -44,31 +48,33 @@ impl MappingCount {
     }
 }
 
-/// Maps the first `len` bytes of `file`, or says `None` where that is not safe.
+/// Maps the first `len` bytes of `file`, or says why that is not safe or does not work.
 #[cfg(target_os = "linux")]
 pub(super) fn map(
     file: &fs::File,
     path: &Path,
     len: u64,
     count: &MappingCount,
-) -> Result<Option<Box<dyn Mapping>>> {
-    let failed = |error| Error::io(format!("map {len} bytes of"), path, error);
+) -> std::result::Result<SystemMapping, String> {
+    let failed = |error: std::io::Error| format!("mapping it failed ({error})");
     let kind = rustix::fs::fstatfs(file).map_err(|error| failed(error.into()))?.f_type;
-    let Ok(len_in_memory) = usize::try_from(len) else { return Ok(None) };
-    if len == 0 || is_unsafe_to_map(kind as u32) {
-        return Ok(None);
+    if let Some(reason) = why_not_to_map(kind as u32) {
+        return Err(reason);
     }
+    let len_in_memory = usize::try_from(len).ok().filter(|&len| len > 0);
+    let len_in_memory = len_in_memory.ok_or_else(|| format!("{len} bytes cannot be mapped"))?;
     count.0.bytes_max.fetch_max(len, Ordering::AcqRel);
     let guard = Arc::clone(&count.0);
-    // SAFETY: the mapped bytes are only ever written, by `copy_from_slice` through the one `&mut`
-    // of the `SystemMapping` that owns the map; nobody holds a reference to them that other
-    // writers of the file could break. The file is at least `len` bytes long (the caller looked)
-    // and is not cut while mapped: this handle refuses to, and the contract of `File::map` obliges
-    // the holders of other handles.
-    let bytes = unsafe { memmap2::MmapOptions::new().len(len_in_memory).map_mut(file) };
-    let bytes = bytes.map_err(failed)?;
-    let path = path.to_path_buf();
-    Ok(Some(Box::new(SystemMapping { path, bytes, populated: 0, _guard: guard })))
+    let bytes = memmap2::MmapOptions::new().len(len_in_memory).map_raw(file).map_err(failed)?;
+    // The first page shows whether the kernel can do it at all: 5.14 was the first.
+    populate(&bytes, 0, len_in_memory.min(PAGE_BYTES)).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            "the kernel cannot populate mapped pages (MADV_POPULATE_WRITE)".into()
+        }
+        _ => failed(error),
+    })?;
+    let (path, populated) = (path.to_path_buf(), AtomicUsize::new(0));
+    Ok(SystemMapping(Arc::new(Pages { path, bytes, populated, _guard: guard })))
 }
 
 /// Nothing is mapped on this platform: whether a sync covers mapped pages is unproven here.
@@ -78,109 +84,165 @@ pub(super) fn map(
     _path: &Path,
     _len: u64,
     count: &MappingCount,
-) -> Result<Option<Box<dyn Mapping>>> {
+) -> std::result::Result<Unmapped, String> {
     count.0.bytes_max.store(0, Ordering::Release);
-    Ok(None)
+    Err("files are mapped on Linux only".into())
 }
 
-/// Whether this kind of file system (the magic number that `statfs` gives) may fail a store into a
-/// mapping of reserved bytes. Overlays are as safe as the local disk they lie on.
+/// The mapping of a platform that has none.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub(super) enum Unmapped {}
+
+#[cfg(not(target_os = "linux"))]
+impl Mapping for Unmapped {
+    fn len(&self) -> u64 {
+        match *self {}
+    }
+
+    fn write_at(&mut self, _bytes: &[u8], _offset: u64) -> Result<()> {
+        match *self {}
+    }
+}
+
+/// Why this kind of file system (the magic number that `statfs` gives) may fail a store into a
+/// mapping of reserved bytes; `None` where it does not. Overlays are as safe as the local disk they
+/// lie on.
 #[cfg(any(target_os = "linux", test))]
-fn is_unsafe_to_map(kind: u32) -> bool {
-    const NETWORK: [u32; 13] = [
-        0x0000_6969, // nfs
-        0x0000_517B, // smb
-        0xFF53_4D42, // cifs
-        0xFE53_4D42, // smb2
-        0x6573_5546, // fuse, virtiofs
-        0x0102_1997, // 9p
-        0x7375_7245, // coda
-        0x5346_414F, // afs
-        0x6B41_4653, // kafs
-        0x00C3_6400, // ceph
-        0x0BD0_0BD3, // lustre
-        0x0116_1970, // gfs2
-        0x786F_4256, // folders of a VirtualBox host
+fn why_not_to_map(kind: u32) -> Option<String> {
+    const NETWORK: [(u32, &str); 13] = [
+        (0x0000_6969, "nfs"),
+        (0x0000_517B, "smb"),
+        (0xFF53_4D42, "cifs"),
+        (0xFE53_4D42, "smb2"),
+        (0x6573_5546, "fuse or virtiofs"),
+        (0x0102_1997, "9p"),
+        (0x7375_7245, "coda"),
+        (0x5346_414F, "afs"),
+        (0x6B41_4653, "kafs"),
+        (0x00C3_6400, "ceph"),
+        (0x0BD0_0BD3, "lustre"),
+        (0x0116_1970, "gfs2"),
+        (0x786F_4256, "vboxsf"),
     ];
-    const COPY_ON_WRITE: [u32; 4] = [
-        0x9123_683E, // btrfs
-        0x2FC1_2FC1, // zfs
-        0xCA45_1A4E, // bcachefs
-        0x0000_3434, // nilfs
+    const COPY_ON_WRITE: [(u32, &str); 4] = [
+        (0x9123_683E, "btrfs"),
+        (0x2FC1_2FC1, "zfs"),
+        (0xCA45_1A4E, "bcachefs"),
+        (0x0000_3434, "nilfs"),
     ];
-    NETWORK.contains(&kind) || COPY_ON_WRITE.contains(&kind)
+    let name = |kinds: &[(u32, &'static str)]| {
+        kinds.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+    };
+    match (name(&NETWORK), name(&COPY_ON_WRITE)) {
+        (Some(name), _) => Some(format!("the file system ({name}) may be on another machine")),
+        (_, Some(name)) => Some(format!("the file system ({name}) copies what is written over")),
+        (None, None) => None,
+    }
 }
 
-/// The fewest and the most bytes made writable at a time. A page made writable counts as dirty and
-/// goes to the disk with the next sync, so only what is about to be written is.
+/// The fewest and the most bytes made writable at a time by the thread that stores. A page made
+/// writable counts as dirty and goes to the disk with the next sync, so only what is about to be
+/// written is.
 #[cfg(target_os = "linux")]
 const POPULATE_BYTES: (usize, usize) = (64 << 10, 1 << 20);
+/// No page is smaller; larger ones are populated whole.
+#[cfg(target_os = "linux")]
+const PAGE_BYTES: usize = 4096;
 
 /// Makes pages present and writable, so that a store to them costs no fault and cannot fail.
 #[cfg(target_os = "linux")]
-fn populate(bytes: &mut memmap2::MmapMut, start: usize, end: usize) -> std::io::Result<()> {
-    use std::io::ErrorKind;
+fn populate(bytes: &memmap2::MmapRaw, start: usize, end: usize) -> std::io::Result<()> {
     loop {
         return match bytes.advise_range(memmap2::Advice::PopulateWrite, start, end - start) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // Kernels before 5.14 do not know the advice: touch a byte of every page instead.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                for page in bytes[start..end].chunks_mut(4096) {
-                    page[0] = std::hint::black_box(page[0]);
-                }
-                Ok(())
-            }
-            Err(error) => Err(error),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            populated => populated,
         };
     }
 }
 
-/// A mapped file.
+/// A mapped file, which this alone stores to.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-struct SystemMapping {
+pub(super) struct SystemMapping(Arc<Pages>);
+
+/// The pages of a mapped file.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Pages {
     path: std::path::PathBuf,
-    bytes: memmap2::MmapMut,
+    bytes: memmap2::MmapRaw,
     /// Bytes below this offset can be stored to without a fault.
-    populated: usize,
+    populated: AtomicUsize,
     _guard: Arc<MappedLen>,
 }
 
 #[cfg(target_os = "linux")]
 impl Mapping for SystemMapping {
     fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.0.bytes.len() as u64
     }
 
     #[inline]
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        let mapped = self.bytes.len();
+        let pages = &*self.0;
+        let mapped = pages.bytes.len();
         let start = usize::try_from(offset).ok();
         let end = start.and_then(|start| start.checked_add(bytes.len()));
         let (Some(start), Some(end)) = (start, end.filter(|&end| end <= mapped)) else {
-            return Err(outside(&self.path, bytes.len(), offset, mapped));
+            return Err(outside(&pages.path, bytes.len(), offset, mapped));
         };
-        if end > self.populated {
-            self.populate_through(end)?;
+        if end > pages.populated.load(Ordering::Relaxed) {
+            pages.populate_ahead(end)?;
         }
-        self.bytes[start..end].copy_from_slice(bytes);
+        // SAFETY: `start..end` lies within the mapped bytes, which live as long as `pages`, and was
+        // populated, so that the file held it then: it is not cut while mapped (this handle refuses
+        // to, and the contract of `File::map` obliges the holders of others). Only this function
+        // writes to the mapping or makes a pointer to its bytes, and it has `&mut self`, of which
+        // there is one for each mapping; populating from another thread changes no byte. `bytes`
+        // is ordinary memory of the caller and so no part of the mapping.
+        unsafe {
+            let target = pages.bytes.as_mut_ptr().add(start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+        Ok(())
+    }
+
+    fn populator(&self) -> Option<Arc<dyn Populator>> {
+        Some(Arc::clone(&self.0) as Arc<dyn Populator>)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Pages {
+    /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
+    #[cold]
+    fn populate_ahead(&self, end: usize) -> Result<()> {
+        let populated = self.populated.load(Ordering::Relaxed);
+        let ahead = populated.clamp(POPULATE_BYTES.0, POPULATE_BYTES.1);
+        // Whole steps keep the boundaries on pages of any size.
+        self.populate_through(end.next_multiple_of(ahead).min(self.bytes.len()))
+    }
+
+    fn populate_through(&self, through: usize) -> Result<()> {
+        let populated = self.populated.load(Ordering::Relaxed);
+        if through > populated {
+            let made = populate(&self.bytes, populated, through);
+            let failed =
+                |error| Error::io("make room to write in the mapping of", &self.path, error);
+            made.map_err(failed)?;
+            self.populated.fetch_max(through, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
 
 #[cfg(target_os = "linux")]
-impl SystemMapping {
-    /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
-    #[cold]
-    fn populate_through(&mut self, end: usize) -> Result<()> {
-        let ahead = self.populated.clamp(POPULATE_BYTES.0, POPULATE_BYTES.1);
-        // Whole steps keep the boundaries on pages of any size.
-        let through = end.next_multiple_of(ahead).min(self.bytes.len());
-        let made = populate(&mut self.bytes, self.populated, through);
-        made.map_err(|error| Error::io("make room to write in the mapping of", &self.path, error))?;
-        self.populated = through;
-        Ok(())
+impl Populator for Pages {
+    fn populate(&self, end: u64) -> Result<()> {
+        let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.bytes.len());
+        // All but the last step in whole ones, for the boundaries' sake.
+        self.populate_through(end.next_multiple_of(POPULATE_BYTES.0).min(self.bytes.len()))
     }
 }
 
@@ -193,7 +255,7 @@ fn outside(path: &Path, bytes: usize, offset: u64, mapped: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::is_unsafe_to_map;
+    use super::why_not_to_map;
 
     #[test]
     fn file_systems_are_told_apart() {
@@ -202,10 +264,10 @@ mod tests {
         let tmpfs = 0x0102_1994;
         let overlay = 0x794C_7630;
         for kind in [ext4, xfs, tmpfs, overlay] {
-            assert!(!is_unsafe_to_map(kind), "{kind:x}");
+            assert_eq!(why_not_to_map(kind), None, "{kind:x}");
         }
         for kind in [0x6969, 0xFF53_4D42, 0x6573_5546, 0x9123_683E, 0x2FC1_2FC1, 0x0102_1997] {
-            assert!(is_unsafe_to_map(kind), "{kind:x}");
+            assert!(why_not_to_map(kind).is_some(), "{kind:x}");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::disk::{Disk, Entry, LOG_ID, PATH, corruption_offset, read, read_env};
 use super::model::{self, Forge};
 
 fn options(segment_bytes: u64) -> LogOptions {
-    LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, segment_bytes }
+    LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, salt: 0, segment_bytes }
 }
 
 fn create(disk: &Arc<Disk>, segment_bytes: u64) -> LogWriter {

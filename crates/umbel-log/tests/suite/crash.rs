@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use umbel_base::Result;
-use umbel_env::Env;
-use umbel_log::{Expectation, LogKind, LogOptions, LogWriter, Sealed};
+use umbel_env::{Access, Env};
+use umbel_log::{Expectation, LogKind, LogOptions, LogWriter, Sealed, relabel};
 use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
 use super::disk::{Entry, LOG_ID, read_env};
@@ -17,6 +17,8 @@ const LOG: &str = "/store/000007.log";
 struct Scenario {
     segment_bytes: u64,
     refuse_mapping: bool,
+    /// Whether the file held an earlier log.
+    reuses: bool,
     /// Whether the writer is told after each record that it was synced.
     lying_marks: bool,
 }
@@ -34,10 +36,13 @@ struct Life {
     sealed: Option<Sealed>,
 }
 
-const SCENARIOS: [Scenario; 3] = [
-    Scenario { segment_bytes: 0, refuse_mapping: false, lying_marks: false },
-    Scenario { segment_bytes: 96 << 10, refuse_mapping: false, lying_marks: false },
-    Scenario { segment_bytes: 96 << 10, refuse_mapping: true, lying_marks: false },
+const PLAIN: Scenario =
+    Scenario { segment_bytes: 0, refuse_mapping: false, reuses: false, lying_marks: false };
+const SCENARIOS: [Scenario; 4] = [
+    PLAIN,
+    Scenario { segment_bytes: 96 << 10, ..PLAIN },
+    Scenario { segment_bytes: 96 << 10, refuse_mapping: true, ..PLAIN },
+    Scenario { segment_bytes: 96 << 10, reuses: true, ..PLAIN },
 ];
 
 /// Lengths that share sectors, fill several, and (one of them) are stored in parts.
@@ -56,8 +61,12 @@ impl Scenario {
         env.files.create_dir_all(folder)?;
         env.files.sync_dir(Path::new("/"))?;
         let segment_bytes = self.segment_bytes;
-        let options = LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, segment_bytes };
-        let mut writer = LogWriter::create(env, Path::new(LOG), options)?;
+        let options =
+            LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, salt: 0, segment_bytes };
+        let mut writer = match self.reuses {
+            true => reuse(env, options)?,
+            false => LogWriter::create(env, Path::new(LOG), options)?,
+        };
         env.files.sync_dir(folder)?;
         life.named = true;
         for (index, len) in LENGTHS.iter().enumerate() {
@@ -81,6 +90,27 @@ impl Scenario {
         life.sealed = Some(sealed);
         Ok(())
     }
+}
+
+/// A log of which nothing is needed any more, whose records stand where those of the next one are
+/// going to, and that one in its file.
+fn reuse(env: &Env, options: LogOptions) -> Result<LogWriter> {
+    let earlier = Path::new("/store/000006.log");
+    let before = LogOptions { log_id: options.log_id - 1, ..options };
+    let mut writer = LogWriter::create(env, earlier, before)?;
+    for (index, len) in LENGTHS.iter().enumerate() {
+        writer.append(index as u64 * 3, &[&vec![index as u8 + 1; *len]])?;
+        writer.set_durable(writer.end());
+    }
+    writer.seal()?;
+    writer.file().sync()?;
+    drop(writer);
+    let file = env.files.open(earlier, Access::ReadWrite)?;
+    relabel(&*file, options)?;
+    file.sync()?;
+    env.files.rename(earlier, Path::new(LOG))?;
+    env.files.sync_dir(Path::new(FOLDER))?;
+    LogWriter::reuse(env, Path::new(LOG), options)
 }
 
 /// What is wrong with what recovery finds, if anything.

@@ -214,8 +214,12 @@ impl FileSystem for Disk {
     fn sync_dir(&self, _path: &Path) -> Result<()> {
         Ok(())
     }
-    fn rename(&self, source: &Path, _target: &Path) -> Result<()> {
-        Err(unused(source))
+    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        let mut files = self.files.lock().unwrap();
+        let file = files.remove(source).expect("the file is there");
+        let renamed = MemoryFile { path: target.to_path_buf(), ..MemoryFile::clone(&file) };
+        files.insert(target.to_path_buf(), Arc::new(renamed));
+        Ok(())
     }
     fn hard_link(&self, source: &Path, _target: &Path) -> Result<()> {
         Err(unused(source))

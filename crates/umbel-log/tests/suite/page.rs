@@ -32,7 +32,7 @@ fn dump(bytes: &[u8]) -> String {
 #[test]
 fn the_worked_example_is_real() {
     let disk = Arc::new(Disk::new(false));
-    let options = LogOptions { kind: LogKind::WriteAhead, log_id: 7, segment_bytes: 0 };
+    let options = LogOptions { kind: LogKind::WriteAhead, log_id: 7, salt: 0, segment_bytes: 0 };
     let mut writer = LogWriter::create(&disk.env(), Path::new(PATH), options).unwrap();
     let appended = writer.append(1, &[b"hello"]).unwrap();
     writer.set_durable(appended.end);

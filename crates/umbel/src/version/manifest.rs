@@ -49,7 +49,7 @@ impl Manifest {
         let id = ids.fetch_add(1, Ordering::Relaxed);
         state.next_file_id = ids.load(Ordering::Relaxed);
         let path = names::manifest(folder, id);
-        let options = LogOptions { kind: LogKind::Manifest, log_id: id, segment_bytes: 0 };
+        let options = LogOptions { kind: LogKind::Manifest, log_id: id, salt: 0, segment_bytes: 0 };
         let mut writer = LogWriter::create(env, &path, options)?;
         let mut record = Vec::new();
         edit::encode_record(&state.to_edits(), &mut record);

@@ -178,8 +178,13 @@ fn waiting_for_compaction_ends_beside_a_steady_writer() {
     let db = Db::open(PATH, threaded(&env, 1)).unwrap();
     let keyspace = db.keyspace("a", tiny()).unwrap();
     let count = Arc::new(AtomicUsize::new(0));
-    keep_busy(&hooks, &keyspace, &count);
     fill(&keyspace, 0..1000, 1);
+    db.wait_for_compaction().unwrap();
+    keep_busy(&hooks, &keyspace, &count);
+    // From here on nobody else writes: the writer in the hook would be held back by what the thread
+    // that it runs on has to flush.
+    fill(&keyspace, 0..1, 2);
+    keyspace.flush().unwrap();
     let before = count.load(Ordering::Relaxed);
     db.wait_for_compaction().unwrap();
     let tables = count.swap(1000, Ordering::Relaxed) - before;

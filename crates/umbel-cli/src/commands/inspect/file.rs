@@ -97,7 +97,7 @@ fn table(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
 
 fn log(path: &Path, kind: LogKind, id: u64) -> Outcome<Vec<Fact>> {
     let env = Env::system();
-    let mut reader = LogReader::open(&env, path, kind, id, Expectation::Open)?;
+    let mut reader = LogReader::open_bound(&env, path, kind, id, None, Expectation::Open)?;
     let (mut first, mut last, mut payload) = (None, 0, 0);
     while let Some(record) = reader.next()? {
         first = first.or(Some(record.sequence));

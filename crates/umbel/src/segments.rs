@@ -1,0 +1,283 @@
+//! Keeps segments of the log ready ahead of the writers, and gives back what is not needed.
+//!
+//! A thread of its own does it, so that no long compaction keeps it waiting. With
+//! `background_threads` 0 the thread whose write made it necessary does it before it returns.
+//!
+//! A spare segment is durable and named by the manifest before a writer gets it, so that beginning
+//! it takes no system call. The file of a dropped segment is used again in this order: the edit
+//! that drops it is durable; the new header is written over the old one and synced; the file gets
+//! its new name; the folder is synced; an edit names the new log. A crash in between leaves a file
+//! that no edit names, under the old name or the new one, and without a record of the new log.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use umbel_base::{Error, Result};
+use umbel_env::Access;
+use umbel_log::{HEADER_BYTES, LogOptions, LogWriter, relabel};
+
+use crate::names;
+use crate::store::{CommitState, Store};
+use crate::version::{Edit, LogState};
+use crate::wal::{self, Call, Chore, OldSegment, Reusable, Surplus};
+
+/// How long nothing is written before what is ready beyond need is given back.
+const QUIET: Duration = Duration::from_millis(500);
+/// Of what the tables take, the part that may lie ready for the log of a store at rest.
+const RESTING_SHARE: u64 = 20;
+
+/// Starts the thread.
+pub fn start(store: &Arc<Store>) -> Result<()> {
+    if store.read_only || store.options.background_threads == 0 {
+        return Ok(());
+    }
+    let worker = Arc::clone(store);
+    let work = Box::new(move || work(&worker));
+    let thread = store.options.env.threads.spawn("umbel-log", work)?;
+    store.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    Ok(())
+}
+
+fn work(store: &Arc<Store>) {
+    let (mut limit, mut seen) = (None, 0);
+    loop {
+        let done = match store.bell.wait(limit) {
+            Call::Over => return,
+            Call::Chores => {
+                limit = Some(QUIET);
+                catch_unwind(AssertUnwindSafe(|| tend(store)))
+            }
+            Call::Quiet => {
+                let last = store.commit_lock().wal.last_sequence();
+                let is_quiet = std::mem::replace(&mut seen, last) == last;
+                if !is_quiet {
+                    continue;
+                }
+                limit = None;
+                let rest = || give_back(store, true).and_then(|()| tend(store));
+                catch_unwind(AssertUnwindSafe(rest))
+            }
+        };
+        let panicked = |_| Err(Error::invalid("internal: tending the log panicked"));
+        if let Err(error) = done.unwrap_or_else(panicked) {
+            store.final_error(error);
+            store.signal();
+        }
+    }
+}
+
+/// Does the chores of the log, or calls the thread that does.
+pub fn see_to(store: &Store) -> Result<()> {
+    if store.options.background_threads == 0 {
+        return tend(store).map_err(|error| store.final_error(error));
+    }
+    store.bell.ring();
+    Ok(())
+}
+
+/// Does the chores of the log there are. An error is final.
+fn tend(store: &Store) -> Result<()> {
+    let _one_at_a_time = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
+    // After a failed write nothing is made or removed any more.
+    while !store.poison.is_set() {
+        let Some(chore) = store.commit_lock().wal.next_chore() else { break };
+        match chore {
+            // Where it fails, the thread that stores tries again and says so.
+            Chore::Populate(pages, end) => drop(pages.populate(end)),
+            Chore::Unmap(mappings) => drop(mappings),
+            // A file that stays long is in nobody's way.
+            Chore::Cut(file, len) => drop(file.set_len(len)),
+            Chore::Make(bytes, file) => make(store, bytes, file)?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes a spare segment, or does without one where that fails harmlessly: whoever then needs it
+/// makes it himself, and gets the error.
+fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
+    let files = &store.options.env.files;
+    let id = store.ids.fetch_add(1, Ordering::Relaxed);
+    let options = wal::log_options(&store.context.hasher.secret, id, bytes);
+    let made = match file {
+        Some(file) => remake(store, file, options),
+        None => make_new(store, options),
+    };
+    let mut writer = match made {
+        Ok(writer) => writer,
+        Err(Trouble::Passing) => return Ok(()),
+        Err(Trouble::Final(error)) => return Err(error),
+    };
+    // A header that was durable and is lost later is damage, not a torn creation.
+    writer.set_durable(HEADER_BYTES);
+    let path = names::log(&store.folder, id);
+    let mut manifest = store.manifest_lock()?;
+    // Recovery would stop at an empty segment before one that is written to.
+    if manifest.state().logs.last_key_value().is_some_and(|(newest, _)| *newest > id) {
+        drop(manifest);
+        drop(writer);
+        let _ = files.remove_file(&path);
+        return Ok(());
+    }
+    manifest.commit(&[Edit::Log { id, state: LogState::Open }])?;
+    drop(manifest);
+    let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
+    if let Some(late) = refused {
+        give_back_files(store, &[], Surplus { spares: vec![late], reusable: None })?;
+    }
+    Ok(())
+}
+
+/// Why a segment was not made.
+enum Trouble {
+    /// There may be one another time.
+    Passing,
+    /// What is durable is not known any more.
+    Final(Error),
+}
+
+impl Trouble {
+    fn of(error: Error) -> Trouble {
+        if error.is_short_of_descriptors() { Trouble::Passing } else { Trouble::Final(error) }
+    }
+}
+
+fn make_new(store: &Store, options: LogOptions) -> std::result::Result<LogWriter, Trouble> {
+    let env = &store.options.env;
+    let created = wal::create(env, &store.folder, options);
+    let writer = created.map_err(|_| Trouble::Passing)?;
+    writer.file().sync().map_err(Trouble::Final)?;
+    env.files.sync_dir(&store.folder).map_err(|error| {
+        let _ = env.files.remove_file(&names::log(&store.folder, options.log_id));
+        Trouble::of(error)
+    })?;
+    Ok(writer)
+}
+
+fn remake(
+    store: &Store,
+    old: Reusable,
+    options: LogOptions,
+) -> std::result::Result<LogWriter, Trouble> {
+    let files = &store.options.env.files;
+    let (source, target) =
+        (names::log(&store.folder, old.id), names::log(&store.folder, options.log_id));
+    let give_up = |path| {
+        // No edit names it. What cannot be removed now is removed at the next open.
+        let _ = files.remove_file(path);
+        Trouble::Passing
+    };
+    let relabelled = files.open(&source, Access::ReadWrite);
+    let relabelled = relabelled.and_then(|file| relabel(&*file, options).map(|()| file));
+    let file = relabelled.map_err(|_| give_up(&source))?;
+    file.sync().map_err(Trouble::Final)?;
+    drop(file);
+    files.rename(&source, &target).map_err(|_| give_up(&source))?;
+    files.sync_dir(&store.folder).map_err(|error| {
+        give_up(&target);
+        Trouble::of(error)
+    })?;
+    LogWriter::reuse(&store.options.env, &target, options).map_err(|_| give_up(&target))
+}
+
+/// Goes on in a segment that `payload_bytes` fit in: a spare one, or one made now. An error leaves
+/// everything as it was, unless it poisoned the store.
+#[cold]
+pub fn advance(store: &Store, state: &mut CommitState, payload_bytes: usize) -> Result<()> {
+    let manifest = store.manifest()?;
+    let taken = state.wal.take_spare(payload_bytes);
+    if taken.map_err(|error| store.poison.set(error))? {
+        return Ok(());
+    }
+    let writer = state.wal.create_segment(payload_bytes)?;
+    let started = state.wal.start_segment(writer, manifest);
+    started.map_err(|error| store.final_error(error))
+}
+
+/// Drops segments whose every write is in tables, and where nothing is left to flush what lies
+/// ready beyond need.
+pub fn drop_obsolete(store: &Store) -> Result<()> {
+    give_back(store, false)?;
+    if store.commit_lock().wal.take_nudge() { see_to(store) } else { Ok(()) }
+}
+
+/// What may lie ready for the log of a store at rest, in bytes.
+fn allowance(store: &Store, small: u64) -> u64 {
+    let live = |keyspace: &Arc<crate::keyspace_core::KeyspaceCore>| {
+        let view = keyspace.view.load();
+        view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>()
+    };
+    small.max(store.keyspaces().iter().map(live).sum::<u64>() / RESTING_SHARE)
+}
+
+fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
+    // After a failed write nothing is removed any more.
+    store.poison.check()?;
+    let (obsolete, surplus) = {
+        let mut state = store.commit_lock();
+        take(store, &mut state, is_quiet)?
+    };
+    give_back_files(store, &obsolete, surplus)
+}
+
+fn give_back_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) -> Result<()> {
+    let edits = obsolete.iter().map(|segment| segment.id);
+    let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
+    {
+        let mut manifest = store.manifest_lock()?;
+        // A spare may have been dropped meanwhile by whoever made a segment beyond it.
+        let is_named = |edit: &Edit| match edit {
+            Edit::DropLog(id) => manifest.state().logs.contains_key(id),
+            _ => true,
+        };
+        let edits: Vec<_> = edits.filter(is_named).collect();
+        if !edits.is_empty() {
+            manifest.commit(&edits)?;
+        }
+    }
+    let mut useless = Vec::new();
+    for segment in obsolete {
+        if !store.commit_lock().wal.offer(segment) {
+            useless.push(segment.id);
+        }
+    }
+    remove(store, surplus);
+    for id in useless {
+        // What cannot be removed now is removed at the next open.
+        let _ = store.options.env.files.remove_file(&names::log(&store.folder, id));
+    }
+    Ok(())
+}
+
+/// Removes what no edit names any more.
+pub fn remove(store: &Store, surplus: Surplus) {
+    let files = &store.options.env.files;
+    for spare in surplus.spares {
+        let path = names::log(&store.folder, spare.log_id());
+        drop(spare);
+        let _ = files.remove_file(&path);
+    }
+    if let Some(file) = surplus.reusable {
+        let _ = files.remove_file(&names::log(&store.folder, file.id));
+    }
+}
+
+fn take(
+    store: &Store,
+    state: &mut MutexGuard<'_, CommitState>,
+    is_quiet: bool,
+) -> Result<(Vec<OldSegment>, Surplus)> {
+    // Under the commit lock, so that no keyspace with writes of its own is missing.
+    let keyspaces = store.keyspaces();
+    let logged = keyspaces.iter().filter(|keyspace| keyspace.logs());
+    let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
+    let mut surplus = Surplus::default();
+    if is_quiet || first_needed.is_none() {
+        let allowance = allowance(store, state.wal.small_bytes());
+        surplus = state.wal.rest(allowance).map_err(|error| store.poison.set(error))?;
+    }
+    let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));
+    Ok((state.wal.take_obsolete(through), surplus))
+}
