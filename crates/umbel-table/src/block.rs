@@ -21,6 +21,8 @@ use umbel_base::SequenceNumber;
 
 use crate::entry::{Entry, read_entry};
 use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, same, strip_inline};
+use crate::narrow::{narrow, place_among};
+use crate::parts::{Parts, Trailer, read_any, read_usual};
 use crate::section::{
     Derive, Derived, SECTION_HEAD, SECTION_PREFIX_MAX, TAIL, TOO_LONG, derive_sections, packed,
 };
@@ -31,6 +33,8 @@ const GROUPS_BY_TAG_MAX: usize = 4;
 /// From so many equal tags on, which only versions of one key bring about, a point read searches
 /// by halves.
 const VERSIONS_BY_TAG_MAX: u32 = 8;
+/// Lines of an entry that a point read asks for: a key and a value of a hundred bytes.
+const ENTRY_LINES: usize = 3;
 /// A data block, checked and ready to be searched. A clone is another reference to it.
 #[derive(Debug, Clone)]
 pub struct Block {
@@ -44,7 +48,7 @@ pub(crate) struct View<'a> {
 }
 
 /// What a section says of its group.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group {
     at: usize,
     base: usize,
@@ -52,6 +56,13 @@ pub(crate) struct Group {
     pub(crate) count: usize,
     pub(crate) packed: u32,
     tags_at: usize,
+}
+
+/// What a point read finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub(crate) trailer: Trailer,
+    pub(crate) value: &'a [u8],
 }
 
 /// Where an entry stands: its group, and its number in the group.
@@ -130,13 +141,13 @@ impl Block {
 
     /// Bytes of the block.
     #[inline]
-    pub(crate) fn bytes(&self, start: usize, len: usize) -> &[u8] {
-        self.piece.get(start..start + len).unwrap_or_default()
+    pub(crate) fn bytes(&self, start: usize, end: usize) -> &[u8] {
+        self.piece.get(start..end).unwrap_or_default()
     }
 
     /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
     pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        self.view().lower_bound(key, sequence)
+        place_among(self, &narrow(self, key, sequence)?, key, sequence)
     }
 
     /// The last place of the block.
@@ -236,7 +247,7 @@ impl<'a> View<'a> {
     /// The newest version of `key` in this block that is not newer than `sequence`. `hash` is the
     /// key's, by the hash the block was loaded with.
     #[inline]
-    pub(crate) fn find(self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Entry<'a>> {
+    pub(crate) fn find(self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Found<'a>> {
         let group = self.group_at(0)?;
         if group.packed & (packed::TAGGED | packed::MORE) == packed::TAGGED {
             return self.find_in(&group, key, hash, sequence);
@@ -251,7 +262,7 @@ impl<'a> View<'a> {
         key: &[u8],
         hash: u64,
         sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
+    ) -> Option<Found<'a>> {
         let mut candidates = self.candidates(group, hash);
         if candidates == 0 {
             return None;
@@ -259,9 +270,9 @@ impl<'a> View<'a> {
         let suffix = self.strip(group, key)?;
         loop {
             let start = self.start_of(group, candidates.trailing_zeros() as usize)?;
-            let entry = read_entry(self.bytes, start)?;
-            if same(entry.suffix, suffix) && entry.sequence <= sequence {
-                return Some(entry);
+            let found = self.found_at(start, suffix, sequence);
+            if found.is_some() {
+                return found;
             }
             candidates &= candidates - 1;
             if candidates == 0 {
@@ -273,15 +284,31 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The entry at `start`, where it is one of `suffix` and not newer than `sequence`.
+    #[inline(always)]
+    fn found_at(self, start: usize, suffix: &[u8], sequence: SequenceNumber) -> Option<Found<'a>> {
+        let bytes = self.bytes.get(start..)?;
+        let parts = read_usual(bytes).or_else(|| read_any(bytes))?;
+        let value_at = parts.suffix_at + parts.suffix_len;
+        let Parts { trailer, .. } = parts;
+        if !same(bytes.get(parts.suffix_at..value_at)?, suffix)
+            || (sequence != SequenceNumber::MAX && trailer.sequence() > sequence)
+        {
+            return None;
+        }
+        let value = bytes.get(value_at..value_at + parts.value_len)?;
+        Some(Found { trailer, value })
+    }
+
     #[inline(never)]
     fn find_version(
         self,
         group: &Group,
         suffix: &[u8],
         sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
-        let entry = self.lower_bound_in(group, suffix, sequence);
-        self.entry_of(group, entry).filter(|entry| entry.suffix == suffix)
+    ) -> Option<Found<'a>> {
+        let start = self.start_of(group, self.lower_bound_in(group, suffix, sequence))?;
+        self.found_at(start, suffix, sequence)
     }
 
     #[inline(never)]
@@ -291,7 +318,7 @@ impl<'a> View<'a> {
         key: &[u8],
         hash: u64,
         sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
+    ) -> Option<Found<'a>> {
         let groups = self.tail().0;
         if first.packed & packed::TAGGED != 0 && groups <= GROUPS_BY_TAG_MAX {
             let mut groups = (0..groups).filter_map(|number| self.group(number));
@@ -318,8 +345,7 @@ impl<'a> View<'a> {
         }
         let candidates = self.candidates(&group, hash);
         if let Some(start) = self.start_of(&group, candidates.trailing_zeros() as usize) {
-            prefetch(self.bytes, start);
-            prefetch(self.bytes, start + 64);
+            (0..ENTRY_LINES).for_each(|line| prefetch(self.bytes, start + 64 * line));
         }
     }
 
@@ -348,20 +374,6 @@ impl<'a> View<'a> {
             }
         }
         low
-    }
-
-    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
-    fn lower_bound(self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        // Of a single group the last entry, which is far from the others, need not be read.
-        let groups = self.tail().0;
-        let number = if groups == 1 { 0 } else { self.group_of(key, sequence) };
-        let group = self.group(number)?;
-        let entry = match self.strip(&group, key) {
-            Some(suffix) => self.lower_bound_in(&group, suffix, sequence),
-            None if self.prefix_of(&group) < key => group.count,
-            None => 0,
-        };
-        (entry < group.count).then_some(Place { group: number, entry })
     }
 
     /// The heads of a group that has them.

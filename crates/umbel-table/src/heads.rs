@@ -14,9 +14,9 @@
 //! together, stretches that hold more are first cut by halves, without a branch on the outcome
 //! either. Few heads need no table.
 
-use umbel_arena::{Arena, Fixed};
+use umbel_arena::{Arena, Fixed, Piece};
 
-use crate::format::{INLINE_PREFIX, head64, strip_inline};
+use crate::format::{INLINE_PREFIX, common_prefix, head64, strip_inline};
 
 /// How many heads are compared at once; as many stand behind each node's, with the largest number.
 const LOOK: usize = 8;
@@ -42,25 +42,46 @@ pub(crate) enum Position {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joined<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
 
-impl Joined<'_> {
-    fn bytes(&self) -> impl Iterator<Item = u8> {
-        self.0.iter().chain(self.1).copied()
+impl<'a> Joined<'a> {
+    /// What stands behind the first `at` bytes, in two parts.
+    fn behind(&self, at: usize) -> [&'a [u8]; 2] {
+        let own = at.saturating_sub(self.0.len());
+        [self.0.get(at..).unwrap_or_default(), self.1.get(own..).unwrap_or_default()]
     }
 
-    /// How many bytes it shares with another key at the start.
-    fn shared(&self, other: &Joined<'_>) -> usize {
-        self.bytes().zip(other.bytes()).take_while(|(own, other)| own == other).count()
+    fn bytes_behind(&self, at: usize) -> impl Iterator<Item = u8> {
+        let [shared, own] = self.behind(at);
+        shared.iter().chain(own).copied()
+    }
+
+    /// How many bytes two keys that begin with the same `at` bytes share behind these.
+    fn shared(&self, other: &Joined<'_>, at: usize) -> usize {
+        let ([shared, own], [other_shared, other_own]) = (self.behind(at), other.behind(at));
+        let alike = common_prefix(shared, other_shared);
+        if alike < shared.len().min(other_shared.len()) {
+            return alike;
+        }
+        if shared.len() == other_shared.len() {
+            return alike + common_prefix(own, other_own);
+        }
+        alike + self.shared_slowly(other, at + alike)
+    }
+
+    fn shared_slowly(&self, other: &Joined<'_>, at: usize) -> usize {
+        let pairs = self.bytes_behind(at).zip(other.bytes_behind(at));
+        pairs.take_while(|(own, other)| own == other).count()
     }
 
     /// The head behind the first `at` bytes, as of a whole key.
     fn head(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
-        bytes.iter_mut().zip(self.bytes().skip(at)).for_each(|(to, from)| *to = from);
+        bytes.iter_mut().zip(self.bytes_behind(at)).for_each(|(to, from)| *to = from);
         u64::from_be_bytes(bytes)
     }
 }
 
-/// In one cache line, with all that says where to look next.
+/// In one cache line, with all that says where to look next. Its prefix is what its keys share
+/// behind the prefix and the head of the node above, so that what they share is there once.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Node {
@@ -101,14 +122,23 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Reads the heads of sorted keys; `None` where there are none, or more bytes than 32 bits
-    /// can number.
+    /// Reads the heads of sorted keys; `None` where there are none, or more bytes than a piece
+    /// holds or 32 bits can number.
     pub(crate) fn new(arena: &Arena, keys: &[Joined<'_>]) -> Option<Heads> {
         if keys.is_empty() {
             return None;
         }
         let mut builder = Builder { keys, ..Builder::default() };
-        let root = builder.node(0, keys.len(), 0)?;
+        let root = builder.node(0, keys.len(), 0, 0)?;
+        let most = [
+            size_of_val(&*builder.heads),
+            size_of_val(&*builder.stretches),
+            size_of_val(&*builder.links),
+            builder.prefixes.len(),
+        ];
+        if most.into_iter().any(|bytes| bytes >= Piece::BYTES_MAX) {
+            return None;
+        }
         Some(Heads {
             root,
             nodes: builder.nodes,
@@ -129,7 +159,7 @@ impl Heads {
     /// Where `key` stands among the keys.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Position {
-        let mut node = &self.root;
+        let (mut node, mut key) = (&self.root, key);
         loop {
             let first = node.first as usize;
             let Some(rest) = self.strip(node, key) else {
@@ -150,10 +180,12 @@ impl Heads {
             if !is_equal {
                 return Position::Behind(at as usize);
             }
-            match self.nodes.get(below as usize) {
-                Some(child) => node = child,
-                None => return Position::Among(at as usize, end as usize),
-            }
+            let Some(child) = self.nodes.get(below as usize) else {
+                return Position::Among(at as usize, end as usize);
+            };
+            // Keys below go on behind the head: one that ends in it stands before them.
+            let Some(behind) = rest.get(8..) else { return Position::Behind(at as usize) };
+            (node, key) = (child, behind);
         }
     }
 
@@ -221,20 +253,22 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Makes the node of the keys from `start` to `end`, of which there is one at least.
-    fn node(&mut self, start: usize, end: usize, depth: usize) -> Option<Node> {
+    /// Makes the node of the keys from `start` to `end`, of which there is one at least, and which
+    /// share the first `skip` bytes.
+    fn node(&mut self, start: usize, end: usize, depth: usize, skip: usize) -> Option<Node> {
         let keys = self.keys.get(start..end)?;
         let (first, last) = (*keys.first()?, *keys.last()?);
-        let prefix_len = first.shared(&last);
+        let prefix_len = first.shared(&last, skip);
         let mut prefix = [0; INLINE_PREFIX];
-        let shared = first.bytes().take(prefix_len);
+        let shared = first.bytes_behind(skip).take(prefix_len);
         prefix.iter_mut().zip(shared).for_each(|(to, from)| *to = from);
         let prefix_at = u32::try_from(self.prefixes.len()).ok()?;
-        self.prefixes.extend(first.bytes().take(prefix_len));
+        self.prefixes.extend(first.bytes_behind(skip).take(prefix_len));
+        let skip = skip + prefix_len;
         // Each head once, with the number of its first key.
         let mut firsts: Vec<(u64, usize)> = Vec::new();
         for (number, key) in (start..end).zip(keys) {
-            let head = key.head(prefix_len);
+            let head = key.head(skip);
             if firsts.last().is_none_or(|last| last.0 != head) {
                 firsts.push((head, number));
             }
@@ -261,7 +295,7 @@ impl Builder<'_> {
             self.table(&mut node, &firsts)?;
         }
         if count < end - start {
-            self.link(&mut node, &firsts, end, depth)?;
+            self.link(&mut node, &firsts, end, depth, skip)?;
         }
         Some(node)
     }
@@ -288,6 +322,7 @@ impl Builder<'_> {
         firsts: &[(u64, usize)],
         end: usize,
         depth: usize,
+        skip: usize,
     ) -> Option<()> {
         let links_at = self.links.len();
         node.links_at = u32::try_from(2 * links_at).ok()?;
@@ -297,9 +332,8 @@ impl Builder<'_> {
         }
         for at in 0..firsts.len() {
             let [from, to] = [at, at + 1].map(|at| self.links[links_at + at][0] as usize);
-            let prefix_len = node.prefix_len as usize;
-            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, prefix_len) {
-                let child = self.node(from, to, depth + 1)?;
+            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, skip) {
+                let child = self.node(from, to, depth + 1, skip + 8)?;
                 self.links[links_at + at][1] = u32::try_from(self.nodes.len()).ok()?;
                 self.nodes.push(child);
             }
@@ -308,8 +342,8 @@ impl Builder<'_> {
     }
 
     /// Whether the keys of a run share the whole head: a node of theirs then has other heads.
-    fn goes_on(&self, from: usize, to: usize, prefix_len: usize) -> bool {
-        self.keys[from].shared(&self.keys[to - 1]) >= prefix_len + 8
+    fn goes_on(&self, from: usize, to: usize, skip: usize) -> bool {
+        self.keys[from].shared(&self.keys[to - 1], skip) >= 8
     }
 }
 
@@ -399,5 +433,33 @@ mod tests {
         for key in &keys {
             check(&keys, key);
         }
+    }
+    /// Each node had a copy of all that its keys share: with prefixes of 60 KiB that was most of a
+    /// gigabyte here, more than 32 bits can number in a larger table, and then every look-up said
+    /// that the key was not there.
+    #[test]
+    fn what_many_keys_share_is_there_once() {
+        let shared = vec![b'p'; 60 << 10];
+        let suffixes: Vec<[u8; 16]> = (0..1 << 16u32)
+            .map(|number| {
+                // Ten thousand runs of equal heads, each with a node of its own.
+                let [a, b, c, d] = u32::to_be_bytes(number / 6);
+                [a, b, c, d, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 1 + (number % 6) as u8]
+            })
+            .collect();
+        let joined: Vec<Joined<'_>> = suffixes.iter().map(|own| Joined(&shared, own)).collect();
+        let heads = Heads::new(&Arena::new(), &joined).unwrap();
+        assert!(heads.nodes.len() > 10_000, "{}", heads.nodes.len());
+        assert!(heads.memory_bytes() < 8 << 20, "{}", heads.memory_bytes());
+        for (number, own) in suffixes.iter().enumerate().step_by(997) {
+            let key = [&shared[..], own].concat();
+            assert_eq!(heads.find(&key), Position::Among(number, number + 1));
+            let before = heads.find(&key[..key.len() - 1]);
+            assert_eq!(before, Position::Behind(number / 6 * 6));
+            let longer = heads.find(&[&key[..], b"x"].concat());
+            assert_eq!(longer, Position::Behind(number + 1));
+        }
+        assert_eq!(heads.find(&shared), Position::Behind(0));
+        assert_eq!(heads.find(b"q"), Position::Behind(1 << 16));
     }
 }

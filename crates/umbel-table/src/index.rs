@@ -171,8 +171,12 @@ impl TableIndex {
         if gathered.sequences.iter().all(|&sequence| sequence == 0) {
             gathered.sequences.clear();
         }
+        let heads = Heads::new(arena, &gathered.keys());
+        if heads.is_none() && blocks > 0 {
+            return Err(Gathered::TOO_LONG);
+        }
         Ok(TableIndex {
-            heads: Heads::new(arena, &gathered.keys()),
+            heads,
             offsets: Fixed::new(arena, &gathered.offsets),
             separators: Separators {
                 bytes: Fixed::new(arena, &gathered.bytes),
