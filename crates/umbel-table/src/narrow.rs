@@ -107,19 +107,26 @@ pub(crate) fn place_among(
     (low < group.count).then_some(Place { group: number, entry: low })
 }
 
+impl Block {
+    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
+    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
+        place_among(self, &narrow(self, key, sequence)?, key, sequence)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use umbel_arena::Arena;
-    use umbel_base::ValueKind;
+    use umbel_base::{ValueKind, cmp_internal};
 
     use crate::block_builder::BlockBuilder;
     use crate::section::Derive;
 
     proptest! {
         #[test]
-        fn in_two_parts_it_finds_what_it_finds_in_one(
+        fn in_two_parts_it_finds_what_a_walk_finds(
             keys in proptest::collection::btree_set(
                 proptest::collection::vec(0u8..3, 0..9), 1..200,
             ),
@@ -141,6 +148,16 @@ mod tests {
                 for key in [whole(&key), key] {
                     let parts = narrow(&block, &key, sequence)
                         .and_then(|narrowed| place_among(&block, &narrowed, &key, sequence));
+                    let places = (0..block.groups()).flat_map(|group| {
+                        let entries = 0..block.group_entries(group);
+                        entries.map(move |entry| Place { group, entry })
+                    });
+                    let mut walked = places.filter(|&place| {
+                        let entry = block.entry(place).unwrap();
+                        let own = [block.prefix(place.group), entry.suffix].concat();
+                        cmp_internal(&own, entry.sequence, &key, sequence).is_ge()
+                    });
+                    prop_assert_eq!(parts, walked.next());
                     prop_assert_eq!(parts, block.lower_bound(&key, sequence));
                 }
             }

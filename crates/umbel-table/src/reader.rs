@@ -8,9 +8,11 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 use umbel_env::File;
 use umbel_filter::{Bloom, FilterError, HashSecret};
 
-use crate::block::{Block, Found};
+use crate::block::Block;
+use crate::find::Found;
 use crate::footer::{Footer, Region};
 use crate::format::{BlockKind, open_sealed, sealed_checksum};
+use crate::heads::Way;
 use crate::index::TableIndex;
 use crate::meta::TableMeta;
 use crate::options::KeyHasher;
@@ -235,7 +237,26 @@ impl Table {
     /// than `sequence`. `None` where the table ends before.
     #[inline]
     pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        self.index.find(key, sequence)
+        self.locate_from(Way::default(), key, sequence)
+    }
+
+    /// A first look at where `key` may be: asks for the memory that [`Table::prefetch_index`]
+    /// reads.
+    #[inline]
+    pub fn way(&self, key: &[u8]) -> Way {
+        self.index.way(key)
+    }
+
+    /// Asks for the memory that [`Table::locate_from`] reads. `way` is what [`Table::way`] gave.
+    #[inline]
+    pub fn prefetch_index(&self, way: Way, key: &[u8]) {
+        self.index.prefetch(way, key, |near| self.slots.prefetch(near));
+    }
+
+    /// As [`Table::locate`], from what [`Table::way`] gave for the key.
+    #[inline]
+    pub fn locate_from(&self, way: Way, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+        self.index.find_from(way, key, sequence, |near| self.slots.prefetch(near))
     }
 
     /// Asks for the slot of the block that [`Table::locate`] named.

@@ -5,7 +5,7 @@
 //! next step reads, so that the group waits about as long as one key does.
 
 use umbel_base::{Result, SequenceNumber};
-use umbel_table::Table;
+use umbel_table::{Table, Way};
 
 use super::look::{Answer, Look, answer};
 use crate::counters::{OwnCounters, TableAnswer};
@@ -252,9 +252,20 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
     fn search(&mut self, candidates: Places) -> Result<Places> {
         let mut left = candidates;
         let mut located = Places::default();
+        let mut ways = [Way::default(); GROUP];
+        for key in candidates {
+            if let Some(table) = self.tables[key] {
+                ways[key] = table.way(self.keys[key]);
+            }
+        }
+        for key in candidates {
+            if let Some(table) = self.tables[key] {
+                table.prefetch_index(ways[key], self.keys[key]);
+            }
+        }
         for key in candidates {
             let Some(table) = self.tables[key] else { continue };
-            match table.locate(self.keys[key], self.sequence) {
+            match table.locate_from(ways[key], self.keys[key], self.sequence) {
                 Some(block) => {
                     table.prefetch_slot(block);
                     self.blocks[key] = block;
