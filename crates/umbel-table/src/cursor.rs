@@ -24,7 +24,8 @@ const ENTRIES_AHEAD: usize = 10;
 
 /// Walks a table that is handed to it with each movement, so that whoever walks many tables need
 /// not hold each one for every walk. Its methods are those of [`umbel_base::Cursor`], with the same
-/// laws, and one more: `next` and `prev` get the table that the last seek got. A seek may get another one.
+/// laws, and one more: `next` and `prev` get the table that the last seek got. A seek may get
+/// another one.
 #[derive(Debug)]
 pub struct TableWalk {
     fill_cache: bool,

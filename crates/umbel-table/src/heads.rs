@@ -148,8 +148,8 @@ impl Heads {
     }
 
     /// Where `key` stands among the keys: the rest of a search, or all of it. `way` is what
-    /// [`Heads::way`] gave for the key, or none. `hint` is told of a key near to it as soon as one is
-    /// known, where it soon is.
+    /// [`Heads::way`] gave for the key, or none. `hint` is told of a key near to it as soon as one
+    /// is known, where it soon is.
     #[inline]
     pub(crate) fn find_from(&self, way: Way, key: &[u8], hint: impl Fn(usize)) -> Position {
         let (mut node, mut key) = self.at(way, key).unwrap_or((&self.root, key));
