@@ -15,7 +15,7 @@ use crate::tree;
 /// Where the baseline lies.
 const BASELINE: &str = "docs/lab/instructions.txt";
 /// What is counted: the shape of the keys, how many there are, and the operation.
-const SHAPES: [&str; 2] = ["random", "category-id"];
+const SHAPES: [&str; 4] = ["random", "category-id", "path", "url"];
 const KEYS: &str = "100000";
 const OPERATIONS: [&str; 11] = [
     "hit",

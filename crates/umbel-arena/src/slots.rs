@@ -130,17 +130,19 @@ impl Slots {
         }
     }
 
-    /// Asks for the first `lines` lines of the piece in a slot, where there is one. The slot itself
-    /// is read; the piece is not.
+    /// Asks for the first `lines` lines of the piece in a slot, and says whether there is one. The
+    /// slot itself is read; the piece is not.
     #[inline]
-    pub fn prefetch_piece(&self, number: usize, lines: usize) {
-        let Some(cell) = self.cells().get(number) else { return };
-        let start = cell.load(Ordering::Relaxed);
-        if !start.is_null() {
-            for line in 0..lines {
-                prefetch_at(start.wrapping_add(line * 64));
-            }
+    pub fn prefetch_piece(&self, number: usize, lines: usize) -> bool {
+        let start =
+            self.cells().get(number).map_or(null_mut(), |cell| cell.load(Ordering::Relaxed));
+        if start.is_null() {
+            return false;
         }
+        for line in 0..lines {
+            prefetch_at(start.wrapping_add(line * 64));
+        }
+        true
     }
 }
 
@@ -186,6 +188,14 @@ impl Reading<'_> {
         Some(lent.bytes())
     }
 
+    /// The piece in a slot, which is marked as read, counted, for as long as the caller wants.
+    #[inline]
+    pub fn hold(&self, number: usize) -> Option<Piece> {
+        let lent = self.lent(number)?;
+        lent.touch();
+        Some(lent.hold())
+    }
+
     /// The bytes in a slot, without a mark.
     #[inline]
     pub fn peek(&self, number: usize) -> Option<&[u8]> {
@@ -215,10 +225,12 @@ mod tests {
         assert_eq!(slots.read().get(3), Some(&b"three"[..]));
         assert!(slots.take_touched(3) && !slots.take_touched(3));
         slots.prefetch(3);
-        slots.prefetch_piece(3, 2);
-        slots.prefetch_piece(4, 2);
-        slots.prefetch_piece(4000, 2);
+        assert!(slots.prefetch_piece(3, 2));
+        assert!(!slots.prefetch_piece(4, 2) && !slots.prefetch_piece(4000, 2));
         let held = slots.hold(3).unwrap();
+        assert!(!slots.take_touched(3));
+        assert!(slots.read().hold(3).is_some_and(|held| &*held == b"three"));
+        assert!(slots.take_touched(3));
         let reading = slots.read();
         let lent = reading.get(3).unwrap();
         assert_eq!((slots.evict(3), slots.evict(3), slots.evict(1000)), (taken, 0, 0));

@@ -37,6 +37,14 @@ pub trait Cursor: Send {
     fn step(&mut self) -> Option<bool> {
         None
     }
+    /// Moves as `next` where the entry reached is the newest of its key, a put, and not newer than
+    /// `sequence`, and finding that out is quick and cannot fail. `false`, and nothing changed,
+    /// elsewhere. REQUIRES: `valid()`.
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        let _ = sequence;
+        false
+    }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
     /// Whether the cursor stands on an entry.

@@ -16,21 +16,15 @@
 
 use std::cmp::Ordering;
 
-use umbel_arena::{Arena, Piece, equal_in_line, prefetch};
+use umbel_arena::{Arena, Piece};
 use umbel_base::SequenceNumber;
 
 use crate::entry::{Entry, read_entry};
-use crate::format::{GROUP_ENTRIES_MAX, INLINE_PREFIX, head32, same, strip_inline};
+use crate::format::{INLINE_PREFIX, strip_inline};
 use crate::section::{
     Derive, Derived, SECTION_HEAD, SECTION_PREFIX_MAX, TAIL, TOO_LONG, derive_sections, packed,
 };
-use crate::tags::tag;
 
-/// Up to this many groups a point read looks at the tags of each rather than search for its own.
-const GROUPS_BY_TAG_MAX: usize = 4;
-/// From so many equal tags on, which only versions of one key bring about, a point read searches
-/// by halves.
-const VERSIONS_BY_TAG_MAX: u32 = 8;
 /// A data block, checked and ready to be searched. A clone is another reference to it.
 #[derive(Debug, Clone)]
 pub struct Block {
@@ -44,14 +38,14 @@ pub(crate) struct View<'a> {
 }
 
 /// What a section says of its group.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group {
     at: usize,
     base: usize,
     prefix_len: usize,
     pub(crate) count: usize,
     pub(crate) packed: u32,
-    tags_at: usize,
+    pub(crate) tags_at: usize,
 }
 
 /// Where an entry stands: its group, and its number in the group.
@@ -130,13 +124,8 @@ impl Block {
 
     /// Bytes of the block.
     #[inline]
-    pub(crate) fn bytes(&self, start: usize, len: usize) -> &[u8] {
-        self.piece.get(start..start + len).unwrap_or_default()
-    }
-
-    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
-    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        self.view().lower_bound(key, sequence)
+    pub(crate) fn bytes(&self, start: usize, end: usize) -> &[u8] {
+        self.piece.get(start..end).unwrap_or_default()
     }
 
     /// The last place of the block.
@@ -224,105 +213,6 @@ impl<'a> View<'a> {
         Some(group.base + usize::from(offset))
     }
 
-    /// One bit for each entry of a tagged group whose tag is the hash's.
-    #[inline(always)]
-    fn candidates(self, group: &Group, hash: u64) -> u64 {
-        let tags = self.bytes.get(group.tags_at..).and_then(|bytes| bytes.first_chunk());
-        let Some(tags) = tags else { return 0 };
-        equal_in_line(tags, tag(hash))
-            & (u64::MAX >> (GROUP_ENTRIES_MAX - group.count.clamp(1, 64)))
-    }
-
-    /// The newest version of `key` in this block that is not newer than `sequence`. `hash` is the
-    /// key's, by the hash the block was loaded with.
-    #[inline]
-    pub(crate) fn find(self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Entry<'a>> {
-        let group = self.group_at(0)?;
-        if group.packed & (packed::TAGGED | packed::MORE) == packed::TAGGED {
-            return self.find_in(&group, key, hash, sequence);
-        }
-        self.find_in_groups(&group, key, hash, sequence)
-    }
-
-    #[inline(always)]
-    fn find_in(
-        self,
-        group: &Group,
-        key: &[u8],
-        hash: u64,
-        sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
-        let mut candidates = self.candidates(group, hash);
-        if candidates == 0 {
-            return None;
-        }
-        let suffix = self.strip(group, key)?;
-        loop {
-            let start = self.start_of(group, candidates.trailing_zeros() as usize)?;
-            let entry = read_entry(self.bytes, start)?;
-            if same(entry.suffix, suffix) && entry.sequence <= sequence {
-                return Some(entry);
-            }
-            candidates &= candidates - 1;
-            if candidates == 0 {
-                return None;
-            }
-            if candidates.count_ones() >= VERSIONS_BY_TAG_MAX {
-                return self.find_version(group, suffix, sequence);
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn find_version(
-        self,
-        group: &Group,
-        suffix: &[u8],
-        sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
-        let entry = self.lower_bound_in(group, suffix, sequence);
-        self.entry_of(group, entry).filter(|entry| entry.suffix == suffix)
-    }
-
-    #[inline(never)]
-    fn find_in_groups(
-        self,
-        first: &Group,
-        key: &[u8],
-        hash: u64,
-        sequence: SequenceNumber,
-    ) -> Option<Entry<'a>> {
-        let groups = self.tail().0;
-        if first.packed & packed::TAGGED != 0 && groups <= GROUPS_BY_TAG_MAX {
-            let mut groups = (0..groups).filter_map(|number| self.group(number));
-            return groups.find_map(|group| self.find_in(&group, key, hash, sequence));
-        }
-        let group = self.group(self.group_of(key, sequence))?;
-        if group.packed & packed::TAGGED != 0 {
-            return self.find_in(&group, key, hash, sequence);
-        }
-        self.find_version(&group, self.strip(&group, key)?, sequence)
-    }
-
-    /// Asks for the lines of the entry that the key of `hash` may be, by the tags.
-    #[inline]
-    pub(crate) fn prefetch_entry(self, key: &[u8], hash: u64) {
-        let Some(mut group) = self.group_at(0) else { return };
-        if group.packed & packed::TAGGED == 0 {
-            return;
-        }
-        if group.packed & packed::MORE != 0 {
-            let number = self.group_of(key, SequenceNumber::MAX);
-            let Some(own) = self.group(number) else { return };
-            group = own;
-        }
-        let candidates = self.candidates(&group, hash);
-        if let Some(start) = self.start_of(&group, candidates.trailing_zeros() as usize) {
-            prefetch(self.bytes, start);
-            prefetch(self.bytes, start + 64);
-        }
-    }
-
     /// The first group whose last entry stands at or behind (`key`, `sequence`), or the number of
     /// groups where there is none.
     pub(crate) fn group_of(self, key: &[u8], sequence: SequenceNumber) -> usize {
@@ -350,53 +240,11 @@ impl<'a> View<'a> {
         low
     }
 
-    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
-    fn lower_bound(self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
-        // Of a single group the last entry, which is far from the others, need not be read.
-        let groups = self.tail().0;
-        let number = if groups == 1 { 0 } else { self.group_of(key, sequence) };
-        let group = self.group(number)?;
-        let entry = match self.strip(&group, key) {
-            Some(suffix) => self.lower_bound_in(&group, suffix, sequence),
-            None if self.prefix_of(&group) < key => group.count,
-            None => 0,
-        };
-        (entry < group.count).then_some(Place { group: number, entry })
-    }
-
     /// The heads of a group that has them.
     pub(crate) fn heads_of(self, group: &Group) -> &'a [u8] {
         let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
         let start = group.tags_at + tags + 2 * group.count;
         self.bytes.get(start..start + 4 * group.count).unwrap_or_default()
-    }
-
-    /// The number of entries of the group that stand before (`suffix`, `sequence`).
-    fn lower_bound_in(self, group: &Group, suffix: &[u8], sequence: SequenceNumber) -> usize {
-        let (mut low, mut high) = (0, group.count);
-        if group.packed & packed::HEADED != 0 {
-            let wanted = head32(suffix);
-            let heads = self.heads_of(group).as_chunks::<4>().0.iter();
-            let (less, equal) = heads.fold((0u32, 0u32), |(less, equal), head| {
-                let head = u32::from_le_bytes(*head);
-                (less + u32::from(head < wanted), equal + u32::from(head == wanted))
-            });
-            low = less as usize;
-            high = low + equal as usize;
-        }
-        while low < high {
-            let middle = (low + high) / 2;
-            let before = self.entry_of(group, middle).is_some_and(|entry| {
-                let order = entry.suffix.cmp(suffix);
-                order.then_with(|| sequence.cmp(&entry.sequence)) == Ordering::Less
-            });
-            if before {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
     }
 }
 

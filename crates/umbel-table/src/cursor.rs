@@ -1,18 +1,15 @@
 //! Walks a table in both directions.
 
-use std::sync::Arc;
-
 use umbel_arena::prefetch;
-use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
+use umbel_base::{Result, SequenceNumber, ValueKind};
 
-use crate::block::{Block, Place};
-use crate::entry::Entry;
-use crate::format::same;
+use crate::block::{Block, Group, Place};
+use crate::format::{head64, same};
 use crate::key_buffer::KeyBuffer;
 use crate::narrow::{Narrowed, narrow, place_among};
-use crate::parts::{read_any, read_usual};
+use crate::parts::{Trailer, read_any, read_usual};
 use crate::reader::Table;
-use crate::section::Derive;
+use crate::section::{Derive, packed};
 
 /// What a seek reads of a block before its entries: header, tags, offsets and heads of a block of
 /// the usual size.
@@ -26,8 +23,9 @@ const EXPECTED_LINES: (usize, usize) = (3, 14);
 const ENTRIES_AHEAD: usize = 10;
 
 /// Walks a table that is handed to it with each movement, so that whoever walks many tables need
-/// not hold each one for every walk. Its methods are those of [`Cursor`], with the same laws, and
-/// one more: `next` and `prev` get the table that the last seek got. A seek may get another one.
+/// not hold each one for every walk. Its methods are those of [`umbel_base::Cursor`], with the same
+/// laws, and one more: `next` and `prev` get the table that the last seek got. A seek may get
+/// another one.
 #[derive(Debug)]
 pub struct TableWalk {
     fill_cache: bool,
@@ -43,12 +41,20 @@ pub struct TableWalk {
     place: Place,
     /// How many entries the group has that is stood in.
     group_entries: usize,
+    /// Whether no two entries of that group have the same key.
+    distinct: bool,
+    /// The same number where strides may be made in that group; 0 where not.
+    strides: usize,
+    /// What stands at or behind this head, behind the group's prefix, no stride reaches.
+    limit: u64,
+    /// No entry of the table is newer.
+    newest: SequenceNumber,
     valid: bool,
     key: KeyBuffer,
-    sequence: SequenceNumber,
-    kind: ValueKind,
+    trailer: Trailer,
     value_at: usize,
-    value_len: usize,
+    /// Where the value ends and the next entry of the group starts.
+    end: usize,
     ahead: Ahead,
 }
 
@@ -72,12 +78,15 @@ impl TableWalk {
             narrowed: None,
             place: Place::default(),
             group_entries: 0,
+            distinct: false,
+            strides: 0,
+            limit: 0,
+            newest: 0,
             valid: false,
             key: KeyBuffer::default(),
-            sequence: 0,
-            kind: ValueKind::Delete,
+            trailer: Trailer::default(),
             value_at: 0,
-            value_len: 0,
+            end: 0,
             ahead: Ahead::default(),
         }
     }
@@ -94,6 +103,7 @@ impl TableWalk {
         if !stays {
             self.ahead = Ahead::default();
             self.table = id;
+            self.newest = table.meta().sequence_max;
         }
         if number >= table.index().blocks() {
             return Ok(false);
@@ -133,20 +143,32 @@ impl TableWalk {
         table.parse_block(offset, &ahead.bytes[..len], Derive::Offsets)
     }
 
-    /// Stands on an entry of the current block, copying the prefix of its group.
+    /// Stands on an entry of the current block.
     fn stand(&mut self, place: Place) {
+        if let Some(group) = self.block.as_ref().and_then(|block| block.view().group(place.group)) {
+            self.stand_in(&group, place);
+        }
+    }
+
+    /// Stands on an entry of a group of the current block, copying the prefix of the group.
+    #[inline]
+    fn stand_in(&mut self, group: &Group, place: Place) {
         let Some(block) = self.block.as_ref() else { return };
-        let Some(entry) = block.entry(place) else { return };
-        self.key.start_group(block.prefix(place.group));
-        let Entry { suffix, sequence, kind, value, value_at } = entry;
-        let around = block.bytes(value_at - suffix.len(), suffix.len() + value.len());
+        let view = block.view();
+        let Some(at) = view.start_of(group, place.entry) else { return };
+        let start = view.bytes.get(at..).unwrap_or_default();
+        let Some(read) = read_usual(start).or_else(|| read_any(start)) else { return };
+        let around = start.get(read.suffix_at..).unwrap_or_default();
+        let Some(suffix) = around.get(..read.suffix_len) else { return };
+        self.key.start_group(view.prefix_of(group));
         self.key.set_suffix(suffix, around);
         self.place = place;
-        self.group_entries = block.group_entries(place.group);
-        self.sequence = sequence;
-        self.kind = kind;
-        self.value_at = value_at;
-        self.value_len = value.len();
+        self.group_entries = group.count;
+        self.distinct = group.packed & packed::DISTINCT != 0;
+        self.strides = 0;
+        self.trailer = read.trailer;
+        self.value_at = at + read.suffix_at + read.suffix_len;
+        self.end = self.value_at + read.value_len;
         self.valid = true;
     }
 
@@ -186,20 +208,63 @@ impl TableWalk {
         if next >= self.group_entries {
             return None;
         }
-        // It starts where this one ends.
-        let at = self.value_at + self.value_len;
-        let around = self.block.as_ref()?.behind(at);
+        let around = self.block.as_ref()?.behind(self.end);
         let read = read_usual(around).or_else(|| read_any(around))?;
         let around = around.get(read.suffix_at..)?;
         let suffix = around.get(..read.suffix_len)?;
-        let repeats = same(suffix, self.key.suffix());
+        let repeats = !self.distinct && same(suffix, self.key.suffix());
         self.key.set_suffix(suffix, around);
         self.place.entry = next;
-        self.sequence = read.sequence;
-        self.kind = read.kind;
-        self.value_at = at + read.suffix_at + read.suffix_len;
-        self.value_len = read.value_len;
+        self.trailer = read.trailer;
+        self.value_at = self.end + read.suffix_at + read.suffix_len;
+        self.end = self.value_at + read.value_len;
         Some(repeats)
+    }
+
+    /// Says up to which key, and without it, strides may go; without one they may go anywhere.
+    /// Holds until the next movement but a stride. REQUIRES: `valid()`.
+    pub fn set_limit(&mut self, key: Option<&[u8]>) {
+        self.strides = 0;
+        if !self.distinct {
+            return;
+        }
+        let prefix = self.key.prefix();
+        self.limit = match key.map(|key| (key, key.strip_prefix(prefix))) {
+            Some((_, Some(suffix))) => head64(suffix),
+            // Before all that the group has.
+            Some((key, None)) if key < prefix => return,
+            _ => u64::MAX,
+        };
+        self.strides = self.group_entries;
+    }
+
+    /// Moves to the next entry where it is a put of another key before the limit that a reader at
+    /// `sequence` sees, and the move takes nothing but what is at hand. `false`, and nothing
+    /// changed, elsewhere.
+    #[inline]
+    pub fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        let next = self.place.entry + 1;
+        if next >= self.strides {
+            return false;
+        }
+        let Some(block) = self.block.as_ref() else { return false };
+        let around = block.behind(self.end);
+        let Some(read) = read_usual(around) else { return false };
+        let Some(moved) = around.get(read.suffix_at..).and_then(|rest| rest.first_chunk()) else {
+            return false;
+        };
+        if KeyBuffer::head_of_moved(moved, read.suffix_len) >= self.limit
+            || !read.trailer.is_put()
+            || (self.newest > sequence && read.trailer.sequence() > sequence)
+            || !self.key.move_suffix(moved, read.suffix_len)
+        {
+            return false;
+        }
+        self.place.entry = next;
+        self.trailer = read.trailer;
+        self.value_at = self.end + read.suffix_at + read.suffix_len;
+        self.end = self.value_at + read.value_len;
+        true
     }
 
     /// Moves to the previous entry where the same block has it. `false`, and nothing changed, where
@@ -217,12 +282,12 @@ impl TableWalk {
         true
     }
 
-    /// As [`Cursor::seek_to_first`].
+    /// As [`umbel_base::Cursor::seek_to_first`].
     pub fn seek_to_first(&mut self, table: &Table) -> Result<()> {
         self.stand_on_first_of(table, 0)
     }
 
-    /// As [`Cursor::seek_to_last`].
+    /// As [`umbel_base::Cursor::seek_to_last`].
     pub fn seek_to_last(&mut self, table: &Table) -> Result<()> {
         self.valid = false;
         match table.index().blocks().checked_sub(1) {
@@ -231,7 +296,7 @@ impl TableWalk {
         }
     }
 
-    /// As [`Cursor::seek`].
+    /// As [`umbel_base::Cursor::seek`].
     pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.aim(table, key, sequence);
         self.reach(table, key, sequence)?;
@@ -267,7 +332,9 @@ impl TableWalk {
             return Ok(());
         }
         self.narrowed = self.block.as_ref().and_then(|block| narrow(block, key, sequence));
-        if self.narrowed.is_none_or(|found| found.left() < ENTRIES_AHEAD) && self.fill_cache {
+        if self.narrowed.as_ref().is_none_or(|found| found.left() < ENTRIES_AHEAD)
+            && self.fill_cache
+        {
             table.slots().prefetch_lines(number + 1, ENTERED_LINES);
         }
         Ok(())
@@ -281,13 +348,14 @@ impl TableWalk {
         sequence: SequenceNumber,
     ) -> Result<()> {
         let Some(number) = self.aimed.take() else { return Ok(()) };
-        let block = self.block.as_ref();
-        let found = self.narrowed.and_then(|narrowed| place_among(block?, narrowed, key, sequence));
-        match found {
-            Some(place) => self.stand(place),
-            None => self.stand_on_first_of(table, number + 1)?,
+        let narrowed = self.narrowed.take();
+        if let (Some(block), Some(narrowed)) = (&self.block, narrowed)
+            && let Some(place) = place_among(block, &narrowed, key, sequence)
+        {
+            self.stand_in(&narrowed.group, place);
+            return Ok(());
         }
-        Ok(())
+        self.stand_on_first_of(table, number + 1)
     }
 
     /// Asks for the entries that a walk from here on reads first. REQUIRES: `valid()`.
@@ -304,7 +372,7 @@ impl TableWalk {
         self.block.is_some() && self.number == number && self.table == table.footer().file_id
     }
 
-    /// As [`Cursor::seek_before`].
+    /// As [`umbel_base::Cursor::seek_before`].
     pub fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.valid = false;
         let newest = SequenceNumber::MAX;
@@ -320,7 +388,7 @@ impl TableWalk {
         }
     }
 
-    /// As [`Cursor::next`].
+    /// As [`umbel_base::Cursor::next`].
     #[inline]
     pub fn next(&mut self, table: &Table) -> Result<()> {
         match self.step() {
@@ -329,7 +397,7 @@ impl TableWalk {
         }
     }
 
-    /// As [`Cursor::next_repeats`].
+    /// As [`umbel_base::Cursor::next_repeats`].
     #[inline]
     pub fn next_repeats(&mut self, table: &Table) -> Result<bool> {
         match self.step() {
@@ -359,112 +427,39 @@ impl TableWalk {
         Ok(())
     }
 
-    /// As [`Cursor::prev`].
+    /// As [`umbel_base::Cursor::prev`].
     pub fn prev(&mut self, table: &Table) -> Result<()> {
         self.stand_before(table, self.place)
     }
 
-    /// As [`Cursor::valid`].
+    /// As [`umbel_base::Cursor::valid`].
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// As [`Cursor::key`].
+    /// As [`umbel_base::Cursor::key`].
     #[inline]
     pub fn key(&self) -> &[u8] {
         self.key.key()
     }
 
-    /// As [`Cursor::sequence`].
+    /// As [`umbel_base::Cursor::sequence`].
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
-        self.sequence
+        self.trailer.sequence()
     }
 
-    /// As [`Cursor::kind`].
+    /// As [`umbel_base::Cursor::kind`].
     #[inline]
     pub fn kind(&self) -> ValueKind {
-        self.kind
+        self.trailer.kind()
     }
 
-    /// As [`Cursor::value`].
+    /// As [`umbel_base::Cursor::value`].
     #[inline]
     pub fn value(&self) -> &[u8] {
         let block = self.block.as_ref();
-        block.map_or(&[], |block| block.bytes(self.value_at, self.value_len))
-    }
-}
-
-/// A cursor over a table's entries, which keeps the table and the block it stands in; see
-/// [`Cursor`] for its laws.
-#[derive(Debug)]
-pub struct TableCursor {
-    table: Arc<Table>,
-    walk: TableWalk,
-}
-
-impl Table {
-    /// A cursor, not yet on an entry. `fill_cache` as for [`TableWalk::new`].
-    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor { table: Arc::clone(self), walk: TableWalk::new(fill_cache) }
-    }
-}
-
-impl Cursor for TableCursor {
-    fn seek_to_first(&mut self) -> Result<()> {
-        self.walk.seek_to_first(&self.table)
-    }
-
-    fn seek_to_last(&mut self) -> Result<()> {
-        self.walk.seek_to_last(&self.table)
-    }
-
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.walk.seek(&self.table, key, sequence)
-    }
-
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.walk.seek_before(&self.table, key)
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        self.walk.next(&self.table)
-    }
-
-    #[inline]
-    fn next_repeats(&mut self) -> Result<bool> {
-        self.walk.next_repeats(&self.table)
-    }
-
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        self.walk.prev(&self.table)
-    }
-
-    #[inline]
-    fn valid(&self) -> bool {
-        self.walk.valid()
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.walk.key()
-    }
-
-    #[inline]
-    fn sequence(&self) -> SequenceNumber {
-        self.walk.sequence()
-    }
-
-    #[inline]
-    fn kind(&self) -> ValueKind {
-        self.walk.kind()
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.walk.value()
+        block.map_or(&[], |block| block.bytes(self.value_at, self.end))
     }
 }

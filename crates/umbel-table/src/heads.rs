@@ -14,20 +14,16 @@
 //! together, stretches that hold more are first cut by halves, without a branch on the outcome
 //! either. Few heads need no table.
 
-use umbel_arena::{Arena, Fixed};
+use umbel_arena::{Fixed, prefetch};
 
 use crate::format::{INLINE_PREFIX, head64, strip_inline};
 
 /// How many heads are compared at once; as many stand behind each node's, with the largest number.
-const LOOK: usize = 8;
+pub(crate) const LOOK: usize = 8;
 /// Up to so many heads have no table of stretches.
-const TABLELESS_MAX: usize = 16;
-/// So many keys with equal heads are worth a node of their own.
-const RUN_MIN: usize = 5;
-/// Nodes below nodes; keys that are equal for longer are compared whole.
-const DEPTH_MAX: usize = 16;
+pub(crate) const TABLELESS_MAX: usize = 16;
 /// Says of a node that all its heads differ, and of a link that there is no node below.
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Where a key stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,87 +34,56 @@ pub(crate) enum Position {
     Among(usize, usize),
 }
 
-/// A key in two parts, as it stands in the file: what its node shares, and the rest.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Joined<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
-
-impl Joined<'_> {
-    fn bytes(&self) -> impl Iterator<Item = u8> {
-        self.0.iter().chain(self.1).copied()
-    }
-
-    /// How many bytes it shares with another key at the start.
-    fn shared(&self, other: &Joined<'_>) -> usize {
-        self.bytes().zip(other.bytes()).take_while(|(own, other)| own == other).count()
-    }
-
-    /// The head behind the first `at` bytes, as of a whole key.
-    fn head(&self, at: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes.iter_mut().zip(self.bytes().skip(at)).for_each(|(to, from)| *to = from);
-        u64::from_be_bytes(bytes)
-    }
-}
-
-/// In one cache line, with all that says where to look next.
+/// In one cache line, with all that says where to look next. Its prefix is what its keys share
+/// behind the prefix and the head of the node above, so that what they share is there once.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Node {
+pub(crate) struct Node {
     /// The start of the prefix, all of it where it is not longer.
-    prefix: [u8; INLINE_PREFIX],
+    pub(crate) prefix: [u8; INLINE_PREFIX],
     /// The least head.
-    least: u64,
-    prefix_len: u32,
+    pub(crate) least: u64,
+    pub(crate) prefix_len: u32,
     /// Where all of the prefix stands.
-    prefix_at: u32,
+    pub(crate) prefix_at: u32,
     /// The number of its first key, and how many keys it has.
-    first: u32,
-    keys: u32,
+    pub(crate) first: u32,
+    pub(crate) keys: u32,
     /// How many heads it has, and where they stand.
-    count: u32,
-    heads_at: u32,
+    pub(crate) count: u32,
+    pub(crate) heads_at: u32,
     /// Where the table of stretches stands, and the number of its last stretch.
-    stretches_at: u32,
-    stretch_last: u32,
+    pub(crate) stretches_at: u32,
+    pub(crate) stretch_last: u32,
     /// Where its links stand, one for each head and one behind; [`NONE`] where all heads differ.
-    links_at: u32,
+    pub(crate) links_at: u32,
     /// How many bits a stretch of heads is wide.
-    shift: u32,
+    pub(crate) shift: u32,
+}
+
+/// How far a search for a key has come: one more than the number of the node, 0 for the root, and
+/// how many bytes of the key it has gone past.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Way {
+    below: u32,
+    at: u32,
 }
 
 /// The number of the first key with a head, and the node of the keys that have it.
-type Link = [u32; 2];
+pub(crate) type Link = [u32; 2];
 
 /// All nodes of a sorted list of keys.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    root: Node,
-    nodes: Vec<Node>,
-    heads: Fixed<u64>,
-    stretches: Fixed<u32>,
-    links: Fixed<u32>,
-    prefixes: Fixed<u8>,
+    pub(crate) root: Node,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) heads: Fixed<u64>,
+    pub(crate) stretches: Fixed<u32>,
+    pub(crate) links: Fixed<u32>,
+    pub(crate) prefixes: Fixed<u8>,
 }
 
 impl Heads {
-    /// Reads the heads of sorted keys; `None` where there are none, or more bytes than 32 bits
-    /// can number.
-    pub(crate) fn new(arena: &Arena, keys: &[Joined<'_>]) -> Option<Heads> {
-        if keys.is_empty() {
-            return None;
-        }
-        let mut builder = Builder { keys, ..Builder::default() };
-        let root = builder.node(0, keys.len(), 0)?;
-        Some(Heads {
-            root,
-            nodes: builder.nodes,
-            heads: Fixed::new(arena, &builder.heads),
-            stretches: Fixed::new(arena, &builder.stretches),
-            links: Fixed::new(arena, builder.links.as_flattened()),
-            prefixes: Fixed::new(arena, &builder.prefixes),
-        })
-    }
-
     /// How many bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.stretches.memory_bytes() + self.links.memory_bytes();
@@ -126,10 +91,68 @@ impl Heads {
         heads + tables + size_of_val(&*self.nodes)
     }
 
-    /// Where `key` stands among the keys.
+    /// The first part of a search for those who search in many places: goes on as far as nodes
+    /// are small, and asks for the memory that [`Heads::prefetch`] reads.
     #[inline]
-    pub(crate) fn find(&self, key: &[u8]) -> Position {
-        let mut node = &self.root;
+    pub(crate) fn way(&self, key: &[u8]) -> Way {
+        let mut way = Way::default();
+        loop {
+            let Some((node, key)) = self.at(way, key) else { return way };
+            let Some(rest) = self.strip(node, key) else { return way };
+            let head = head64(rest);
+            if node.count as usize > TABLELESS_MAX {
+                prefetch(&self.stretches, self.stretch(node, head));
+                return way;
+            }
+            let found = self.before(node, head, |_| ());
+            let is_equal = found < node.count as usize
+                && self.heads.get(node.heads_at as usize + found) == Some(&head);
+            if node.links_at == NONE || !is_equal || rest.len() < 8 {
+                return way;
+            }
+            match self.links_from(node, found) {
+                Some([_, below, _]) if (below as usize) < self.nodes.len() => {
+                    way.at += node.prefix_len + 8;
+                    way.below = below + 1;
+                }
+                _ => return way,
+            }
+        }
+    }
+
+    /// The second part: asks for the memory that the rest of the search reads first. `way` is what
+    /// [`Heads::way`] gave for the key.
+    #[inline]
+    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) {
+        let Some((node, key)) = self.at(way, key) else { return };
+        let Some(rest) = self.strip(node, key) else { return };
+        if node.count as usize > TABLELESS_MAX
+            && let Some(&low) = self.stretches.get(self.stretch(node, head64(rest)))
+        {
+            prefetch(&self.heads, node.heads_at as usize + low as usize);
+            if node.links_at == NONE {
+                hint(node.first as usize + low as usize);
+            } else {
+                prefetch(&self.links, node.links_at as usize + 2 * low as usize);
+            }
+        }
+    }
+
+    /// The node that a way has come to, and what of the key is before it.
+    #[inline(always)]
+    fn at<'k>(&self, way: Way, key: &'k [u8]) -> Option<(&Node, &'k [u8])> {
+        match way.below.checked_sub(1) {
+            None => Some((&self.root, key)),
+            Some(number) => Some((self.nodes.get(number as usize)?, key.get(way.at as usize..)?)),
+        }
+    }
+
+    /// Where `key` stands among the keys: the rest of a search, or all of it. `way` is what
+    /// [`Heads::way`] gave for the key, or none. `hint` is told of a key near to it as soon as one
+    /// is known, where it soon is.
+    #[inline]
+    pub(crate) fn find_from(&self, way: Way, key: &[u8], hint: impl Fn(usize)) -> Position {
+        let (mut node, mut key) = self.at(way, key).unwrap_or((&self.root, key));
         loop {
             let first = node.first as usize;
             let Some(rest) = self.strip(node, key) else {
@@ -137,7 +160,7 @@ impl Heads {
                 return Position::Behind(first + behind as usize);
             };
             let head = head64(rest);
-            let found = self.before(node, head);
+            let found = self.before(node, head, &hint);
             let is_equal = found < node.count as usize
                 && self.heads.get(node.heads_at as usize + found) == Some(&head);
             if node.links_at == NONE {
@@ -150,10 +173,12 @@ impl Heads {
             if !is_equal {
                 return Position::Behind(at as usize);
             }
-            match self.nodes.get(below as usize) {
-                Some(child) => node = child,
-                None => return Position::Among(at as usize, end as usize),
-            }
+            let Some(child) = self.nodes.get(below as usize) else {
+                return Position::Among(at as usize, end as usize);
+            };
+            // Keys below go on behind the head: one that ends in it stands before them.
+            let Some(behind) = rest.get(8..) else { return Position::Behind(at as usize) };
+            (node, key) = (child, behind);
         }
     }
 
@@ -184,16 +209,24 @@ impl Heads {
         self.prefixes.get(start..start + node.prefix_len as usize).unwrap_or_default()
     }
 
+    /// The number of the stretch of a node with a table that `head` is in.
+    #[inline(always)]
+    fn stretch(&self, node: &Node, head: u64) -> usize {
+        let stretch = head.saturating_sub(node.least) >> node.shift;
+        node.stretches_at as usize + stretch.min(u64::from(node.stretch_last)) as usize
+    }
+
     /// How many heads of the node are less than `head`.
     #[inline(always)]
-    fn before(&self, node: &Node, head: u64) -> usize {
+    fn before(&self, node: &Node, head: u64, hint: impl Fn(usize)) -> usize {
         let heads_at = node.heads_at as usize;
         let (mut base, mut left) = (heads_at, node.count as usize);
         if left > TABLELESS_MAX {
-            let stretch = head.saturating_sub(node.least) >> node.shift;
-            let stretch = stretch.min(u64::from(node.stretch_last)) as usize;
-            let bounds = self.stretches.get(node.stretches_at as usize + stretch..);
+            let bounds = self.stretches.get(self.stretch(node, head)..);
             let Some([low, high]) = bounds.and_then(|rest| rest.first_chunk()) else { return left };
+            if node.links_at == NONE {
+                hint(node.first as usize + *low as usize);
+            }
             base += *low as usize;
             left = (high - low) as usize;
         }
@@ -207,197 +240,5 @@ impl Heads {
         let Some(some) = some else { return node.count as usize };
         let less: usize = some.iter().map(|&other| usize::from(other < head)).sum();
         base + less - heads_at
-    }
-}
-
-#[derive(Default)]
-struct Builder<'a> {
-    keys: &'a [Joined<'a>],
-    nodes: Vec<Node>,
-    heads: Vec<u64>,
-    stretches: Vec<u32>,
-    links: Vec<Link>,
-    prefixes: Vec<u8>,
-}
-
-impl Builder<'_> {
-    /// Makes the node of the keys from `start` to `end`, of which there is one at least.
-    fn node(&mut self, start: usize, end: usize, depth: usize) -> Option<Node> {
-        let keys = self.keys.get(start..end)?;
-        let (first, last) = (*keys.first()?, *keys.last()?);
-        let prefix_len = first.shared(&last);
-        let mut prefix = [0; INLINE_PREFIX];
-        let shared = first.bytes().take(prefix_len);
-        prefix.iter_mut().zip(shared).for_each(|(to, from)| *to = from);
-        let prefix_at = u32::try_from(self.prefixes.len()).ok()?;
-        self.prefixes.extend(first.bytes().take(prefix_len));
-        // Each head once, with the number of its first key.
-        let mut firsts: Vec<(u64, usize)> = Vec::new();
-        for (number, key) in (start..end).zip(keys) {
-            let head = key.head(prefix_len);
-            if firsts.last().is_none_or(|last| last.0 != head) {
-                firsts.push((head, number));
-            }
-        }
-        let count = firsts.len();
-        let heads_at = u32::try_from(self.heads.len()).ok()?;
-        self.heads.extend(firsts.iter().map(|first| first.0));
-        self.heads.extend_from_slice(&[u64::MAX; LOOK]);
-        let mut node = Node {
-            prefix,
-            least: firsts.first()?.0,
-            prefix_len: u32::try_from(prefix_len).ok()?,
-            prefix_at,
-            first: u32::try_from(start).ok()?,
-            keys: u32::try_from(end - start).ok()?,
-            count: u32::try_from(count).ok()?,
-            heads_at,
-            stretches_at: u32::try_from(self.stretches.len()).ok()?,
-            stretch_last: 0,
-            links_at: NONE,
-            shift: 0,
-        };
-        if count > TABLELESS_MAX {
-            self.table(&mut node, &firsts)?;
-        }
-        if count < end - start {
-            self.link(&mut node, &firsts, end, depth)?;
-        }
-        Some(node)
-    }
-
-    /// Makes the table of a node's stretches.
-    fn table(&mut self, node: &mut Node, firsts: &[(u64, usize)]) -> Option<()> {
-        let span = firsts.last()?.0 - node.least;
-        node.shift = shift_for(span, firsts.len());
-        node.stretch_last = u32::try_from(span >> node.shift).ok()?;
-        let mut at = 0;
-        for stretch in 0..=u64::from(node.stretch_last) {
-            self.stretches.push(u32::try_from(at).ok()?);
-            let rest = firsts[at..].iter();
-            at += rest.take_while(|first| (first.0 - node.least) >> node.shift == stretch).count();
-        }
-        self.stretches.push(u32::try_from(at).ok()?);
-        Some(())
-    }
-
-    /// Makes a node's links, and the nodes below.
-    fn link(
-        &mut self,
-        node: &mut Node,
-        firsts: &[(u64, usize)],
-        end: usize,
-        depth: usize,
-    ) -> Option<()> {
-        let links_at = self.links.len();
-        node.links_at = u32::try_from(2 * links_at).ok()?;
-        let starts = firsts.iter().map(|first| first.1).chain([end]);
-        for start in starts {
-            self.links.push([u32::try_from(start).ok()?, NONE]);
-        }
-        for at in 0..firsts.len() {
-            let [from, to] = [at, at + 1].map(|at| self.links[links_at + at][0] as usize);
-            let prefix_len = node.prefix_len as usize;
-            if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, prefix_len) {
-                let child = self.node(from, to, depth + 1)?;
-                self.links[links_at + at][1] = u32::try_from(self.nodes.len()).ok()?;
-                self.nodes.push(child);
-            }
-        }
-        Some(())
-    }
-
-    /// Whether the keys of a run share the whole head: a node of theirs then has other heads.
-    fn goes_on(&self, from: usize, to: usize, prefix_len: usize) -> bool {
-        self.keys[from].shared(&self.keys[to - 1]) >= prefix_len + 8
-    }
-}
-
-/// The width of stretches, in bits, with which there are about as many of them as heads.
-fn shift_for(span: u64, count: usize) -> u32 {
-    let wanted = count.next_power_of_two().ilog2();
-    (u64::BITS - span.leading_zeros()).saturating_sub(wanted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn check(keys: &[&[u8]], probe: &[u8]) {
-        let joined: Vec<Joined<'_>> = keys
-            .iter()
-            .enumerate()
-            .map(|(number, key)| {
-                let (prefix, suffix) = key.split_at(key.len() * (number % 3) / 2);
-                Joined(prefix, suffix)
-            })
-            .collect();
-        let heads = Heads::new(&Arena::new(), &joined).unwrap();
-        let before = keys.partition_point(|key| *key < probe);
-        match heads.find(probe) {
-            Position::Behind(found) => {
-                assert_eq!(found, before, "{probe:?}");
-                assert!(!keys.contains(&probe));
-            }
-            Position::Among(low, high) => {
-                assert!(low <= before && before <= high && low < high, "{probe:?}");
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn as_many_stand_before_as_a_walk_counts(
-            mut keys in proptest::collection::vec(
-                proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..24),
-                1..120,
-            ),
-            probe in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..24),
-            prefix in 0usize..40,
-        ) {
-            keys.iter_mut().for_each(|key| drop(key.splice(0..0, vec![7; prefix])));
-            keys.sort_unstable();
-            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            check(&keys, &probe);
-            check(&keys, &[vec![7; prefix], probe].concat());
-            check(&keys, &vec![7; prefix / 2]);
-            for key in keys.iter().step_by(7) {
-                check(&keys, key);
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn files_in_folders_are_counted_alike(
-            names in proptest::collection::vec((0u32..40, 0u32..60, 0usize..30), 1..400),
-            probes in proptest::collection::vec((0u32..42, 0u32..62, 0usize..30), 1..12),
-        ) {
-            let key = |&(folder, file, cut): &(u32, u32, usize)| {
-                let mut key = format!("archive/{folder:03}/folder/document-{file:04}").into_bytes();
-                key.truncate(key.len() - cut % 30 / 8);
-                key
-            };
-            let mut keys: Vec<Vec<u8>> = names.iter().map(key).collect();
-            keys.sort_unstable();
-            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let own = keys.iter().step_by(23).map(|key| key.to_vec());
-            for probe in own.chain(probes.iter().map(key)) {
-                check(&keys, &probe);
-            }
-        }
-    }
-
-    #[test]
-    fn keys_that_grow_by_heads_do_not_make_nodes_without_end() {
-        let all = vec![3u8; 8 * 300];
-        let keys: Vec<&[u8]> = (0..300).map(|n| &all[..8 * n]).collect();
-        let joined: Vec<Joined<'_>> = keys.iter().map(|key| Joined(&[], key)).collect();
-        let heads = Heads::new(&Arena::new(), &joined).unwrap();
-        assert!((1..=DEPTH_MAX).contains(&heads.nodes.len()));
-        for key in &keys {
-            check(&keys, key);
-        }
     }
 }

@@ -11,7 +11,8 @@ use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, SequenceNumber};
 
 use crate::format::{GROUP_ENTRIES_MAX, PAYLOAD_BYTES_MAX, TRAILER_BYTES};
-use crate::heads::{Heads, Joined, Position};
+use crate::heads::{Heads, Position, Way};
+use crate::heads_builder::Joined;
 
 /// Separators that stand together with one prefix in the file.
 const NODE: usize = GROUP_ENTRIES_MAX;
@@ -171,8 +172,12 @@ impl TableIndex {
         if gathered.sequences.iter().all(|&sequence| sequence == 0) {
             gathered.sequences.clear();
         }
+        let heads = Heads::new(arena, &gathered.keys());
+        if heads.is_none() && blocks > 0 {
+            return Err(Gathered::TOO_LONG);
+        }
         Ok(TableIndex {
-            heads: Heads::new(arena, &gathered.keys()),
+            heads,
             offsets: Fixed::new(arena, &gathered.offsets),
             separators: Separators {
                 bytes: Fixed::new(arena, &gathered.bytes),
@@ -201,7 +206,34 @@ impl TableIndex {
     /// table ends before.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        let found = match self.heads.as_ref()?.find(key) {
+        self.find_from(Way::default(), key, sequence, |_| ())
+    }
+
+    /// The first part of a search; see [`Heads::way`].
+    #[inline]
+    pub(crate) fn way(&self, key: &[u8]) -> Way {
+        self.heads.as_ref().map_or(Way::default(), |heads| heads.way(key))
+    }
+
+    /// The second part of a search; see [`Heads::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) {
+        if let Some(heads) = &self.heads {
+            heads.prefetch(way, key, hint);
+        }
+    }
+
+    /// As [`TableIndex::find`], from what [`TableIndex::way`] gave. `hint` may be told early of a
+    /// block near to the one that is found.
+    #[inline]
+    pub(crate) fn find_from(
+        &self,
+        way: Way,
+        key: &[u8],
+        sequence: SequenceNumber,
+        hint: impl Fn(usize),
+    ) -> Option<usize> {
+        let found = match self.heads.as_ref()?.find_from(way, key, hint) {
             Position::Behind(found) => found,
             Position::Among(low, high) => self.find_among(low, high, key, sequence),
         };

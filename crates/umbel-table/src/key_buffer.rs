@@ -52,6 +52,26 @@ impl KeyBuffer {
         }
     }
 
+    /// Replaces what stands behind the prefix by the first `len` bytes of `moved`, where that is
+    /// all it takes. `false`, and nothing changed, elsewhere.
+    #[inline(always)]
+    pub(crate) fn move_suffix(&mut self, moved: &[u8; MOVED], len: usize) -> bool {
+        let room = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
+        match room {
+            Some(room) if len <= MOVED && !self.is_long => *room = *moved,
+            _ => return false,
+        }
+        self.len = self.prefix_len + len;
+        true
+    }
+
+    /// The head of a suffix of `len` bytes: its first eight, zeros behind a shorter one.
+    #[inline(always)]
+    pub(crate) fn head_of_moved(moved: &[u8; MOVED], len: usize) -> u64 {
+        let head = moved.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
+        head & !u64::MAX.checked_shr(8 * len as u32).unwrap_or(0)
+    }
+
     #[inline(never)]
     fn set_any_suffix(&mut self, suffix: &[u8]) {
         if !self.is_long {
@@ -74,6 +94,12 @@ impl KeyBuffer {
         key.get(..self.len).unwrap_or_default()
     }
 
+    /// The prefix of its group.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.key().get(..self.prefix_len).unwrap_or_default()
+    }
+
     /// What of the key stands behind the prefix.
     #[inline]
     pub(crate) fn suffix(&self) -> &[u8] {
@@ -84,6 +110,7 @@ impl KeyBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::head64;
     use proptest::prelude::*;
 
     proptest! {
@@ -104,6 +131,16 @@ mod tests {
                     buffer.set_suffix(&around[..len], around);
                     prop_assert_eq!(buffer.key(), [prefix, &around[..len]].concat());
                     prop_assert_eq!(buffer.suffix(), &around[..len]);
+                    prop_assert_eq!(buffer.prefix(), prefix);
+                    let moved = bytes[9..].first_chunk().unwrap();
+                    let head = KeyBuffer::head_of_moved(moved, len.min(MOVED));
+                    prop_assert_eq!(head, head64(&moved[..len.min(MOVED)]));
+                    if buffer.move_suffix(moved, len) {
+                        prop_assert_eq!(buffer.key(), [prefix, &moved[..len]].concat());
+                    } else {
+                        prop_assert!(prefix_len > INLINE - MOVED || len > MOVED || buffer.is_long);
+                        prop_assert_eq!(buffer.suffix(), &around[..len]);
+                    }
                 }
             }
         }

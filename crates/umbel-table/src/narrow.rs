@@ -18,18 +18,17 @@ const LINES: usize = 4;
 /// `high` on does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Narrowed {
-    group: usize,
+    number: usize,
+    pub(crate) group: Group,
     low: usize,
     high: usize,
-    /// How many entries the group has.
-    count: usize,
 }
 
 impl Narrowed {
     /// How many entries of the group may stand at the place or behind it, at most.
     #[inline]
     pub(crate) fn left(&self) -> usize {
-        self.count - self.low
+        self.group.count - self.low
     }
 }
 
@@ -61,7 +60,7 @@ pub(crate) fn narrow(block: &Block, key: &[u8], sequence: SequenceNumber) -> Opt
         let middle = (low + high) / 2;
         [middle, (low + middle) / 2, (middle + high) / 2].into_iter().for_each(|at| ask(at, 1));
     }
-    Some(Narrowed { group: number, low, high, count: group.count })
+    Some(Narrowed { number, group, low, high })
 }
 
 /// Where the entries stand whose heads are that of `suffix`, among which it has its place.
@@ -84,18 +83,17 @@ fn equal_heads(view: View<'_>, group: &Group, suffix: &[u8]) -> (usize, usize) {
 #[inline]
 pub(crate) fn place_among(
     block: &Block,
-    narrowed: Narrowed,
+    narrowed: &Narrowed,
     key: &[u8],
     sequence: SequenceNumber,
 ) -> Option<Place> {
-    let Narrowed { group: number, mut low, mut high, count } = narrowed;
+    let Narrowed { number, ref group, mut low, mut high } = *narrowed;
     if low < high {
         let view = block.view();
-        let group = view.group(number)?;
-        let suffix = view.strip(&group, key)?;
+        let suffix = view.strip(group, key)?;
         while low < high {
             let middle = (low + high) / 2;
-            let before = view.entry_of(&group, middle).is_some_and(|entry| {
+            let before = view.entry_of(group, middle).is_some_and(|entry| {
                 let order = entry.suffix.cmp(suffix);
                 order.then_with(|| sequence.cmp(&entry.sequence)) == Ordering::Less
             });
@@ -106,7 +104,14 @@ pub(crate) fn place_among(
             }
         }
     }
-    (low < count).then_some(Place { group: number, entry: low })
+    (low < group.count).then_some(Place { group: number, entry: low })
+}
+
+impl Block {
+    /// The first entry at or behind (`key`, `sequence`). `None` where all stand before.
+    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Option<Place> {
+        place_among(self, &narrow(self, key, sequence)?, key, sequence)
+    }
 }
 
 #[cfg(test)]
@@ -114,14 +119,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use umbel_arena::Arena;
-    use umbel_base::ValueKind;
+    use umbel_base::{ValueKind, cmp_internal};
 
     use crate::block_builder::BlockBuilder;
     use crate::section::Derive;
 
     proptest! {
         #[test]
-        fn in_two_parts_it_finds_what_it_finds_in_one(
+        fn in_two_parts_it_finds_what_a_walk_finds(
             keys in proptest::collection::btree_set(
                 proptest::collection::vec(0u8..3, 0..9), 1..200,
             ),
@@ -142,7 +147,17 @@ mod tests {
             for (key, sequence) in wanted {
                 for key in [whole(&key), key] {
                     let parts = narrow(&block, &key, sequence)
-                        .and_then(|narrowed| place_among(&block, narrowed, &key, sequence));
+                        .and_then(|narrowed| place_among(&block, &narrowed, &key, sequence));
+                    let places = (0..block.groups()).flat_map(|group| {
+                        let entries = 0..block.group_entries(group);
+                        entries.map(move |entry| Place { group, entry })
+                    });
+                    let mut walked = places.filter(|&place| {
+                        let entry = block.entry(place).unwrap();
+                        let own = [block.prefix(place.group), entry.suffix].concat();
+                        cmp_internal(&own, entry.sequence, &key, sequence).is_ge()
+                    });
+                    prop_assert_eq!(parts, walked.next());
                     prop_assert_eq!(parts, block.lower_bound(&key, sequence));
                 }
             }

@@ -10,8 +10,47 @@ pub(crate) struct Parts {
     pub(crate) suffix_at: usize,
     pub(crate) suffix_len: usize,
     pub(crate) value_len: usize,
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) kind: ValueKind,
+    pub(crate) trailer: Trailer,
+}
+
+/// A sequence number and a kind, taken apart when they are asked for: most steps ask for the kind
+/// only.
+///
+/// INVARIANT: the bytes of a varint of up to eight bytes and zeros behind, so that the highest bit
+/// is clear; or [`Trailer::DECODED`] and the number itself. The kind is lowest in both.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Trailer(u64);
+
+impl Trailer {
+    const DECODED: u64 = 1 << 63;
+    const KIND: u64 = (1 << KIND_BITS) - 1;
+
+    pub(crate) fn new(sequence: SequenceNumber, kind: ValueKind) -> Trailer {
+        Trailer(Trailer::DECODED | sequence << KIND_BITS | kind as u64)
+    }
+
+    /// Whether it says that the key has a value, which stands beside it.
+    #[inline(always)]
+    pub(crate) fn is_put(self) -> bool {
+        self.0 & Trailer::KIND == ValueKind::Put as u64
+    }
+
+    /// The kind. Blocks with one that is not known are refused when they are loaded.
+    #[inline]
+    pub(crate) fn kind(self) -> ValueKind {
+        ValueKind::from_u8((self.0 & Trailer::KIND) as u8).unwrap_or(ValueKind::Delete)
+    }
+
+    #[inline]
+    pub(crate) fn sequence(self) -> SequenceNumber {
+        if self.0 & Trailer::DECODED != 0 {
+            return (self.0 & !Trailer::DECODED) >> KIND_BITS;
+        }
+        let kept = self.0 & 0x7f7f_7f7f_7f7f_7f7f;
+        let pairs = (kept & 0x007f_007f_007f_007f) | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
+        let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        ((fours & 0x0000_0000_0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4) >> KIND_BITS
+    }
 }
 
 /// Reads the entry at the start of `bytes`, where it is of the usual lengths: a suffix below 128
@@ -33,17 +72,12 @@ pub(crate) fn read_usual(bytes: &[u8]) -> Option<Parts> {
         return None;
     }
     // The lowest of the bits that end a byte tells how many bytes there are.
-    let kept = trailer & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
     let used = (ends.trailing_zeros() / 8 + 1) as usize;
-    let pairs = (kept & 0x007f_007f_007f_007f) | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
-    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
-    let trailer = (fours & 0x0000_0000_0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;
     Some(Parts {
         suffix_at: trailer_at + used,
         suffix_len: usize::from(suffix_len),
         value_len,
-        sequence: trailer >> KIND_BITS,
-        kind: ValueKind::from_u8((trailer & ((1 << KIND_BITS) - 1)) as u8)?,
+        trailer: Trailer(trailer & (ends ^ (ends - 1))),
     })
 }
 
@@ -52,7 +86,8 @@ pub(crate) fn read_usual(bytes: &[u8]) -> Option<Parts> {
 pub(crate) fn read_any(bytes: &[u8]) -> Option<Parts> {
     let Entry { suffix, sequence, kind, value, value_at } = read_entry(bytes, 0)?;
     let suffix_at = value_at - suffix.len();
-    Some(Parts { suffix_at, suffix_len: suffix.len(), value_len: value.len(), sequence, kind })
+    let trailer = Trailer::new(sequence, kind);
+    Some(Parts { suffix_at, suffix_len: suffix.len(), value_len: value.len(), trailer })
 }
 
 #[cfg(test)]
@@ -83,8 +118,9 @@ mod tests {
             for read in read_usual(&bytes).into_iter().chain([any]) {
                 let lens = (read.suffix_at, read.suffix_len, read.value_len);
                 prop_assert_eq!(lens, (suffix_at, suffix_len, value_len));
-                prop_assert_eq!(read.sequence, trailer >> KIND_BITS);
-                prop_assert_eq!(read.kind == ValueKind::Put, put);
+                prop_assert_eq!(read.trailer.sequence(), trailer >> KIND_BITS);
+                prop_assert_eq!(read.trailer.kind() == ValueKind::Put, put);
+                prop_assert_eq!(read.trailer.is_put(), put);
             }
             let usual = suffix_len < 128 && value_len < 1 << 14 && trailer < 1 << 56;
             prop_assert_eq!(read_usual(&bytes).is_some(), usual && bytes.len() > 10);

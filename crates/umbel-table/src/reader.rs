@@ -9,8 +9,10 @@ use umbel_env::File;
 use umbel_filter::{Bloom, FilterError, HashSecret};
 
 use crate::block::Block;
+use crate::find::Found;
 use crate::footer::{Footer, Region};
 use crate::format::{BlockKind, open_sealed, sealed_checksum};
+use crate::heads::Way;
 use crate::index::TableIndex;
 use crate::meta::TableMeta;
 use crate::options::KeyHasher;
@@ -235,7 +237,26 @@ impl Table {
     /// than `sequence`. `None` where the table ends before.
     #[inline]
     pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-        self.index.find(key, sequence)
+        self.locate_from(Way::default(), key, sequence)
+    }
+
+    /// A first look at where `key` may be: asks for the memory that [`Table::prefetch_index`]
+    /// reads.
+    #[inline]
+    pub fn way(&self, key: &[u8]) -> Way {
+        self.index.way(key)
+    }
+
+    /// Asks for the memory that [`Table::locate_from`] reads. `way` is what [`Table::way`] gave.
+    #[inline]
+    pub fn prefetch_index(&self, way: Way, key: &[u8]) {
+        self.index.prefetch(way, key, |near| self.slots.prefetch(near));
+    }
+
+    /// As [`Table::locate`], from what [`Table::way`] gave for the key.
+    #[inline]
+    pub fn locate_from(&self, way: Way, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+        self.index.find_from(way, key, sequence, |near| self.slots.prefetch(near))
     }
 
     /// Asks for the slot of the block that [`Table::locate`] named.
@@ -245,10 +266,10 @@ impl Table {
     }
 
     /// Reads the slot and, where the block is cached, asks for what a point read needs of its
-    /// start: header, tags and offsets.
+    /// start: header, tags and offsets. Says whether it is cached.
     #[inline]
-    pub fn prefetch_block(&self, number: usize) {
-        self.slots.prefetch_block(number);
+    pub fn prefetch_block(&self, number: usize) -> bool {
+        self.slots.prefetch_block(number)
     }
 
     /// Looks at the tags of the block, where it is cached, and asks for the entry that `key` may
@@ -274,16 +295,26 @@ impl Table {
         sequence: SequenceNumber,
         read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
     ) -> Result<Option<R>> {
+        // Where no entry is too new, the entries' own numbers need not be looked at.
+        let too_new = self.properties.meta.sequence_max > sequence;
+        let sequence = if too_new { sequence } else { SequenceNumber::MAX };
+        let read =
+            |found: Found<'_>| read(found.trailer.sequence(), found.trailer.kind(), found.value);
         let reading = self.slots.read();
         if let Some(block) = reading.get(number) {
-            let found = block.find(key, hash, sequence);
-            return Ok(found.map(|entry| read(entry.sequence, entry.kind, entry.value)));
+            return Ok(block.find(key, hash, sequence).map(read));
         }
         // Reading the file takes its time: nobody's memory is to wait for it.
         drop(reading);
         let block = self.load(number)?;
-        let found = block.view().find(key, hash, sequence);
-        Ok(found.map(|entry| read(entry.sequence, entry.kind, entry.value)))
+        Ok(block.view().find(key, hash, sequence).map(read))
+    }
+
+    /// Enters, for a batch of gets of blocks that are cached: until what this gives is dropped,
+    /// each of them is cheaper, and no memory that the cache gives up is free. Nothing should be
+    /// read from a file meanwhile.
+    pub fn enter(&self) -> impl Sized + '_ {
+        self.slots.read()
     }
 
     /// Reads a block into its slot and tells the cache.

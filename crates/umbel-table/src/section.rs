@@ -23,6 +23,8 @@ pub(crate) mod packed {
     pub(crate) const HEADED: u32 = 1 << 25;
     /// There are groups behind.
     pub(crate) const MORE: u32 = 1 << 26;
+    /// No two entries of the group have the same key.
+    pub(crate) const DISTINCT: u32 = 1 << 27;
 }
 
 /// Which helpers are derived when a block is loaded.
@@ -105,6 +107,8 @@ impl Parser<'_> {
         let mut offsets = [0u16; GROUP_ENTRIES_MAX];
         let mut heads = [0u32; GROUP_ENTRIES_MAX];
         let mut at = base;
+        let mut bits = packed::DISTINCT;
+        let mut before: Option<&[u8]> = None;
         for index in 0..usize::from(count) {
             offsets[index] = u16::try_from(at - base)
                 .map_err(|_| "an entry starts too far behind the start of its group")?;
@@ -116,6 +120,9 @@ impl Parser<'_> {
             {
                 return Err("an entry has a key, a value or a sequence number over the limit");
             }
+            if before.replace(entry.suffix) == Some(entry.suffix) {
+                bits = 0;
+            }
             if let Derive::All(secret) = self.derive {
                 heads[index] = head32(entry.suffix);
                 if let Some(secret) = secret {
@@ -126,18 +133,14 @@ impl Parser<'_> {
             }
             at = entry.value_at + entry.value.len();
         }
-        self.emit(
-            base,
-            prefix,
-            &tags[..usize::from(count)],
-            &offsets,
-            &heads,
-            at < self.body.len(),
-        );
+        if at < self.body.len() {
+            bits |= packed::MORE;
+        }
+        self.emit(base, prefix, &tags[..usize::from(count)], &offsets, &heads, bits);
         Ok((u32::from(count), at))
     }
 
-    /// Appends the section of a group; `more` where another one follows.
+    /// Appends the section of a group; `bits` are those of it that are not derived here.
     fn emit(
         &mut self,
         base: usize,
@@ -145,13 +148,10 @@ impl Parser<'_> {
         tags: &[u8],
         offsets: &[u16],
         heads: &[u32],
-        more: bool,
+        bits: u32,
     ) {
         let count = tags.len();
-        let mut bits = prefix.len() as u32 | (count as u32) << packed::COUNT_AT;
-        if more {
-            bits |= packed::MORE;
-        }
+        let mut bits = bits | prefix.len() as u32 | (count as u32) << packed::COUNT_AT;
         let prefix = if prefix.len() <= SECTION_PREFIX_MAX { prefix } else { &[] };
         let (tagged, headed) = match self.derive {
             Derive::All(secret) => (secret.is_some(), true),

@@ -104,9 +104,7 @@ impl BlockSlots {
 
     /// The block in a slot, for as long as the caller needs it; `None` where it is not cached.
     pub fn get(&self, block: usize) -> Option<Block> {
-        let reading = self.slots.read();
-        reading.get(block)?;
-        self.slots.hold(block).map(Block::from_piece)
+        self.slots.read().hold(block).map(Block::from_piece)
     }
 
     /// Asks for the line that a slot stands in.
@@ -115,10 +113,11 @@ impl BlockSlots {
         self.slots.prefetch(block);
     }
 
-    /// Asks for the lines that a point read needs before the entry, where the block is cached.
+    /// Asks for the lines that a point read needs before the entry, where the block is cached,
+    /// and says whether it is.
     #[inline]
-    pub(crate) fn prefetch_block(&self, block: usize) {
-        self.slots.prefetch_piece(block, 3);
+    pub(crate) fn prefetch_block(&self, block: usize) -> bool {
+        self.slots.prefetch_piece(block, 3)
     }
 
     /// Asks for the first lines of the block, where it is cached.

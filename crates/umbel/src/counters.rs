@@ -181,14 +181,21 @@ impl OwnCounters<'_> {
         self.bump(&self.stripe.memtable_negatives, 1);
     }
 
-    /// Counts the blocks that the thread loaded since it asked for its counters: call it when the
-    /// gets are done.
+    /// Counts the blocks that the thread loaded since it asked for its counters or called
+    /// [`OwnCounters::skip_loads`]: call it when a get is done, and before a value is lent.
     #[inline]
     pub fn count_loads(&self) {
         let loads = OWN.with(|own| own.loads.get());
         if loads != self.loads_before {
             self.bump(&self.stripe.get_loads, loads.wrapping_sub(self.loads_before));
         }
+    }
+
+    /// Leaves out the blocks that were loaded so far: after a value was lent, because whoever it
+    /// was lent to may have read on his own.
+    #[inline]
+    pub fn skip_loads(&mut self) {
+        self.loads_before = OWN.with(|own| own.loads.get());
     }
 }
 
@@ -358,7 +365,11 @@ mod tests {
         note_load();
         own.count_loads();
         note_load();
-        let later = counters.own();
+        let mut later = counters.own();
+        later.count_loads();
+        assert_eq!(counters.get_loads(), 2);
+        note_load();
+        later.skip_loads();
         later.count_loads();
         assert_eq!(counters.get_loads(), 2);
     }

@@ -204,22 +204,22 @@ impl Keyspace {
 
     /// The first key and its value.
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().next().transpose()
+        self.cursor::<&[u8]>(..)?.into_first()
     }
 
     /// The last key and its value.
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().next_back().transpose()
+        self.cursor::<&[u8]>(..)?.into_last()
     }
 
     /// As [`Keyspace::first`], in the state of `snapshot`.
     pub fn first_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter_at(snapshot)?.next().transpose()
+        self.cursor_at::<&[u8]>(snapshot, ..)?.into_first()
     }
 
     /// As [`Keyspace::last`], in the state of `snapshot`.
     pub fn last_at(&self, snapshot: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter_at(snapshot)?.next_back().transpose()
+        self.cursor_at::<&[u8]>(snapshot, ..)?.into_last()
     }
 
     /// Every key and value, in key order; `.rev()` for the reverse.

@@ -27,8 +27,14 @@ pub fn get_with<R>(
     let counters = keyspace.reads.own();
     counters.count_gets(1);
     let look = Look { key, head: head(key), hash: store.hash(key), sequence, counters };
-    let found = look.up(&view, read);
-    counters.count_loads();
+    // Before the value is lent: what is read then is counted by whoever reads it.
+    let found = look.up(&view, |value| {
+        counters.count_loads();
+        read(value)
+    });
+    if !matches!(found, Ok(Some(_))) {
+        counters.count_loads();
+    }
     found
 }
 

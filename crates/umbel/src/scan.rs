@@ -66,6 +66,18 @@ impl DbCursor {
         self.inner.seek_to_last()
     }
 
+    /// Copies of the first key within the bounds and its value.
+    pub(crate) fn into_first(mut self) -> Result<Option<Entry>> {
+        self.seek_to_first()?;
+        Ok(self.valid().then(|| (self.key().to_vec(), self.value().to_vec())))
+    }
+
+    /// Copies of the last key within the bounds and its value.
+    pub(crate) fn into_last(mut self) -> Result<Option<Entry>> {
+        self.seek_to_last()?;
+        Ok(self.valid().then(|| (self.key().to_vec(), self.value().to_vec())))
+    }
+
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.inner.seek(key.as_ref())

@@ -83,6 +83,16 @@ impl Walker<Table> for TableWalk {
     }
 
     #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        TableWalk::set_limit(self, key);
+    }
+
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        TableWalk::stride(self, sequence)
+    }
+
+    #[inline]
     fn step_back(&mut self) -> bool {
         TableWalk::step_back(self)
     }

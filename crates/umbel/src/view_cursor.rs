@@ -297,6 +297,16 @@ impl Walker<View> for Source {
     }
 
     #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        of_source!(self, walk => Walker::<View>::set_limit(walk, key));
+    }
+
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        of_source!(self, walk => Walker::<View>::stride(walk, sequence))
+    }
+
+    #[inline]
     fn step_back(&mut self) -> bool {
         of_source!(self, walk => Walker::<View>::step_back(walk))
     }
@@ -357,6 +367,11 @@ impl Cursor for ViewCursor {
     #[inline]
     fn step(&mut self) -> Option<bool> {
         Walker::<View>::step(&mut self.merged)
+    }
+
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        Walker::<View>::stride(&mut self.merged, sequence)
     }
 
     #[inline]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use umbel_base::{Cursor, RangeTombstone};
-use umbel_table::{Compression, Table};
+use umbel_base::{Cursor, RangeTombstone, ValueKind};
+use umbel_table::{Compression, Table, TableWalk};
 
 use crate::world::{Model, TABLE_ID, entry, get, hasher, open, options, run, walk};
 
@@ -98,6 +98,55 @@ fn compare(model: &Model, table: &Arc<Table>) {
     }
 }
 
+/// Walks by strides wherever they are made, up to each of some keys. Says how many were made.
+fn stride(model: &Model, table: &Table) -> usize {
+    let list = model.list();
+    let mut strides = 0;
+    for (limit, sequence) in [(1, u64::MAX >> 8), (3, 7 * 400), (50, u64::MAX >> 8), (400, 9)] {
+        let limits = list.iter().step_by(list.len().div_ceil(limit)).skip(1);
+        let mut limits = limits.map(|(key, _)| key.as_slice());
+        let mut limit = limits.next();
+        let mut walk = TableWalk::new(true);
+        walk.seek_to_first(table).unwrap();
+        for (at, (key, (own_sequence, kind, value))) in list.iter().enumerate() {
+            assert_eq!((walk.key(), walk.sequence()), (key.as_slice(), *own_sequence));
+            assert_eq!((walk.kind(), walk.value()), (*kind, value.as_slice()));
+            while limit.is_some_and(|limit| limit <= key.as_slice()) {
+                limit = limits.next();
+            }
+            if at % 5 == 0 {
+                walk.set_limit(limit);
+            }
+            if walk.stride(sequence) {
+                let (next, (next_sequence, next_kind, _)) = &list[at + 1];
+                assert!(next != key && *next_kind == ValueKind::Put && *next_sequence <= sequence);
+                assert!(limit.is_none_or(|limit| next.as_slice() < limit));
+                strides += 1;
+            } else {
+                walk.next(table).unwrap();
+            }
+        }
+        assert!(!walk.valid());
+    }
+    strides
+}
+
+#[test]
+fn strides_are_made_where_each_key_stands_once() {
+    for name in ["random", "decimal", "path", "url", "stream"] {
+        let mut model = Model::default();
+        for (number, key) in shape(name, 700).keys().into_iter().enumerate() {
+            match number % 50 {
+                7 => model.delete(&key, 7 * 300),
+                _ => model.put(&key, 7 * (number as u64 % 500), b"value"),
+            }
+        }
+        let (file, meta) = model.build(options(4096, Compression::None));
+        let strides = stride(&model, &open(&file, &meta, Some(&hasher())).unwrap());
+        assert!(strides > 1000, "{name}: {strides}");
+    }
+}
+
 fn check(model: &Model, block_bytes: usize, compression: Compression) {
     let (file, meta) = model.build(options(block_bytes, compression));
     assert_eq!(meta.entries, model.entries.len() as u64);
@@ -105,6 +154,7 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(table.meta(), &meta);
     assert!(table.has_filter() && table.designed_rate() < 0.05);
     compare(model, &table);
+    stride(model, &table);
     let report = table.verify().unwrap();
     assert_eq!(report.entries, meta.entries);
     assert_eq!(report.bytes, meta.file_bytes);

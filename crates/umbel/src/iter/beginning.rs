@@ -16,6 +16,21 @@ fn short_key_head(key: &[u8]) -> u64 {
     u64::from_be_bytes(chunk)
 }
 
+/// How many bytes two keys begin with that are the same.
+fn alike(one: &[u8], other: &[u8]) -> usize {
+    let whole = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
+    let mut len = 0;
+    for (one, other) in whole {
+        let differing = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        if differing != 0 {
+            return len + (differing.trailing_zeros() / 8) as usize;
+        }
+        len += 8;
+    }
+    let rest = one[len..].iter().zip(&other[len..]);
+    len + rest.take_while(|(one, other)| one == other).count()
+}
+
 /// What neighbouring keys begin with, so that their heads say nothing before it.
 #[derive(Debug, Default)]
 pub(super) struct Beginning(Vec<u8>);
@@ -29,7 +44,7 @@ impl Beginning {
 
     /// What two neighbouring keys have in common.
     pub(super) fn set(&mut self, one: &[u8], other: &[u8]) {
-        let alike = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+        let alike = alike(one, other);
         // Behind one and the same key stands one that will likely differ in the last bytes.
         let is_same = one.len() == alike && other.len() == alike;
         let kept = if is_same { alike.saturating_sub(8) } else { alike };
@@ -46,7 +61,16 @@ impl Beginning {
         if self.0.is_empty() {
             return key_head(key);
         }
-        key.strip_prefix(&self.0[..]).map_or(u64::MAX, key_head)
+        let Some(rest) = key.strip_prefix(&self.0[..]) else { return u64::MAX };
+        match (rest.first_chunk(), key.last_chunk()) {
+            (Some(head), _) => u64::from_be_bytes(*head),
+            // The last eight bytes have all of the rest, and part of the beginning before it.
+            (_, Some(last)) => {
+                let shift = 64 - 8 * rest.len() as u32;
+                u64::from_be_bytes(*last).checked_shl(shift).unwrap_or(0)
+            }
+            _ => key_head(rest),
+        }
     }
 }
 

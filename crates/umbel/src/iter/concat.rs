@@ -194,6 +194,16 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
     }
 
     #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        self.walk.set_limit(key);
+    }
+
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        self.walk.stride(sequence)
+    }
+
+    #[inline]
     fn step_back(&mut self) -> bool {
         self.walk.step_back()
     }

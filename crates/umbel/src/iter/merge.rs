@@ -34,6 +34,8 @@ pub struct MergeCursor<C = Box<dyn Cursor>> {
     backward: bool,
     /// Whether the first two in `order` stand on the same key.
     twins: bool,
+    /// Whether the child in front knows how far it may stride. Never while travelling backward.
+    is_limited: bool,
     /// What the first two in `order` both began with when heads last could not tell them apart.
     /// Empty when travelling backward.
     ///
@@ -49,7 +51,15 @@ impl<C> MergeCursor<C> {
         let order = Vec::with_capacity(children.len());
         let turning_key = Vec::new();
         let shared = Beginning::default();
-        MergeCursor { children, order, backward: false, twins: false, shared, turning_key }
+        MergeCursor {
+            children,
+            order,
+            backward: false,
+            twins: false,
+            is_limited: false,
+            shared,
+            turning_key,
+        }
     }
 
     /// Where a child that stands on `key` belongs, as far as a number can say.
@@ -112,6 +122,7 @@ impl<C> MergeCursor<C> {
     {
         self.order.clear();
         self.shared.clear();
+        self.is_limited = false;
         self.backward = backward;
         for (index, child) in self.children.iter_mut().enumerate() {
             seek(index, child)?;
@@ -229,6 +240,7 @@ impl<C> MergeCursor<C> {
     where
         C: Walker<G>,
     {
+        self.is_limited = false;
         let child = self.order[0].child;
         let cursor = &mut self.children[child];
         let moved = if self.backward {
@@ -270,6 +282,7 @@ impl<C> MergeCursor<C> {
         if self.backward || self.twins {
             return None;
         }
+        self.is_limited = false;
         let child = self.children.get_mut(self.order.first()?.child)?;
         let repeats = child.step()?;
         let head = self.shared.head(child.key());
@@ -324,6 +337,27 @@ impl<C> MergeCursor<C> {
             self.step_front::<G, false>(ground)?;
         }
         Ok(())
+    }
+
+    /// Tells the child in front how far it may stride: up to what stands second.
+    #[inline(never)]
+    fn limit_front<G: ?Sized>(&mut self)
+    where
+        C: Walker<G>,
+    {
+        if self.backward {
+            return;
+        }
+        match self.order[..] {
+            [] => return,
+            [front] => self.children[front.child].set_limit(None),
+            [front, second, ..] => {
+                let pair = self.children.get_disjoint_mut([front.child, second.child]);
+                let Ok([front, second]) = pair else { return };
+                front.set_limit(Some(second.key()));
+            }
+        }
+        self.is_limited = true;
     }
 
     #[inline]
@@ -387,6 +421,17 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
     #[inline]
     fn step(&mut self) -> Option<bool> {
         self.step_quickly()
+    }
+
+    /// The head of the one in front falls behind by it; nobody asks for that before it is taken
+    /// anew.
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        if !self.is_limited {
+            self.limit_front();
+        }
+        let front = self.order.first().and_then(|front| self.children.get_mut(front.child));
+        self.is_limited && front.is_some_and(|front| front.stride(sequence))
     }
 
     #[inline]

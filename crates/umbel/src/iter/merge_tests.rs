@@ -43,6 +43,14 @@ fn walk<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)
                 assert_eq!(repeats, same);
                 place += 1;
             }
+            8 | 9 if sound => {
+                if cursor.stride(sequence) {
+                    let (left, row) = (&rows[place - 1], &rows[place]);
+                    assert!(row.key != left.key && row.kind == ValueKind::Put);
+                    assert!(row.sequence <= sequence);
+                    place += 1;
+                }
+            }
             _ if sound => (cursor.prev().unwrap(), place -= 1).1,
             _ => continue,
         }
@@ -88,7 +96,7 @@ proptest! {
         list in proptest::collection::vec((0u8..24, 0u64..12, 0usize..9), 0..80),
         twins in any::<bool>(),
         children in 0usize..9,
-        moves in proptest::collection::vec((0u8..12, 0u8..26, 0u64..14), 1..120),
+        moves in proptest::collection::vec((0u8..14, 0u8..26, 0u64..14), 1..120),
     ) {
         let mut runs: Vec<Vec<Row>> = vec![Vec::new(); children];
         for (number, sequence, child) in list {
@@ -109,6 +117,12 @@ proptest! {
         let boxed = |rows| Box::new(RowCursor::new(rows));
         let erased = runs.iter().cloned().map(|r| boxed(r) as Box<dyn Cursor>).collect();
         walk(&mut MergeCursor::new(erased), &rows, &moves);
+        let walks = runs.iter().cloned().map(|mut rows| {
+            sort_rows(&mut rows);
+            let tables = Tables(vec![(Vec::new(), vec![255], rows)]);
+            ConcatCursor::over(tables, RowWalk::default())
+        });
+        walk(&mut MergeCursor::new(walks.collect::<Vec<_>>()), &rows, &moves);
         walk(&mut MergeCursor::new(runs.into_iter().map(boxed).collect::<Vec<_>>()), &rows, &moves);
     }
 
@@ -116,7 +130,7 @@ proptest! {
     fn concat_walks_as_one_sorted_list(
         list in proptest::collection::vec((0u8..24, 0u64..12), 0..60),
         cuts in proptest::collection::vec(0u8..30, 0..6),
-        moves in proptest::collection::vec((0u8..12, 0u8..26, 0u64..14), 1..120),
+        moves in proptest::collection::vec((0u8..14, 0u8..26, 0u64..14), 1..120),
     ) {
         let mut rows: Vec<Row> = list.into_iter().map(|(n, s)| row(n, s, 0)).collect();
         sort_rows(&mut rows);

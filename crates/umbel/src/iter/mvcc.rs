@@ -42,6 +42,8 @@ enum Older {
 pub struct VisibleCursor<C: Cursor> {
     inner: C,
     sequence: SequenceNumber,
+    /// Whether each newest put of a key that can be reached by strides is one to show.
+    may_stride: bool,
     tombstones: TombstoneFinder,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
@@ -64,10 +66,12 @@ impl<C: Cursor> VisibleCursor<C> {
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {
+        let tombstones = TombstoneFinder::new(tombstones);
         VisibleCursor {
             inner,
             sequence,
-            tombstones: TombstoneFinder::new(tombstones),
+            may_stride: tombstones.are_none() && upper == Bound::Unbounded,
+            tombstones,
             lower,
             upper,
             position: Position::Nowhere,
@@ -113,9 +117,18 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Moves to the next key. REQUIRES: `valid()`; elsewhere it stays, and repeats an error.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        if self.position == Position::Lent
-            && let Some(repeats) = self.inner.step()
-        {
+        if self.position == Position::Lent {
+            if self.may_stride && self.inner.stride(self.sequence) {
+                return Ok(());
+            }
+            return self.next_by_step();
+        }
+        self.next_slowly()
+    }
+
+    #[inline(never)]
+    fn next_by_step(&mut self) -> Result<()> {
+        if let Some(repeats) = self.inner.step() {
             if !repeats && self.shows_what_it_stands_on() {
                 return Ok(());
             }

@@ -109,15 +109,20 @@ impl Cursor for RowCursor {
 
 /// A walk over the rows that are handed to it.
 #[derive(Default)]
-pub struct RowWalk(Option<RowCursor>);
+pub struct RowWalk {
+    inner: Option<RowCursor>,
+    /// Up to which key it may stride, once it was told.
+    limit: Option<Option<Vec<u8>>>,
+}
 
 impl RowWalk {
     fn on(&mut self, rows: &[Row]) -> &mut RowCursor {
-        self.0.insert(RowCursor::new(rows.to_vec()))
+        self.limit = None;
+        self.inner.insert(RowCursor::new(rows.to_vec()))
     }
 
     fn at(&self) -> &RowCursor {
-        self.0.as_ref().unwrap()
+        self.inner.as_ref().unwrap()
     }
 }
 
@@ -143,26 +148,46 @@ impl Walker<Vec<Row>> for RowWalk {
     }
 
     fn next_repeats(&mut self, rows: &Vec<Row>) -> Result<bool> {
-        let inner = self.0.as_mut().unwrap();
+        self.limit = None;
+        let inner = self.inner.as_mut().unwrap();
         assert!(inner.rows == *rows, "another table than the last seek got");
         inner.next_repeats()
     }
 
     fn prev(&mut self, rows: &Vec<Row>) -> Result<()> {
-        let inner = self.0.as_mut().unwrap();
+        self.limit = None;
+        let inner = self.inner.as_mut().unwrap();
         assert!(inner.rows == *rows, "another table than the last seek got");
         inner.prev()
     }
 
     // Every other row is at hand.
     fn step(&mut self) -> Option<bool> {
-        let inner = self.0.as_mut().unwrap();
+        self.limit = None;
+        let inner = self.inner.as_mut().unwrap();
         let at_hand = inner.place % 2 == 1 && inner.place < inner.rows.len();
         at_hand.then(|| inner.next_repeats().unwrap())
     }
 
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        assert!(self.valid(), "limited while not valid");
+        self.limit = Some(key.map(<[u8]>::to_vec));
+    }
+
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        let (Some(limit), Some(inner)) = (&self.limit, &mut self.inner) else { return false };
+        let Some(row) = inner.rows.get(inner.place) else { return false };
+        let strides = limit.as_ref().is_none_or(|limit| row.key < *limit)
+            && row.key != inner.rows[inner.place - 1].key
+            && row.kind == ValueKind::Put
+            && row.sequence <= sequence;
+        inner.place += usize::from(strides);
+        strides
+    }
+
     fn step_back(&mut self) -> bool {
-        let inner = self.0.as_mut().unwrap();
+        self.limit = None;
+        let inner = self.inner.as_mut().unwrap();
         let at_hand = inner.place.is_multiple_of(2) && inner.place > 1;
         if at_hand {
             inner.prev().unwrap();
@@ -171,7 +196,7 @@ impl Walker<Vec<Row>> for RowWalk {
     }
 
     fn valid(&self) -> bool {
-        self.0.as_ref().is_some_and(Cursor::valid)
+        self.inner.as_ref().is_some_and(Cursor::valid)
     }
 
     fn key(&self) -> &[u8] {

@@ -53,6 +53,19 @@ pub trait Walker<Ground: ?Sized>: Send {
     fn step(&mut self) -> Option<bool> {
         None
     }
+    /// Says up to which key, and without it, strides may go; without one they may go anywhere.
+    /// Holds until the next movement but a stride. REQUIRES: `valid()`, and that no key at or
+    /// behind the entry stood on and before that key stands in another walker.
+    #[inline]
+    fn set_limit(&mut self, key: Option<&[u8]>) {
+        let _ = key;
+    }
+    /// As [`Cursor::stride`], before the limit. REQUIRES: `valid()`.
+    #[inline]
+    fn stride(&mut self, sequence: SequenceNumber) -> bool {
+        let _ = sequence;
+        false
+    }
     /// Moves as `prev` where that takes nothing but what is at hand. `false`, and nothing changed,
     /// where it takes more. REQUIRES: `valid()`.
     #[inline]
@@ -152,6 +165,11 @@ macro_rules! cursor_of_walker {
             #[inline]
             fn step(&mut self) -> Option<bool> {
                 Walker::<()>::step(self)
+            }
+
+            #[inline]
+            fn stride(&mut self, sequence: umbel_base::SequenceNumber) -> bool {
+                Walker::<()>::stride(self, sequence)
             }
 
             #[inline]

@@ -5,7 +5,7 @@
 //! next step reads, so that the group waits about as long as one key does.
 
 use umbel_base::{Result, SequenceNumber};
-use umbel_table::Table;
+use umbel_table::{Table, Way};
 
 use super::look::{Answer, Look, answer};
 use crate::counters::{OwnCounters, TableAnswer};
@@ -34,6 +34,7 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
     let counters = keyspace.reads.own();
     counters.count_gets(keys.len());
     let mut looked_up = Ok(());
+    let mut counters = counters;
     for (number, keys) in keys.chunks(GROUP).enumerate() {
         let mut group = Group {
             keys: [&[]; GROUP],
@@ -49,6 +50,7 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
         };
         let all = group.take(store, keys);
         looked_up = group.look_up(&view, all);
+        counters = group.counters;
         if looked_up.is_err() {
             break;
         }
@@ -136,6 +138,14 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         Ok(())
     }
 
+    /// Hands out what a key has. What whoever gets it reads on his own is not counted here.
+    #[inline]
+    fn lend(&mut self, key: usize, value: Option<&[u8]>) {
+        self.counters.count_loads();
+        (self.read)(key, value);
+        self.counters.skip_loads();
+    }
+
     /// Looks in the memtables; gives the keys they know nothing of.
     #[inline(never)]
     fn in_memory(&mut self, view: &View, waiting: Places) -> Places {
@@ -148,10 +158,10 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 sequence: self.sequence,
                 counters: self.counters,
             };
-            let read = &mut self.read;
-            let found = look.in_memory(view, &mut Some(|value: &[u8]| read(place, Some(value))));
+            let lend = |value: &[u8]| self.lend(place, Some(value));
+            let found = look.in_memory(view, &mut Some(lend));
             if matches!(found, Some(Answer::Deleted)) {
-                (self.read)(place, None);
+                self.lend(place, None);
             }
             if found.is_some() {
                 left.remove(place);
@@ -196,7 +206,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 break;
             }
         }
-        waiting.for_each(|key| (self.read)(key, None));
+        waiting.for_each(|key| self.lend(key, None));
         Ok(candidates)
     }
 
@@ -230,7 +240,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             }
             refused += 1;
             if table.covering(self.keys[key], self.sequence) > 0 {
-                (self.read)(key, None);
+                self.lend(key, None);
                 waiting.remove(key);
             }
         }
@@ -242,9 +252,20 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
     fn search(&mut self, candidates: Places) -> Result<Places> {
         let mut left = candidates;
         let mut located = Places::default();
+        let mut ways = [Way::default(); GROUP];
+        for key in candidates {
+            if let Some(table) = self.tables[key] {
+                ways[key] = table.way(self.keys[key]);
+            }
+        }
+        for key in candidates {
+            if let Some(table) = self.tables[key] {
+                table.prefetch_index(ways[key], self.keys[key]);
+            }
+        }
         for key in candidates {
             let Some(table) = self.tables[key] else { continue };
-            match table.locate(self.keys[key], self.sequence) {
+            match table.locate_from(ways[key], self.keys[key], self.sequence) {
                 Some(block) => {
                     table.prefetch_slot(block);
                     self.blocks[key] = block;
@@ -257,38 +278,51 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 }
             }
         }
+        let mut cached = Places::default();
         for key in located {
-            if let Some(table) = self.tables[key] {
-                table.prefetch_block(self.blocks[key]);
+            if let Some(table) = self.tables[key]
+                && table.prefetch_block(self.blocks[key])
+            {
+                cached.add(key);
             }
         }
-        for key in located {
+        // All tables of a store share what this enters.
+        let entered = { cached }.next().and_then(|key| self.tables[key]).map(Table::enter);
+        for key in cached {
             if let Some(table) = self.tables[key] {
                 table.prefetch_entry(self.blocks[key], self.keys[key], self.hashes[key]);
             }
         }
-        for key in located {
+        self.hand_out_all(cached, &mut left)?;
+        drop(entered);
+        cached.for_each(|key| located.remove(key));
+        self.hand_out_all(located, &mut left)?;
+        Ok(left)
+    }
+
+    /// Takes out of `left` what the tables decide.
+    #[inline]
+    fn hand_out_all(&mut self, keys: Places, left: &mut Places) -> Result<()> {
+        for key in keys {
             if let Some(table) = self.tables[key]
                 && self.hand_out(table, key, Some(self.blocks[key]))?
             {
                 left.remove(key);
             }
         }
-        Ok(left)
+        Ok(())
     }
 
     /// Whether the table, in that block, decides what the key is.
     #[inline]
     fn hand_out(&mut self, table: &Table, key: usize, block: Option<usize>) -> Result<bool> {
-        let (name, hash, read) = (self.keys[key], self.hashes[key], &mut self.read);
-        let covering = table.covering(name, self.sequence);
-        let mut lend = Some(|value: &[u8]| read(key, Some(value)));
+        let (name, hash, sequence) = (self.keys[key], self.hashes[key], self.sequence);
+        let covering = table.covering(name, sequence);
+        let mut lend = Some(|value: &[u8]| self.lend(key, Some(value)));
         let found = match block {
-            Some(block) => {
-                table.get_in(block, name, hash, self.sequence, |sequence, kind, value| {
-                    answer(covering, sequence, kind, value, &mut lend)
-                })?
-            }
+            Some(block) => table.get_in(block, name, hash, sequence, |sequence, kind, value| {
+                answer(covering, sequence, kind, value, &mut lend)
+            })?,
             None => None,
         };
         let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
@@ -299,7 +333,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             None if covering > 0 => {}
             None => return Ok(false),
         }
-        (self.read)(key, None);
+        self.lend(key, None);
         Ok(true)
     }
 }

@@ -50,7 +50,7 @@ pub fn answer<R>(
     value: &[u8],
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
 ) -> Answer<R> {
-    if sequence < covering || kind == ValueKind::Delete {
+    if (covering > 0 && sequence < covering) || kind == ValueKind::Delete {
         return Answer::Deleted;
     }
     let read = read.take().expect("a key is found once");

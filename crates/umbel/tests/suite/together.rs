@@ -187,3 +187,30 @@ fn hits_and_misses_of_the_cache_are_those_of_gets() {
     assert_eq!(of_levels.map(|level| level.table_reads).sum::<u64>(), 800);
     assert_eq!(read.keyspaces[0].gets, 800);
 }
+
+/// Whoever read on while a value was lent had his blocks counted for the outer read as well, so
+/// that hits of the cache became fewer with a read.
+#[test]
+fn reads_inside_a_lent_value_are_counted_once() {
+    let (_sim, db) = new_store();
+    let keyspace = db.keyspace("k", tiny()).unwrap();
+    let keys: Vec<_> = (0..400u32).map(u32::to_be_bytes).collect();
+    for key in &keys {
+        keyspace.put(key, [7; 60]).unwrap();
+    }
+    keyspace.compact(None, None).unwrap();
+    let before = db.stats();
+    let inner = |_: &[u8]| {
+        keys[..200].iter().for_each(|key| assert!(keyspace.contains(key).unwrap()));
+    };
+    keyspace.get_with(keys[0], inner).unwrap().unwrap();
+    let nested = db.stats();
+    let misses = nested.cache_misses - before.cache_misses;
+    assert!(misses > 2);
+    assert_eq!(nested.cache_hits - before.cache_hits, 201 - misses);
+    // Both in one block; the scan loads others, which no get had to.
+    keyspace.multi_get_with(&keys[398..], |_, _| assert_eq!(keyspace.iter().count(), 400)).unwrap();
+    let scanned = db.stats();
+    assert!(scanned.cache_misses > nested.cache_misses + 2);
+    assert_eq!(scanned.cache_hits, nested.cache_hits + 1);
+}
