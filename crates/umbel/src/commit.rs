@@ -162,13 +162,8 @@ fn check_conditions(store: &Store, present: SequenceNumber, writes: &Writes) -> 
     for (keyspace, key, condition) in writes.conditions() {
         let holds = match condition {
             Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
-            Condition::Absent => {
-                read::get_with(store, keyspace, key, Some(present), |_| ())?.is_none()
-            }
-            Condition::Value(value) => {
-                let same = |found: &[u8]| found == &value[..];
-                read::get_with(store, keyspace, key, Some(present), same)? == Some(true)
-            }
+            Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
+            Condition::Value(value) => read::is_value(store, keyspace, key, present, value)?,
         };
         if !holds {
             return Err(Error::Conflict(format!(
@@ -222,6 +217,10 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) {
     let memtable = &view.active.memtable;
     match write.action.kind() {
         Some(kind) => {
+            if let Some(pointer) = write.blob() {
+                view.active.hold_blob(store.context.blobs.hold(&pointer));
+                add(&write.keyspace.counters.user_bytes, pointer.value_bytes);
+            }
             memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
         }
         None => {

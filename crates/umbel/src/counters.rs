@@ -275,6 +275,8 @@ pub struct StoreCounters {
     pub commit_groups: AtomicU64,
     /// Bytes of records in the write-ahead log.
     pub log_bytes: AtomicU64,
+    /// Bytes of files written for long values, those of commits that were refused included.
+    pub blob_bytes: AtomicU64,
     /// Bytes of tables that compactions read or moved.
     pub bytes_compacted: AtomicU64,
     /// Syncs of the write-ahead log.

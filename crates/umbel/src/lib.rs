@@ -30,6 +30,7 @@
 
 mod background;
 mod batch;
+mod blobs;
 mod budget;
 mod by_hand;
 mod cache;
@@ -47,6 +48,7 @@ mod handle;
 mod iter;
 mod keyspace;
 mod keyspace_core;
+mod long_values;
 mod memory;
 mod names;
 mod open;
@@ -77,7 +79,9 @@ pub use keyspace::Keyspace;
 pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
-pub use stats::{DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats};
+pub use stats::{
+    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, MemoryStats, ReaderStats, Stats,
+};
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use verify::VerifyReport;

@@ -9,12 +9,16 @@ use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 use umbel_memtable::{Memtable, MemtableOptions};
 
+use crate::blobs::BlobFile;
 use crate::options::KeyspaceOptions;
 use crate::version::Version;
 
 /// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
 /// pays for up to the square of their number until a flush has dropped what newer ones hide.
 const RANGE_DELETES_MAX: usize = 256;
+/// How many times the bytes of a memtable its entries may point at before it is flushed: values
+/// that were put and put again are rid of their files by a flush, and keep the disk until then.
+const BLOB_BYTES_FACTOR: u64 = 4;
 
 /// A memtable with what a flush has to know of it.
 #[derive(Debug)]
@@ -34,6 +38,10 @@ struct Changing {
     last_sequence: AtomicU64,
     /// Range deletes in it.
     range_deletes: AtomicUsize,
+    /// Bytes of the long values that its entries point at.
+    blob_bytes: AtomicU64,
+    /// The files of these.
+    blobs: Mutex<Vec<Arc<BlobFile>>>,
     /// The last marker set on its keyspace while it was active.
     marker: Mutex<Option<Vec<u8>>>,
 }
@@ -64,10 +72,23 @@ impl Buffer {
         self.changing.range_deletes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it holds `bytes_max` or too many range deletes.
+    /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that
+    /// the entry is put in later.
+    pub fn hold_blob(&self, blob: Arc<BlobFile>) {
+        self.changing.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
+        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).push(blob);
+    }
+
+    /// The files of long values that its entries point at.
+    pub fn blobs(&self) -> Vec<Arc<BlobFile>> {
+        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it holds `bytes_max`, too many range deletes, or points at too much.
     #[inline]
     pub fn is_full(&self, bytes_max: u64) -> bool {
         self.memtable.bytes() as u64 >= bytes_max
+            || self.changing.blob_bytes.load(Ordering::Relaxed) / BLOB_BYTES_FACTOR >= bytes_max
             || self.changing.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 

@@ -223,6 +223,9 @@ impl Target<'_> {
         let memtable = &view.active.memtable;
         match write.action.kind() {
             Some(kind) => {
+                if let Some(pointer) = write.blob() {
+                    view.active.hold_blob(self.context.blobs.hold(&pointer));
+                }
                 let hash = hash_key(&self.context.hasher.secret, write.key);
                 memtable.insert(write.key, sequence, kind, write.value, hash);
             }
