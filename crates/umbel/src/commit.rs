@@ -241,7 +241,7 @@ fn settle(
 ) -> bool {
     let mut frozen = false;
     for keyspace in keyspaces {
-        let full = keyspace.view.load().active.is_full(keyspace.memtable_bytes_max());
+        let full = keyspace.view.load().active.is_full(keyspace.buffer_bytes_max());
         if full {
             keyspace.view.freeze(&keyspace.options());
             frozen = true;

@@ -16,9 +16,15 @@ use crate::version::Version;
 /// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
 /// pays for up to the square of their number until a flush has dropped what newer ones hide.
 const RANGE_DELETES_MAX: usize = 256;
-/// How many times the bytes of a memtable its entries may point at before it is flushed: values
-/// that were put and put again are rid of their files by a flush, and keep the disk until then.
-const BLOB_BYTES_FACTOR: u64 = 4;
+
+/// How much a memtable may take before it is flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferBytes {
+    /// Bytes in memory.
+    pub held: u64,
+    /// Bytes of long values that its entries point at.
+    pub pointed_at: u64,
+}
 
 /// A memtable with what a flush has to know of it.
 #[derive(Debug)]
@@ -84,11 +90,11 @@ impl Buffer {
         self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it holds `bytes_max`, too many range deletes, or points at too much.
+    /// Whether it holds or points at as much as `most` says, or has too many range deletes.
     #[inline]
-    pub fn is_full(&self, bytes_max: u64) -> bool {
-        self.memtable.bytes() as u64 >= bytes_max
-            || self.changing.blob_bytes.load(Ordering::Relaxed) / BLOB_BYTES_FACTOR >= bytes_max
+    pub fn is_full(&self, most: BufferBytes) -> bool {
+        self.memtable.bytes() as u64 >= most.held
+            || self.changing.blob_bytes.load(Ordering::Relaxed) >= most.pointed_at
             || self.changing.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 

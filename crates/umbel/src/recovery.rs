@@ -213,7 +213,7 @@ impl Target<'_> {
         };
         let view = keyspace.view.load();
         self.insert(&view, sequence, write);
-        if view.active.is_full(keyspace.memtable_bytes_max()) {
+        if view.active.is_full(keyspace.buffer_bytes_max()) {
             keyspace.view.freeze(&keyspace.options());
         }
         true
