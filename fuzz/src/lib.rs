@@ -2,6 +2,7 @@
 //! right checksums, so that mutations reach the decoders behind the checksums.
 #![forbid(unsafe_code)]
 
+pub mod blob_file;
 pub mod log_file;
 pub mod memory;
 pub mod parts;

@@ -12,12 +12,13 @@ use crate::{Tree, Violation};
 const UNSAFE_CRATES: [&str; 4] = ["umbel-env", "umbel-arena", "umbel-memtable", "umbel-rivals"];
 
 /// Crates that reach the outside world through `umbel-env` only.
-const INSIDE: [&str; 8] = [
+const INSIDE: [&str; 9] = [
     "umbel-arena",
     "umbel-base",
     "umbel-filter",
     "umbel-sim",
     "umbel-log",
+    "umbel-blob",
     "umbel-table",
     "umbel-memtable",
     "umbel",

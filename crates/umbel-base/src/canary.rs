@@ -20,6 +20,8 @@ pub enum Switch {
     ReusedFileId = 8,
     /// Compaction does not ask for snapshots.
     SnapshotsForgotten = 16,
+    /// The file of a long value goes while somebody may still look at it.
+    BlobRemovedEarly = 32,
 }
 
 impl Switch {

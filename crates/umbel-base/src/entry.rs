@@ -13,17 +13,27 @@ pub enum ValueKind {
     Delete = 0,
     /// The key has this value.
     Put = 1,
+    /// The key has a value that lies in a file of its own; the entry holds the pointer to it, a
+    /// [`crate::BlobPointer`].
+    BlobPointer = 5,
 }
 
 /// FORMAT: kinds reserved for later, refused by today's readers: 2 range tombstone (kept in a
-/// block of its own), 3 merge operand, 4 put with expiry, 5 blob pointer.
+/// block of its own), 3 merge operand, 4 put with expiry.
 impl ValueKind {
     /// The kind with this number, or `None` where the number is unknown or only reserved.
     #[inline]
     pub fn from_u8(byte: u8) -> Option<ValueKind> {
+        // Nearly every entry.
+        if byte == ValueKind::Put as u8 { Some(ValueKind::Put) } else { ValueKind::rare(byte) }
+    }
+
+    #[inline(never)]
+    fn rare(byte: u8) -> Option<ValueKind> {
         match byte {
             0 => Some(ValueKind::Delete),
             1 => Some(ValueKind::Put),
+            5 => Some(ValueKind::BlobPointer),
             _ => None,
         }
     }
@@ -54,8 +64,11 @@ mod tests {
 
     #[test]
     fn reserved_kinds_are_refused() {
-        for byte in 2..=255 {
+        for byte in (2..=255).filter(|&byte| byte != 5) {
             assert_eq!(ValueKind::from_u8(byte), None);
+        }
+        for kind in [ValueKind::Delete, ValueKind::Put, ValueKind::BlobPointer] {
+            assert_eq!(ValueKind::from_u8(kind as u8), Some(kind));
         }
     }
 }

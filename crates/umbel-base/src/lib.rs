@@ -4,6 +4,7 @@
 //! Nothing here touches a file, a clock or a thread.
 #![forbid(unsafe_code)]
 
+pub mod blob_pointer;
 #[cfg(feature = "canary")]
 pub mod canary;
 pub mod checksum;
@@ -15,6 +16,7 @@ pub mod limits;
 pub mod range_tombstone;
 pub mod varint;
 
+pub use blob_pointer::BlobPointer;
 pub use cursor::Cursor;
 pub use decode::Decoder;
 pub use entry::{SequenceNumber, ValueKind, cmp_internal};

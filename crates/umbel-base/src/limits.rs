@@ -4,7 +4,10 @@
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Most bytes of keys and values in one batch.
+/// Longest value that stands among the keys, in bytes, unless a store's options say otherwise; a
+/// longer one gets a file of its own.
+pub const INLINE_VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Most bytes of keys and values in one batch, those of values with files of their own not counted.
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// Most operations in one batch.
 pub const BATCH_OPERATIONS_MAX: usize = 16 * 1024 * 1024;

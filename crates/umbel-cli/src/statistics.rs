@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use umbel::{
-    DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
+    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
     VerifyReport,
 };
 
@@ -29,6 +29,7 @@ pub fn to_json(stats: &Stats) -> Value {
         "memory": memory(&stats.memory),
         "descriptors": descriptors(&stats.descriptors),
         "readers": readers(&stats.readers),
+        "blobs": blobs(&stats.blobs),
         "last_sequence": stats.last_sequence,
         "write_amplification": stats.write_amplification,
         "read_only_reason": stats.read_only_reason,
@@ -87,6 +88,16 @@ fn readers(readers: &ReaderStats) -> Value {
     })
 }
 
+fn blobs(blobs: &BlobStats) -> Value {
+    json!({
+        "files": blobs.files,
+        "bytes": blobs.bytes,
+        "held_files": blobs.held_files,
+        "held_bytes": blobs.held_bytes,
+        "bytes_written": blobs.bytes_written,
+    })
+}
+
 fn keyspace(keyspace: &KeyspaceStats) -> Value {
     json!({
         "name": keyspace.name,
@@ -94,6 +105,8 @@ fn keyspace(keyspace: &KeyspaceStats) -> Value {
         "memtable_bytes": keyspace.memtable_bytes,
         "memtable_entries": keyspace.memtable_entries,
         "frozen_memtables": keyspace.frozen_memtables,
+        "blobs": keyspace.blobs,
+        "blob_bytes": keyspace.blob_bytes,
         "memtable_negatives": keyspace.memtable_negatives,
         "gets": keyspace.gets,
         "write_amplification": keyspace.write_amplification,
@@ -136,6 +149,8 @@ pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> 
         "entries": report.entries,
         "log_entries": log_entries,
         "bytes": report.bytes,
+        "blobs": report.blobs,
+        "blob_bytes": report.blob_bytes,
         "seconds": seconds,
     })
 }

@@ -37,9 +37,11 @@ pub(crate) mod feature {
     pub(crate) const ZSTD: u32 = 1 << 1;
     /// There is a range tombstone block.
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
-    /// All that this build can read. Bits 3 merge operands, 4 expiry, 5 blob pointers and
-    /// 6 partitioned index are reserved.
-    pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES;
+    /// Some entry is a blob pointer.
+    pub(crate) const BLOB_POINTERS: u32 = 1 << 5;
+    /// All that this build can read. Bits 3 merge operands, 4 expiry and 6 partitioned index are
+    /// reserved.
+    pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS;
 }
 
 /// What a block holds. FORMAT: the high four bits of a trailer's tag; the low four are the

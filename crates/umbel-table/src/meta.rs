@@ -1,7 +1,7 @@
 //! What the engine's manifest keeps of each table, so that opening a store reads no table.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
-use umbel_base::{Decoder, SequenceNumber, varint};
+use umbel_base::{BlobPointer, Decoder, SequenceNumber, varint};
 
 /// A finished table in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,10 +38,12 @@ pub struct TableMeta {
     pub blocks: u32,
     /// The checksum in the footer, which tells this file from any other of the same id.
     pub footer_checksum: u64,
+    /// What its entries point at, by id.
+    pub blobs: Vec<BlobPointer>,
 }
 
 impl TableMeta {
-    /// Appends the meta to `out`.
+    /// Appends the meta to `out`, but for its blobs.
     ///
     /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or
     /// 1, the checksum as `u64`, in the order of the fields.
@@ -70,8 +72,8 @@ impl TableMeta {
         out.extend_from_slice(&self.footer_checksum.to_le_bytes());
     }
 
-    /// Takes a meta off a decoder. `None` where the bytes are no meta that [`TableMeta::encode`]
-    /// could have written.
+    /// Takes a meta without blobs off a decoder. `None` where the bytes are no meta that
+    /// [`TableMeta::encode`] could have written.
     pub fn decode(decoder: &mut Decoder<'_>) -> Option<TableMeta> {
         let meta = TableMeta {
             id: decoder.varint()?,
@@ -94,8 +96,42 @@ impl TableMeta {
             index_bytes: decoder.varint()?,
             blocks: u32::try_from(decoder.varint()?).ok()?,
             footer_checksum: decoder.u64()?,
+            blobs: Vec::new(),
         };
         meta.is_plausible().then_some(meta)
+    }
+
+    /// Appends the blobs that the entries point at to `out`.
+    ///
+    /// FORMAT: their number as a varint, then for each, by ascending id, id and length as varints
+    /// and the checksum as `u64`.
+    pub fn encode_blobs(&self, out: &mut Vec<u8>) {
+        varint::put_u64(out, self.blobs.len() as u64);
+        for blob in &self.blobs {
+            varint::put_u64(out, blob.id);
+            varint::put_u64(out, blob.value_bytes);
+            out.extend_from_slice(&blob.checksum.to_le_bytes());
+        }
+    }
+
+    /// Takes the blobs off a decoder, where there are any. `None` where the bytes are no list that
+    /// [`TableMeta::encode_blobs`] writes where there are some, or do not fit the entries.
+    pub fn decode_blobs(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
+        let count = decoder.varint_usize()?;
+        // No blob takes fewer bytes.
+        if count == 0 || count > decoder.remaining() / 10 {
+            return None;
+        }
+        for _ in 0..count {
+            let (id, value_bytes) = (decoder.varint()?, decoder.varint()?);
+            self.blobs.push(BlobPointer { id, value_bytes, checksum: decoder.u64()? });
+        }
+        self.is_plausible().then_some(())
+    }
+
+    /// Bytes of the values that its entries point at.
+    pub fn blob_value_bytes(&self) -> u64 {
+        self.blobs.iter().map(|blob| blob.value_bytes).sum()
     }
 
     /// Whether the fields do not contradict each other.
@@ -107,6 +143,9 @@ impl TableMeta {
             && self.sequence_max <= SEQUENCE_MAX
             && (self.entries > 0 || self.range_tombstones > 0)
             && (self.entries > 0) == (self.blocks > 0)
+            && self.blobs.len() as u64 <= self.entries - self.deletes
+            && self.blobs.iter().all(BlobPointer::is_plausible)
+            && self.blobs.is_sorted_by(|a, b| a.id < b.id)
     }
 }
 
@@ -134,6 +173,7 @@ mod tests {
             index_bytes: 30,
             blocks: 9,
             footer_checksum: u64::MAX,
+            blobs: Vec::new(),
         };
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);
@@ -149,10 +189,35 @@ mod tests {
         assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes)), None);
     }
 
+    #[test]
+    fn blobs_come_back_and_lists_that_nobody_writes_are_refused() {
+        let table = TableMeta { entries: 3, deletes: 1, blocks: 1, ..TableMeta::default() };
+        let blob = |id, value_bytes| BlobPointer { id, value_bytes, checksum: 77 };
+        let taken = |blobs: &[BlobPointer]| {
+            let mut bytes = Vec::new();
+            TableMeta { blobs: blobs.to_vec(), ..table.clone() }.encode_blobs(&mut bytes);
+            let mut meta = table.clone();
+            meta.decode_blobs(&mut Decoder::new(&bytes)).map(|()| meta.blobs)
+        };
+        let good = [blob(7, 300), blob(400, 1)];
+        assert_eq!(taken(&good).as_deref(), Some(&good[..]));
+        let more = [blob(1, 1), blob(2, 1), blob(3, 1)];
+        let bad = [&[][..], &[blob(7, 1), blob(7, 1)], &[blob(8, 1), blob(7, 1)], &more];
+        for list in bad.into_iter().chain([&[blob(0, 1)][..], &[blob(7, 0)]]) {
+            assert_eq!(taken(list), None, "{list:?}");
+        }
+        let mut bytes = Vec::new();
+        TableMeta { blobs: good.to_vec(), ..table.clone() }.encode_blobs(&mut bytes);
+        for cut in 0..bytes.len() {
+            assert_eq!(table.clone().decode_blobs(&mut Decoder::new(&bytes[..cut])), None);
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_never_panic(bytes: Vec<u8>) {
             TableMeta::decode(&mut Decoder::new(&bytes));
+            TableMeta::default().decode_blobs(&mut Decoder::new(&bytes));
         }
     }
 }

@@ -44,7 +44,7 @@ impl Properties {
             out
         };
         let meta = &self.meta;
-        let list = [
+        let mut list = vec![
             ("block_bytes", number(self.block_bytes)),
             ("bloom_bits", number(self.bloom_bits.max(0) as u64)),
             ("compression", number(self.compression.into())),
@@ -59,6 +59,12 @@ impl Properties {
             ("smallest", meta.smallest.clone()),
             ("value_bytes", number(meta.value_bytes)),
         ];
+        if !meta.blobs.is_empty() {
+            let mut blobs = Vec::new();
+            meta.encode_blobs(&mut blobs);
+            list.insert(0, ("blobs", blobs));
+            list.sort_unstable_by_key(|(name, _)| *name);
+        }
         let mut out = Vec::new();
         varint::put_u64(&mut out, list.len() as u64);
         for (name, value) in list {
@@ -90,7 +96,7 @@ impl Properties {
             let number = decoder.varint().filter(|_| decoder.is_done());
             number.ok_or("a property is not a number")
         };
-        let meta = TableMeta {
+        let mut meta = TableMeta {
             entries: number("entries")?,
             deletes: number("deletes")?,
             range_tombstones: number("range_tombstones")?,
@@ -103,6 +109,14 @@ impl Properties {
             sequence_max: number("sequence_max")?,
             ..TableMeta::default()
         };
+        if let Ok(blobs) = bytes("blobs") {
+            // What only the footer knows is not known yet: it need not fit here.
+            let mut decoder = Decoder::new(blobs);
+            let mut list = TableMeta { blocks: 1, ..meta.clone() };
+            let taken = list.decode_blobs(&mut decoder).filter(|()| decoder.is_done());
+            taken.ok_or("the list of blobs is not one that is ever written")?;
+            meta.blobs = list.blobs;
+        }
         let small = "a property is out of range";
         Ok(Properties {
             meta,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use umbel_base::{Error, Result, SequenceNumber, ValueKind};
+use umbel_base::{BlobPointer, Error, Result, SequenceNumber, ValueKind};
 use umbel_filter::{Bloom, HashSecret, hash_key};
 
 use crate::block::{Block, Place};
@@ -48,6 +48,7 @@ struct Walk {
     value_bytes: u64,
     sequence_min: SequenceNumber,
     sequence_max: SequenceNumber,
+    blobs: Vec<BlobPointer>,
 }
 
 impl Table {
@@ -77,6 +78,7 @@ impl Table {
             let reason = "a data block is not the one that the footer was written for";
             return Err(self.corruption(footer.data.offset, reason));
         }
+        walk.blobs.sort_unstable_by_key(|blob| blob.id);
         self.verify_counts(&walk)?;
         let mut report = walk.report;
         report.range_tombstones = self.meta().range_tombstones;
@@ -170,6 +172,7 @@ impl Table {
             largest_is_exclusive: exclusive,
             sequence_min: least,
             sequence_max: greatest,
+            blobs: walk.blobs.clone(),
             ..meta.clone()
         };
         if seen == *meta {
@@ -213,6 +216,10 @@ impl Walk {
                     if !filter.may_contain(hash_key(secret, &self.scratch)) {
                         return Err(refuse("the filter denies a key that the table has"));
                     }
+                }
+                if entry.kind == ValueKind::BlobPointer {
+                    let pointer = BlobPointer::decode(entry.value);
+                    self.blobs.push(pointer.ok_or_else(|| refuse("an entry is no blob pointer"))?);
                 }
                 self.report.entries += 1;
                 self.report.deletes += u64::from(entry.kind == ValueKind::Delete);

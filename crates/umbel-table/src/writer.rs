@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
-use umbel_base::{Error, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_base::{BlobPointer, Error, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
 use umbel_filter::{BloomBuilder, hash_key};
 
@@ -150,6 +150,9 @@ impl TableBuilder {
                 self.close_block(0)?;
             }
         }
+        if kind == ValueKind::BlobPointer {
+            self.note_blob(value)?;
+        }
         self.block.add(key, sequence, kind, value);
         if !same_key {
             if self.options.bloom_bits > 0 {
@@ -160,6 +163,17 @@ impl TableBuilder {
         }
         self.last_sequence = sequence;
         self.count(key, sequence, kind, value);
+        Ok(())
+    }
+
+    #[cold]
+    fn note_blob(&mut self, value: &[u8]) -> Result<()> {
+        let pointer = BlobPointer::decode(value).ok_or_else(|| {
+            let bytes = value.len();
+            Error::invalid(format!("internal: an entry's {bytes} bytes are no blob pointer"))
+        })?;
+        self.features |= feature::BLOB_POINTERS;
+        self.meta.blobs.push(pointer);
         Ok(())
     }
 
@@ -296,6 +310,10 @@ impl TableBuilder {
         let len = self.output.end() - start;
         let data = Region { offset: start, len, checksum: self.data_checksum };
         self.meta.blocks = self.index.blocks();
+        self.meta.blobs.sort_unstable_by_key(|blob| blob.id);
+        if !self.meta.blobs.is_sorted_by(|a, b| a.id < b.id) {
+            return Err(Error::invalid("internal: two entries point at the same blob"));
+        }
         let index = std::mem::take(&mut self.index).finish();
         let index = self.write_part(BlockKind::Index, index)?;
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0)).finish();

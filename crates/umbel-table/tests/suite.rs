@@ -1,6 +1,8 @@
 //! The tests of table files from outside: against a model, against damage, and their bytes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "suite/blobs.rs"]
+mod blobs;
 #[path = "suite/cache.rs"]
 mod cache;
 #[path = "suite/damage.rs"]

@@ -40,6 +40,8 @@ fn canaries() -> Vec<Canary> {
             "ignored lock" => "second-open",
             "only the newest segment synced" => "unmapped-log",
             "log removed too early" => "several-unsynced-segments",
+            "skipped sync of a long value" => "long-values",
+            "a long value's link forgotten in a checkpoint" => "long-values-checkpoint",
             _ => "",
         };
         Canary { name, hunt, first, plant }
@@ -51,6 +53,12 @@ fn canaries() -> Vec<Canary> {
         canary("early acknowledgement: skipped log sync", Hunt::Crash, forget("sync *.log")),
         canary("CURRENT renamed before it is synced", Hunt::Crash, forget("sync CURRENT.new")),
         canary("a table link forgotten in a checkpoint", Hunt::Crash, forget("hard_link *.table")),
+        canary("skipped sync of a long value", Hunt::Crash, forget("sync *.blob")),
+        canary(
+            "a long value's link forgotten in a checkpoint",
+            Hunt::Crash,
+            forget("hard_link *.blob"),
+        ),
         canary("stale CURRENT", Hunt::Crash, plant(Bug::StaleCurrent(2))),
         canary("CURRENT replaced in two steps", Hunt::Crash, plant(Bug::RenameInTwoSteps)),
         canary("lost manifest append", Hunt::Crash, plant(Bug::LostManifestAppend(3))),
@@ -84,6 +92,7 @@ fn engine_canaries() -> Vec<Canary> {
         let first = match switch {
             Switch::SnapshotsForgotten => "snapshot-across-compactions",
             Switch::TombstonesDroppedEarly => "tombstones-to-the-bottom",
+            Switch::BlobRemovedEarly => "long-values-read-across-compactions",
             _ => "",
         };
         Canary { name, hunt, first, plant }
@@ -94,6 +103,7 @@ fn engine_canaries() -> Vec<Canary> {
         canary("reused sequence numbers", Hunt::Crash, Switch::ReusedSequence),
         canary("reused file ids", Hunt::Crash, Switch::ReusedFileId),
         canary("snapshots forgotten by compaction", Hunt::Crash, Switch::SnapshotsForgotten),
+        canary("a long value removed under a reader", Hunt::Crash, Switch::BlobRemovedEarly),
     ]
 }
 

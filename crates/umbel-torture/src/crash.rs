@@ -255,7 +255,8 @@ impl Observer for Crashing {
 
 /// The file operations of the engine on each kind of file. Those that only a failure leads to are
 /// the fault campaign's business.
-const ENGINE_SITES: [&str; 36] = [
+const ENGINE_SITES: [&str; 44] = [
+    "create *.blob",
     "create *.log",
     "create *.manifest",
     "create *.table",
@@ -263,22 +264,28 @@ const ENGINE_SITES: [&str; 36] = [
     "create_dir directory",
     "exists CURRENT",
     "exists CURRENT.new",
+    "hard_link *.blob",
     "hard_link *.table",
+    "len *.blob",
     "len *.log",
     "len *.manifest",
     "len *.table",
     "lock LOCK",
     "map *.log",
+    "open *.blob",
     "open *.log",
     "open *.manifest",
     "open *.table",
     "open CURRENT",
+    "preallocate *.blob",
     "preallocate *.log",
+    "read *.blob",
     "read *.log",
     "read *.manifest",
     "read *.table",
     "read CURRENT",
     "read_dir directory",
+    "remove *.blob",
     "remove *.log",
     "remove *.manifest",
     "remove *.table",
@@ -287,6 +294,7 @@ const ENGINE_SITES: [&str; 36] = [
     "rename CURRENT.new to CURRENT",
     "set_len *.log",
     "store *.log",
+    "sync *.blob",
     "sync *.log",
     "sync *.manifest",
     "sync *.table",
@@ -314,7 +322,8 @@ pub fn campaign(scripts: &[Script], seed: u64, depth: Depth) -> Tally {
     for (site, (calls, crashes)) in &sites {
         tally.note(format!("site {site}: {calls} calls, {crashes} images"));
     }
-    let writes = ["write *.log", "write *.manifest", "write *.table", "write CURRENT.new"];
+    let writes =
+        ["write *.blob", "write *.log", "write *.manifest", "write *.table", "write CURRENT.new"];
     for site in ENGINE_SITES.into_iter().chain(writes) {
         if !sites.contains_key(site) {
             tally.violation(format!("no script reaches the site {site}"), "crash".to_string());

@@ -225,7 +225,7 @@ impl Trial {
 }
 
 /// The scripts whose calls are made to fail.
-pub const SCRIPTS: [&str; 20] = [
+pub const SCRIPTS: [&str; 24] = [
     "buffered-singles",
     "synced-batches",
     "mixed-durability",
@@ -246,6 +246,10 @@ pub const SCRIPTS: [&str; 20] = [
     "batches-across-keyspaces",
     "drop-and-create-again",
     "flush-all",
+    "long-values",
+    "long-values-batches",
+    "long-values-compacted",
+    "long-values-checkpoint",
 ];
 
 /// A small script for disks that are full.

@@ -19,6 +19,7 @@ pub fn options(script: &Script, env: Env) -> Options {
         direct_writes: Some(true),
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
+        inline_value_bytes_max: script.inline_value_bytes_max,
         write_buffer_total_bytes: Some(script.write_buffer_bytes),
         env,
     }

@@ -54,7 +54,8 @@ pub enum Damage {
 
 fn script() -> Script {
     // A segment holds what was not flushed; the close leaves it.
-    let mut script = Script { log_segment_bytes: 8192, ..Script::new("specimen") }
+    let sizes = Script::new("specimen");
+    let mut script = Script { log_segment_bytes: 8192, inline_value_bytes_max: 200, ..sizes }
         .keyspace("a", crate::script::KeyspaceOptions { table_bytes: 6000, ..small() })
         .keyspace("b", crate::script::KeyspaceOptions { memtable_bytes: 8192, ..compressed() })
         .keyspace("n", unlogged())
@@ -65,6 +66,9 @@ fn script() -> Script {
     script = script.fill("n", 0..10, "x", 80).marked("n", b"mark", vec![]).op(Op::Reopen);
     script = script.fill("a", 0..8, "z", 150).op(Op::FlushOne("a")).delete_range("a", 50..55);
     script = script.fill("r", 0..12, "x", 90).op(Op::Reopen).fill("r", 4..14, "y", 90);
+    // Two with files of their own in a table, one in the log.
+    script = script.fill("r", 20..23, "x", 260).put("r", 21, "y", 300).op(Op::FlushOne("r"));
+    script = script.delete("r", 20).op(Op::Reopen).put("r", 24, "z", 220);
     script.fill("b", 36..42, "w", 100).delete("r", 2)
 }
 

@@ -393,7 +393,7 @@ impl Runner {
             }
             Op::Leftovers => {
                 self.die(None);
-                for name in ["CURRENT.new", "000099.table"] {
+                for name in ["CURRENT.new", "000099.table", "000098.blob"] {
                     let path = std::path::Path::new(self.script.folder).join(name);
                     let file = self.sim.env().files.create(&path)?;
                     file.write_all_at(b"half of it", 0)?;

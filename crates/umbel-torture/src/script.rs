@@ -110,6 +110,8 @@ pub struct Script {
     pub log_segment_bytes: u64,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: u64,
+    /// Longest value without a file of its own.
+    pub inline_value_bytes_max: usize,
     /// Whether the disk can map files.
     pub mapping: bool,
     /// Where the store lies.
@@ -172,6 +174,7 @@ impl Script {
             durability: Durability::Buffered,
             log_segment_bytes: 4096,
             write_buffer_bytes: 64 << 10,
+            inline_value_bytes_max: umbel::limits::INLINE_VALUE_BYTES_MAX,
             mapping: true,
             folder: "/data/store",
         }

@@ -1,6 +1,7 @@
 //! The named scripts of the crash and fault campaigns.
 
 mod logs;
+mod long_values;
 mod spaces;
 mod tables;
 
@@ -16,6 +17,7 @@ pub fn all() -> Vec<Script> {
     let mut scripts = logs::scripts();
     scripts.extend(tables::scripts());
     scripts.extend(spaces::scripts());
+    scripts.extend(long_values::scripts());
     scripts
 }
 
@@ -35,6 +37,10 @@ pub fn random(number: u64) -> Script {
         script.durability = Synced;
     }
     script.mapping = !random.once_in(4);
+    if number.is_multiple_of(2) {
+        // Some of the values get files of their own.
+        script.inline_value_bytes_max = 150;
+    }
     let options = [small(), roomy(), compressed()];
     script = script
         .keyspace("a", options[random.below(3) as usize].clone())

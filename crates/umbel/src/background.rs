@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use umbel_base::{Error, Result};
+use umbel_base::{BlobPointer, Error, Result};
 
 use crate::commit::{self, Aftermath};
 use crate::compact::{self, CompactionJob};
@@ -18,11 +18,12 @@ use crate::counters::add;
 use crate::flush::{self, FlushJob};
 use crate::garbage::{self, Found};
 use crate::keyspace_core::KeyspaceCore;
+use crate::long_values::{self, NewBlobs};
 use crate::options::Durability;
 use crate::segments;
 use crate::store::{Store, WorkState};
 use crate::weigh;
-use crate::writes::{Action, Writes};
+use crate::writes::{Action, Writes, check_operation};
 
 /// Frozen memtables of one keyspace at which its writers wait for a flush.
 pub const FROZEN_MAX: usize = 4;
@@ -69,7 +70,15 @@ pub fn commit(
     for keyspace in writes.keyspaces() {
         hold_back(store, keyspace, writes.bytes())?;
     }
+    let mut blobs = None;
+    if writes.has_long_values() {
+        writes.check(durability)?;
+        blobs = long_values::write(store, writes)?;
+    }
     let aftermath = commit::commit(store, writes, durability)?;
+    if let Some(blobs) = blobs {
+        blobs.keep();
+    }
     see_to(store, aftermath)
 }
 
@@ -81,8 +90,30 @@ pub fn commit_one(
     key: &[u8],
     value: &[u8],
 ) -> Result<()> {
+    if value.len() > store.options.inline_value_bytes_max && action == Action::Put {
+        return commit_long(store, keyspace, key, value);
+    }
     hold_back(store, keyspace, key.len() + value.len())?;
     let aftermath = commit::commit_one(store, keyspace, action, key, value)?;
+    see_to(store, aftermath)
+}
+
+/// Commits a put of a value that gets a file of its own.
+#[cold]
+fn commit_long(
+    store: &Arc<Store>,
+    keyspace: &Arc<KeyspaceCore>,
+    key: &[u8],
+    value: &[u8],
+) -> Result<()> {
+    check_operation(Action::Put, key, value)?;
+    hold_back(store, keyspace, key.len() + BlobPointer::BYTES)?;
+    keyspace.check_not_dropped()?;
+    let mut blobs = NewBlobs::begin(store)?;
+    let pointer = blobs.write(value)?.encode();
+    blobs.finish()?;
+    let aftermath = commit::commit_one(store, keyspace, Action::PutBlob, key, &pointer)?;
+    blobs.keep();
     see_to(store, aftermath)
 }
 

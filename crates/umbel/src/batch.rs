@@ -38,7 +38,13 @@ impl Batch {
 
     /// Gives `key` a value.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.add(Action::Put, keyspace, key.as_ref(), value.as_ref());
+        let (key, value) = (key.as_ref(), value.as_ref());
+        if value.len() > self.handle.store.options.inline_value_bytes_max {
+            self.foreign |= !keyspace.belongs_to(&self.handle);
+            self.writes.push_long(&keyspace.core, key, value);
+        } else {
+            self.add(Action::Put, keyspace, key, value);
+        }
     }
 
     /// Deletes `key`.
@@ -111,7 +117,7 @@ impl Batch {
 
     /// Bytes of keys and values it holds.
     pub fn bytes(&self) -> usize {
-        self.writes.bytes()
+        self.writes.bytes_given()
     }
 
     /// Commits everything or nothing. On success every reader sees all of it, and it survives what

@@ -48,6 +48,9 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<()> {
     for meta in live {
         let (source, link) = (names::table(&store.folder, meta.id), names::table(target, meta.id));
         files.hard_link(&source, &link)?;
+        for blob in &meta.blobs {
+            files.hard_link(&names::blob(&store.folder, blob.id), &names::blob(target, blob.id))?;
+        }
     }
     drop(views);
     let ids = Arc::new(AtomicU64::new(state.next_file_id));

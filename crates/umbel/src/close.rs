@@ -47,10 +47,12 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
 }
 
-/// Waits for flushes and compactions that run on threads of callers.
+/// Waits for flushes, compactions and writers of long values that run on threads of callers.
 fn wait_for_callers(store: &Store) {
     let mut state = store.work_lock();
-    while state.compactions + state.callers > 0 || !state.flushing.is_empty() {
+    while state.compactions + state.callers + state.writers_of_files > 0
+        || !state.flushing.is_empty()
+    {
         state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

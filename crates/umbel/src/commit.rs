@@ -168,13 +168,8 @@ fn check_conditions(store: &Store, present: SequenceNumber, writes: &Writes) -> 
     for (keyspace, key, condition) in writes.conditions() {
         let holds = match condition {
             Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
-            Condition::Absent => {
-                read::get_with(store, keyspace, key, Some(present), |_| ())?.is_none()
-            }
-            Condition::Value(value) => {
-                let same = |found: &[u8]| found == &value[..];
-                read::get_with(store, keyspace, key, Some(present), same)? == Some(true)
-            }
+            Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
+            Condition::Value(value) => read::is_value(store, keyspace, key, present, value)?,
         };
         if !holds {
             return Err(Error::Conflict(format!(
@@ -226,6 +221,10 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
     let memtable = &view.active.memtable;
     match write.action.kind() {
         Some(kind) => {
+            if let Some(pointer) = write.blob() {
+                view.active.hold_blob(store.context.blobs.hold(&pointer));
+                add(&write.keyspace.counters.user_bytes, pointer.value_bytes);
+            }
             memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
         }
         None => {
@@ -248,7 +247,7 @@ fn settle(
 ) -> bool {
     let mut frozen = false;
     for keyspace in keyspaces {
-        let full = keyspace.view.load().active.is_full(keyspace.memtable_bytes_max());
+        let full = keyspace.view.load().active.is_full(keyspace.buffer_bytes_max());
         if full {
             keyspace.view.freeze(&keyspace.options());
             frozen = true;

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::blobs;
 use crate::budget::merging_bytes;
 use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
 use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
@@ -268,6 +269,8 @@ impl CompactionJob {
         let adopt = || outputs.iter_mut().for_each(Output::adopt);
         if self.install(store, &edits, &added, adopt)? {
             self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+            let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
+            blobs::retire(held, added.iter().flat_map(|(_, table)| &table.meta.blobs));
         }
         let work = &self.keyspace.counters.work[self.target];
         add(&work.bytes_read, self.input_bytes());

@@ -282,6 +282,8 @@ pub struct StoreCounters {
     pub commit_groups: AtomicU64,
     /// Bytes of records in the write-ahead log.
     pub log_bytes: AtomicU64,
+    /// Bytes of files written for long values, those of commits that were refused included.
+    pub blob_bytes: AtomicU64,
     /// Bytes of tables that compactions read or moved.
     pub bytes_compacted: AtomicU64,
     /// Bytes of tables that were written past the page cache.

@@ -8,6 +8,7 @@ use umbel_base::{Error, Result, limits};
 
 use crate::background;
 use crate::batch::Batch;
+use crate::blobs;
 use crate::by_hand;
 use crate::checkpoint;
 use crate::close;
@@ -152,8 +153,13 @@ impl Db {
         core.dropped.store(true, Ordering::Release);
         store.remove_keyspace(core.id);
         // The files go when the last reader of them does.
-        for (_, table) in core.view.hold().version.tables() {
+        let view = core.view.hold();
+        for (_, table) in view.version.tables() {
             table.mark_obsolete();
+            blobs::retire(table.blobs().iter().cloned(), []);
+        }
+        for buffer in view.frozen.iter().chain([&view.active]) {
+            blobs::retire(buffer.blobs(), []);
         }
         core.view.clear(&core.options());
         drop((manifest, commit));

@@ -81,6 +81,14 @@ impl Descriptors {
         Ok(pooled)
     }
 
+    /// Opens the file at `path` for reading, to be closed soon: it has no seat in the pool.
+    pub fn open_for_once(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        self.with_room(|| self.files.open(path, Access::Read))
+    }
+
     fn open_now(&self, path: &Path) -> Result<Arc<dyn File>> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::Closed);

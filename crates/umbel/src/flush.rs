@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::blobs;
 use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
@@ -105,19 +106,21 @@ fn install(
         let added: Vec<_> = tables.iter().map(|table| (0, Arc::clone(table))).collect();
         let version = job.keyspace.view.load().version.apply(&[], &added)?;
         describe(job, tables, &mut edits);
-        installed.push((job, version, output));
+        installed.push((job, version, output, tables));
     }
     if edits.is_empty() {
         return Ok(());
     }
     // From here on the tables may be named by a durable manifest, whatever the commit answers.
-    installed.iter_mut().for_each(|(_, _, output)| output.adopt());
+    installed.iter_mut().for_each(|(_, _, output, _)| output.adopt());
     manifest.commit(&edits)?;
-    for (job, version, _) in installed {
+    for (job, version, _, tables) in installed {
         if let Some(marker) = job.marker() {
             job.keyspace.set_durable_marker(marker);
         }
         job.keyspace.view.install(version, &job.buffers);
+        let held = job.buffers.iter().flat_map(|buffer| buffer.blobs());
+        blobs::retire(held, tables.iter().flat_map(|table| &table.meta.blobs));
     }
     Ok(())
 }

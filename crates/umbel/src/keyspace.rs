@@ -85,7 +85,8 @@ impl Keyspace {
 
     /// A copy of the value of `key`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, <[u8]>::to_vec)
+        self.check_readable()?;
+        read::get(&self.handle.store, &self.core, key.as_ref(), None)
     }
 
     /// Hands the value of `key` to `read` where it lies, without copying it.
@@ -108,7 +109,8 @@ impl Keyspace {
 
     /// Whether `key` has a value.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get_with(key, |_| ())?.is_some())
+        self.check_readable()?;
+        read::contains(&self.handle.store, &self.core, key.as_ref(), None)
     }
 
     /// What memory alone says: `false` means that `key` has certainly no value, `true` that it may
@@ -145,7 +147,9 @@ impl Keyspace {
 
     /// As [`Keyspace::get`], in the state of `snapshot`.
     pub fn get_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with_at(snapshot, key, <[u8]>::to_vec)
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        read::get(&self.handle.store, &self.core, key.as_ref(), Some(snapshot.sequence()))
     }
 
     /// As [`Keyspace::get_with`], in the state of `snapshot`.
@@ -175,7 +179,9 @@ impl Keyspace {
 
     /// As [`Keyspace::contains`], in the state of `snapshot`.
     pub fn contains_at(&self, snapshot: &Snapshot, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get_with_at(snapshot, key, |_| ())?.is_some())
+        self.check_readable()?;
+        self.check_snapshot(snapshot)?;
+        read::contains(&self.handle.store, &self.core, key.as_ref(), Some(snapshot.sequence()))
     }
 
     /// As [`Keyspace::multi_get`], in the state of `snapshot`.

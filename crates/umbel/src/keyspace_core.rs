@@ -7,9 +7,14 @@ use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::counters::{KeyspaceCounters, ReadCounters};
-use crate::memory::CurrentView;
+use crate::memory::{BufferBytes, CurrentView};
 use crate::options::{Caps, KeyspaceOptions};
 use crate::version::Version;
+
+/// How many times the bytes asked for a memtable its entries may point at before it is flushed:
+/// values that were put and put again are rid of their files by a flush, and keep the disk until
+/// then. By what was asked for, not by what the memory allows, because they take none.
+const BLOB_BYTES_FACTOR: u64 = 4;
 
 /// A keyspace of an open store.
 #[derive(Debug)]
@@ -37,6 +42,7 @@ pub struct KeyspaceCore {
     pub stopped: AtomicBool,
     logs: AtomicBool,
     memtable_bytes_max: AtomicU64,
+    blob_bytes_max: AtomicU64,
     caps: Caps,
     /// As given, and as far as the memory allows them.
     options: RwLock<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
@@ -67,6 +73,7 @@ impl KeyspaceCore {
             stopped: AtomicBool::new(false),
             logs: AtomicBool::new(options.log),
             memtable_bytes_max: AtomicU64::new(within.memtable_bytes),
+            blob_bytes_max: AtomicU64::new(options.memtable_bytes * BLOB_BYTES_FACTOR),
             caps,
             options: RwLock::new((Arc::new(options), Arc::new(within))),
         }
@@ -78,10 +85,13 @@ impl KeyspaceCore {
         self.logs.load(Ordering::Relaxed)
     }
 
-    /// Bytes its memtable may take before it is frozen.
+    /// How much its memtable may take before it is frozen.
     #[inline]
-    pub fn memtable_bytes_max(&self) -> u64 {
-        self.memtable_bytes_max.load(Ordering::Relaxed)
+    pub fn buffer_bytes_max(&self) -> BufferBytes {
+        BufferBytes {
+            held: self.memtable_bytes_max.load(Ordering::Relaxed),
+            pointed_at: self.blob_bytes_max.load(Ordering::Relaxed),
+        }
     }
 
     /// Its options as far as the memory allows them: what counts for what is done.
@@ -99,6 +109,8 @@ impl KeyspaceCore {
         self.logs.store(options.log, Ordering::Relaxed);
         let within = options.within(&self.caps);
         self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
+        let pointed_at = options.memtable_bytes * BLOB_BYTES_FACTOR;
+        self.blob_bytes_max.store(pointed_at, Ordering::Relaxed);
         let options = (Arc::new(options), Arc::new(within));
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }

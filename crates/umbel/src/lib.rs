@@ -30,6 +30,7 @@
 
 mod background;
 mod batch;
+mod blobs;
 mod budget;
 mod by_hand;
 mod cache;
@@ -49,6 +50,7 @@ mod inputs;
 mod iter;
 mod keyspace;
 mod keyspace_core;
+mod long_values;
 mod memory;
 mod names;
 mod open;
@@ -81,7 +83,7 @@ pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Opt
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
 pub use stats::{
-    DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
+    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
 };
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;

@@ -9,12 +9,22 @@ use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 use umbel_memtable::{Memtable, MemtableOptions};
 
+use crate::blobs::BlobFile;
 use crate::options::KeyspaceOptions;
 use crate::version::Version;
 
 /// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
 /// pays for up to the square of their number until a flush has dropped what newer ones hide.
 const RANGE_DELETES_MAX: usize = 256;
+
+/// How much a memtable may take before it is flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferBytes {
+    /// Bytes in memory.
+    pub held: u64,
+    /// Bytes of long values that its entries point at.
+    pub pointed_at: u64,
+}
 
 /// A memtable with what a flush has to know of it.
 #[derive(Debug)]
@@ -34,6 +44,10 @@ struct Changing {
     last_sequence: AtomicU64,
     /// Range deletes in it.
     range_deletes: AtomicUsize,
+    /// Bytes of the long values that its entries point at.
+    blob_bytes: AtomicU64,
+    /// The files of these.
+    blobs: Mutex<Vec<Arc<BlobFile>>>,
     /// The last marker set on its keyspace while it was active.
     marker: Mutex<Option<Vec<u8>>>,
 }
@@ -64,10 +78,23 @@ impl Buffer {
         self.changing.range_deletes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it holds `bytes_max` or too many range deletes.
+    /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that
+    /// the entry is put in later.
+    pub fn hold_blob(&self, blob: Arc<BlobFile>) {
+        self.changing.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
+        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).push(blob);
+    }
+
+    /// The files of long values that its entries point at.
+    pub fn blobs(&self) -> Vec<Arc<BlobFile>> {
+        self.changing.blobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it holds or points at as much as `most` says, or has too many range deletes.
     #[inline]
-    pub fn is_full(&self, bytes_max: u64) -> bool {
-        self.memtable.bytes() as u64 >= bytes_max
+    pub fn is_full(&self, most: BufferBytes) -> bool {
+        self.memtable.bytes() as u64 >= most.held
+            || self.changing.blob_bytes.load(Ordering::Relaxed) >= most.pointed_at
             || self.changing.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 

@@ -26,6 +26,8 @@ pub enum FileKind {
     Log(u64),
     /// A sorted table with this id.
     Table(u64),
+    /// A long value with this id.
+    Blob(u64),
 }
 
 /// The path of the manifest with this id.
@@ -41,6 +43,11 @@ pub fn log(folder: &Path, id: u64) -> PathBuf {
 /// The path of the table with this id.
 pub fn table(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.table"))
+}
+
+/// The path of the long value with this id.
+pub fn blob(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("{id:06}.blob"))
 }
 
 /// What `name` stands for; `None` where it is not one of ours.
@@ -64,6 +71,7 @@ pub fn parse(name: &str) -> Option<FileKind> {
         "manifest" => Some(FileKind::Manifest(id)),
         "log" => Some(FileKind::Log(id)),
         "table" => Some(FileKind::Table(id)),
+        "blob" => Some(FileKind::Blob(id)),
         _ => None,
     }
 }
@@ -80,6 +88,7 @@ mod tests {
                 (manifest(folder, id), FileKind::Manifest(id)),
                 (log(folder, id), FileKind::Log(id)),
                 (table(folder, id), FileKind::Table(id)),
+                (blob(folder, id), FileKind::Blob(id)),
             ];
             for (path, kind) in kinds {
                 let name = path.file_name().unwrap().to_str().unwrap();

@@ -13,6 +13,7 @@ use umbel_filter::{HashSecret, KEYED_HASH_KIND};
 use umbel_log::{Expectation, LogKind, LogReader};
 use umbel_table::KeyHasher;
 
+use crate::blobs::Blobs;
 use crate::budget::{Budget, Sizes};
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
@@ -60,7 +61,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     } else {
         let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
         let manifest = Manifest::create(&env, folder, state, ids, poison)?;
-        remove_orphans(&env, folder, &listing, &manifest);
+        remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
     let is_tended = options.background_threads > 0;
@@ -124,17 +125,21 @@ fn new_context(
     descriptors: Arc<Descriptors>,
     budget: &Arc<Budget>,
 ) -> Arc<TableContext> {
+    let (poison, files) = (Arc::new(Poison::default()), Arc::clone(&env.files));
+    let pool = Arc::clone(&descriptors);
+    let blobs = Blobs::new(folder.to_path_buf(), files, pool, Arc::clone(&poison));
     Arc::new(TableContext {
         folder: folder.to_path_buf(),
         files: Arc::clone(&env.files),
         hasher,
         cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
-        poison: Arc::new(Poison::default()),
+        poison,
         descriptors,
         budget: Arc::clone(budget),
         keeper: OnceLock::new(),
         openings: AtomicU64::new(1),
         held_files: Default::default(),
+        blobs,
     })
 }
 
@@ -202,7 +207,9 @@ fn listing(env: &Env, folder: &Path) -> Result<Listing> {
 
 fn id_of(kind: Option<FileKind>) -> Option<u64> {
     match kind? {
-        FileKind::Manifest(id) | FileKind::Log(id) | FileKind::Table(id) => Some(id),
+        FileKind::Manifest(id) | FileKind::Log(id) | FileKind::Table(id) | FileKind::Blob(id) => {
+            Some(id)
+        }
         FileKind::Current | FileKind::CurrentNew | FileKind::Lock => None,
     }
 }
@@ -228,7 +235,9 @@ fn check_is_new(
                 )));
             }
             Some(FileKind::Manifest(id)) if !holds_data(env, &path, *id)? => {}
-            Some(FileKind::Manifest(_) | FileKind::Log(_) | FileKind::Table(_)) => {
+            Some(
+                FileKind::Manifest(_) | FileKind::Log(_) | FileKind::Table(_) | FileKind::Blob(_),
+            ) => {
                 let reason =
                     format!("CURRENT is missing, but '{name}' shows that there is a store");
                 return Err(Error::corruption(&folder.join(names::CURRENT), 0, reason));
@@ -347,8 +356,9 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
     Version::default().apply(&[], &added)
 }
 
-/// Removes files that no durable manifest names. One that stays is tried again at the next open.
-fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest) {
+/// Removes files that no durable manifest names and, of long values, those that nothing points at
+/// that was replayed either. One that stays is tried again at the next open.
+fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest, blobs: &Blobs) {
     let state = manifest.state();
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces
@@ -360,6 +370,7 @@ fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manife
             Some(FileKind::Manifest(id)) => *id != manifest.id(),
             Some(FileKind::Log(id)) => !state.logs.contains_key(id),
             Some(FileKind::Table(id)) => !live_tables.contains(id),
+            Some(FileKind::Blob(id)) => !blobs.is_held(*id),
             _ => false,
         };
         if orphan {

@@ -45,6 +45,11 @@ pub struct Options {
     /// Bytes of all memtables together, inside of `memory_bytes`; above it the fullest is flushed,
     /// and at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.
     pub write_buffer_total_bytes: Option<u64>,
+    /// Longest value that stands among the keys, in bytes: 64 to the longest value there is. A
+    /// longer one gets a file of its own, which log, memtable and tables only point at, so that it
+    /// is written once. It is made durable when it is put, whatever the durability; and the room of
+    /// one that was replaced or deleted is given back by the flush or compaction that drops it.
+    pub inline_value_bytes_max: usize,
     /// Files of tables that may be open at the same time. `None`: half of what the process may
     /// open, after its soft limit was raised towards the hard one.
     pub open_tables_max: Option<u64>,
@@ -68,6 +73,7 @@ impl Default for Options {
             background_threads: 2,
             log_segment_bytes: 64 << 20,
             write_buffer_total_bytes: None,
+            inline_value_bytes_max: limits::INLINE_VALUE_BYTES_MAX,
             open_tables_max: None,
             direct_writes: None,
             env: Env::system(),
@@ -80,6 +86,8 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         check_range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         check_range("background_threads", self.background_threads as u64, 0, 64)?;
+        let inline = self.inline_value_bytes_max as u64;
+        check_range("inline_value_bytes_max", inline, 64, limits::VALUE_BYTES_MAX as u64)?;
         if let Some(memory) = self.memory_bytes {
             check_range("memory_bytes", memory, 1, 1 << 50)?;
         }

@@ -3,12 +3,12 @@
 mod batch;
 mod look;
 
-use umbel_base::{Result, SequenceNumber};
+use umbel_base::{BlobPointer, Result, SequenceNumber};
 
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 use crate::version::head::head;
-use look::Look;
+use look::{Aside, Look};
 
 pub use batch::multi_get_with;
 
@@ -21,21 +21,77 @@ pub fn get_with<R>(
     at: Option<SequenceNumber>,
     read: impl FnOnce(&[u8]) -> R,
 ) -> Result<Option<R>> {
+    look_up(store, keyspace, key, at, read, |pointer, read| {
+        let blobs = &store.context.blobs;
+        blobs.read(&blobs.found(pointer)?).map(|value| read(&value))
+    })
+}
+
+/// A copy of the value of `key` in the present state, or in that of `at`.
+#[inline]
+pub fn get(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    key: &[u8],
+    at: Option<SequenceNumber>,
+) -> Result<Option<Vec<u8>>> {
+    look_up(store, keyspace, key, at, <[u8]>::to_vec, |pointer, _| {
+        let blobs = &store.context.blobs;
+        blobs.read(&blobs.found(pointer)?)
+    })
+}
+
+/// Whether `key` has a value in the present state, or in that of `at`. A value that lies in a file
+/// of its own is not read.
+pub fn contains(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    key: &[u8],
+    at: Option<SequenceNumber>,
+) -> Result<bool> {
+    let found = look_up(store, keyspace, key, at, |_| (), |_, _| Ok(()))?;
+    Ok(found.is_some())
+}
+
+/// Whether the value of `key` in the state of `at` is `value`.
+pub fn is_value(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    key: &[u8],
+    at: SequenceNumber,
+    value: &[u8],
+) -> Result<bool> {
+    let same = |found: &[u8]| found == value;
+    let found = look_up(store, keyspace, key, Some(at), same, |pointer, same| {
+        let blobs = &store.context.blobs;
+        let pointer = blobs.found(pointer)?;
+        if pointer.value_bytes != value.len() as u64 {
+            return Ok(false);
+        }
+        blobs.read(&pointer).map(|found| same(&found))
+    })?;
+    Ok(found == Some(true))
+}
+
+/// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`; where it
+/// lies in a file of its own, what points at it and `read` to `fetch`.
+#[inline]
+fn look_up<R, F: FnOnce(&[u8]) -> R>(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    key: &[u8],
+    at: Option<SequenceNumber>,
+    read: F,
+    fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
+) -> Result<Option<R>> {
     // The view first, the number second: see the invariant of `View`.
     let view = keyspace.view.load();
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
     let counters = keyspace.reads.own();
     counters.count_gets(1);
-    let look = Look { key, head: head(key), hash: store.hash(key), sequence, counters };
-    // Before the value is lent: what is read then is counted by whoever reads it.
-    let found = look.up(&view, |value| {
-        counters.count_loads();
-        read(value)
-    });
-    if !matches!(found, Ok(Some(_))) {
-        counters.count_loads();
-    }
-    found
+    let (head, hash, aside) = (head(key), store.hash(key), Aside::default());
+    let look = Look { key, head, hash, sequence, counters, aside };
+    look.up(&view, read, fetch)
 }
 
 /// Copies of the values of several keys in one consistent state, in the order of the keys.

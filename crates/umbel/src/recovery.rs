@@ -220,7 +220,7 @@ impl Target<'_> {
         };
         let view = keyspace.view.load();
         self.insert(&view, sequence, write);
-        if view.active.is_full(keyspace.memtable_bytes_max()) {
+        if view.active.is_full(keyspace.buffer_bytes_max()) {
             keyspace.view.freeze(&keyspace.options());
         }
         true
@@ -230,6 +230,9 @@ impl Target<'_> {
         let memtable = &view.active.memtable;
         match write.action.kind() {
             Some(kind) => {
+                if let Some(pointer) = write.blob() {
+                    view.active.hold_blob(self.context.blobs.hold(&pointer));
+                }
                 let hash = hash_key(&self.context.hasher.secret, write.key);
                 memtable.insert(write.key, sequence, kind, write.value, hash);
             }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::handle::Handle;
-use crate::iter::mvcc::VisibleCursor;
+use crate::iter::mvcc::{Shown, VisibleCursor};
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::snapshot::Snapshot;
@@ -21,7 +21,9 @@ use crate::view_cursor::{self, ViewCursor};
 /// error it stays where it failed and answers with the error again until the next seek.
 pub struct DbCursor {
     inner: VisibleCursor<ViewCursor>,
-    _handle: Arc<Handle>,
+    /// The value stood on, where it lies in a file of its own and was asked for.
+    fetched: OnceLock<Vec<u8>>,
+    handle: Arc<Handle>,
     _snapshot: Option<Snapshot>,
 }
 
@@ -51,18 +53,21 @@ impl DbCursor {
         let (lower, upper) = bounds;
         Ok(DbCursor {
             inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
-            _handle: Arc::clone(handle),
+            fetched: OnceLock::new(),
+            handle: Arc::clone(handle),
             _snapshot: snapshot,
         })
     }
 
     /// Moves to the first key within the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.let_go();
         self.inner.seek_to_first()
     }
 
     /// Moves to the last key within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.let_go();
         self.inner.seek_to_last()
     }
 
@@ -80,11 +85,13 @@ impl DbCursor {
 
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.let_go();
         self.inner.seek(key.as_ref())
     }
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.let_go();
         self.inner.seek_for_prev(key.as_ref())
     }
 
@@ -93,12 +100,14 @@ impl DbCursor {
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
     pub fn next(&mut self) -> Result<()> {
+        self.let_go();
         self.inner.next()
     }
 
     /// Moves to the previous key. On a cursor that stands nowhere it does nothing; one that
     /// failed answers with its error again.
     pub fn prev(&mut self) -> Result<()> {
+        self.let_go();
         self.inner.prev()
     }
 
@@ -115,10 +124,56 @@ impl DbCursor {
         if self.inner.valid() { self.inner.key() } else { &[] }
     }
 
-    /// The value it stands on; empty where it stands nowhere.
+    /// The value it stands on; empty where it stands nowhere. A value that lies in a file of its
+    /// own is read when it is first asked for, and kept until the cursor moves.
+    ///
+    /// # Errors
+    /// Only for such a value: `Corruption` that names its file, `Io` where it cannot be read,
+    /// `Closed` after the store was closed.
     #[inline]
-    pub fn value(&self) -> &[u8] {
-        if self.inner.valid() { self.inner.value() } else { &[] }
+    pub fn value(&self) -> Result<&[u8]> {
+        match self.inner.lent() {
+            Some(value) => Ok(value),
+            None => self.value_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn value_elsewhere(&self) -> Result<&[u8]> {
+        match self.inner.shown() {
+            Shown::Value(value) => Ok(value),
+            Shown::Nothing => Ok(&[]),
+            Shown::Pointer(pointer) => self.fetch(pointer),
+        }
+    }
+
+    #[cold]
+    fn fetch(&self, pointer: &[u8]) -> Result<&[u8]> {
+        if let Some(value) = self.fetched.get() {
+            return Ok(value);
+        }
+        let value = self.handle.store.context.blobs.read_at(pointer)?;
+        Ok(self.fetched.get_or_init(|| value))
+    }
+
+    /// As [`DbCursor::value`], for the caller to keep.
+    fn owned_value(&mut self) -> Result<Vec<u8>> {
+        match self.inner.shown() {
+            Shown::Value(value) => Ok(value.to_vec()),
+            Shown::Nothing => Ok(Vec::new()),
+            Shown::Pointer(pointer) => match self.fetched.take() {
+                Some(value) => Ok(value),
+                None => self.handle.store.context.blobs.read_at(pointer),
+            },
+        }
+    }
+
+    /// Lets go of a value that was fetched, before the cursor moves.
+    #[inline]
+    fn let_go(&mut self) {
+        if self.inner.is_on_pointer() {
+            self.fetched = OnceLock::new();
+        }
     }
 }
 
@@ -215,7 +270,7 @@ impl Iter {
         if met {
             return Ok(None);
         }
-        Ok(Some((cursor.key().to_vec(), cursor.value().to_vec())))
+        Ok(Some((cursor.key().to_vec(), cursor.owned_value()?)))
     }
 
     fn advance(&mut self, forward: bool) -> Option<Result<Entry>> {

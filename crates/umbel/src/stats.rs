@@ -1,5 +1,6 @@
 //! What a store consists of and what it did so far, as numbers and as text.
 
+mod blobs;
 mod log;
 mod resources;
 
@@ -13,6 +14,7 @@ use crate::counters::{ReadEvent, read};
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 
+pub use blobs::BlobStats;
 pub use log::LogStats;
 pub use resources::{DescriptorStats, MemoryStats, ReaderStats};
 
@@ -60,9 +62,12 @@ pub struct Stats {
     pub descriptors: DescriptorStats,
     /// What readers hold back.
     pub readers: ReaderStats,
+    /// Files of long values.
+    pub blobs: BlobStats,
     /// The number of the newest write.
     pub last_sequence: u64,
-    /// Bytes written to tables and the log for each byte of keys and values written by the user.
+    /// Bytes written to tables, files of long values and the log for each byte of keys and values
+    /// written by the user.
     pub write_amplification: f64,
     /// Why the store went read-only, where it did.
     pub read_only_reason: Option<String>,
@@ -89,6 +94,10 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// Bytes written to tables for each byte of keys and values written by the user.
     pub write_amplification: f64,
+    /// Files of long values that its memtables and tables point at.
+    pub blobs: u64,
+    /// Bytes of these files.
+    pub blob_bytes: u64,
 }
 
 /// Numbers of a level.
@@ -157,6 +166,8 @@ pub fn of_store(store: &Store) -> Stats {
     let log_bytes_written = read(&counters.log_bytes);
     let tables: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes_written).sum();
     let user: u64 = keyspaces.iter().map(|k| k.user_bytes_written).sum();
+    let blobs = blobs::of_store(store, &keyspaces);
+    let written = tables + log_bytes_written + blobs.bytes_written;
     Stats {
         keyspaces,
         cache_hits: reads.saturating_sub(loads),
@@ -178,8 +189,9 @@ pub fn of_store(store: &Store) -> Stats {
         memory: resources::memory(store, log_bytes_mapped),
         descriptors: resources::descriptors(store),
         readers: resources::readers(store),
+        blobs,
         last_sequence,
-        write_amplification: ratio(tables + log_bytes_written, user),
+        write_amplification: ratio(written, user),
         read_only_reason: store.poison.check().err().map(|error| error.to_string()),
     }
 }
@@ -193,6 +205,7 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
     let levels: Vec<_> = (0..LEVELS).map(level).collect();
     let user_bytes_written = read(&keyspace.counters.user_bytes);
     let buffers = std::iter::once(&view.active).chain(&view.frozen);
+    let blobs = blobs::of_view(&view);
     KeyspaceStats {
         name: keyspace.name.clone(),
         user_bytes_written,
@@ -206,6 +219,8 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
             user_bytes_written,
         ),
         levels,
+        blobs: blobs.files,
+        blob_bytes: blobs.bytes,
     }
 }
 
@@ -283,7 +298,8 @@ impl fmt::Display for Stats {
             self.stall_micros as f64 / 1e6,
             self.write_amplification
         )?;
-        write!(f, "{}{}{}{}", self.log, self.memory, self.descriptors, self.readers)?;
+        write!(f, "{}{}{}", self.log, self.memory, self.descriptors)?;
+        write!(f, "{}{}", self.readers, self.blobs)?;
         if let Some(reason) = &self.read_only_reason {
             writeln!(f, "read-only: {reason}")?;
         }

@@ -44,6 +44,8 @@ pub struct WorkState {
     pub compactions: usize,
     /// Compactions of callers' threads running now.
     pub callers: usize,
+    /// Callers' threads that write files of long values now.
+    pub writers_of_files: usize,
     /// Whether the threads shall end.
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.

@@ -1,6 +1,7 @@
 //! Reading every byte of a store and checking that it says what the manifest says.
 
 use umbel_base::{Error, Result};
+use umbel_blob::file_bytes;
 
 use crate::store::Store;
 
@@ -13,11 +14,30 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
+    /// Files of long values read.
+    pub blobs: u64,
+    /// Bytes of these files.
+    pub blob_bytes: u64,
     /// Damage found, one sentence each, with file and offset.
     pub damage: Vec<String>,
 }
 
-/// Verifies every live table; the manifest and the logs were verified when the store was opened.
+impl VerifyReport {
+    /// Notes what came of reading a file: damage is to be reported, but what could not be read is
+    /// not known to be damaged.
+    fn note<T: Default>(&mut self, read: Result<T>) -> Result<T> {
+        match read {
+            Err(error @ Error::Corruption { .. }) => {
+                self.damage.push(error.to_string());
+                Ok(T::default())
+            }
+            read => read,
+        }
+    }
+}
+
+/// Verifies every live table and every long value; the manifest and the logs were verified when the
+/// store was opened.
 ///
 /// Goes on after damage, so that the report names all of it; ends with an error where the system
 /// refuses to read.
@@ -30,12 +50,17 @@ pub fn verify(store: &Store) -> Result<VerifyReport> {
             store.check_open()?;
             report.tables += 1;
             report.bytes += table.meta.file_bytes;
-            match table.reader().and_then(|reader| reader.verify()) {
-                Ok(checked) => report.entries += checked.entries,
-                Err(error @ Error::Corruption { .. }) => report.damage.push(error.to_string()),
-                // What could not be read is not known to be damaged.
-                Err(error) => return Err(error),
-            }
+            let checked = table.reader().and_then(|reader| reader.verify());
+            report.entries += report.note(checked)?.entries;
+        }
+        let buffers = view.frozen.iter().chain([&view.active]);
+        let in_memory = buffers.flat_map(|buffer| buffer.blobs());
+        let in_tables = view.version.tables().flat_map(|(_, table)| table.blobs().iter().cloned());
+        for blob in in_memory.chain(in_tables) {
+            store.check_open()?;
+            report.blobs += 1;
+            report.blob_bytes += file_bytes(blob.pointer.value_bytes);
+            report.note(store.context.blobs.verify(&blob.pointer))?;
         }
     }
     Ok(report)

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use umbel_base::{Decoder, Error, Result, SequenceNumber, ValueKind, limits, varint};
+use umbel_base::{BlobPointer, Decoder, Error, Result, SequenceNumber, ValueKind, limits, varint};
 
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
@@ -17,6 +17,8 @@ pub enum Action {
     Put = 1,
     /// Deletes the keys from a first one up to, and without, a second one.
     DeleteRange = 2,
+    /// Gives a key a value that lies in a file of its own. 3 and 4 are reserved.
+    PutBlob = 5,
 }
 
 impl Action {
@@ -25,6 +27,7 @@ impl Action {
             0 => Some(Action::Delete),
             1 => Some(Action::Put),
             2 => Some(Action::DeleteRange),
+            5 => Some(Action::PutBlob),
             _ => None,
         }
     }
@@ -34,6 +37,7 @@ impl Action {
         match self {
             Action::Delete => Some(ValueKind::Delete),
             Action::Put => Some(ValueKind::Put),
+            Action::PutBlob => Some(ValueKind::BlobPointer),
             Action::DeleteRange => None,
         }
     }
@@ -65,6 +69,8 @@ pub struct Writes {
     keyspaces: Vec<Arc<KeyspaceCore>>,
     operations: Vec<Operation>,
     bytes: Vec<u8>,
+    /// Values that get files of their own, and where in `bytes` the pointers to them stand.
+    long_values: Vec<(usize, Vec<u8>)>,
     conditions: Vec<(u32, Vec<u8>, Condition)>,
     markers: Vec<(u32, Vec<u8>)>,
     refused: Option<Error>,
@@ -113,7 +119,7 @@ pub fn check_operation(action: Action, key: &[u8], value: &[u8]) -> Result<()> {
     match action {
         // The other end of the range is a key too.
         Action::DeleteRange => check_key(value),
-        Action::Put | Action::Delete => check_value(value),
+        Action::Put | Action::Delete | Action::PutBlob => check_value(value),
     }
 }
 
@@ -149,6 +155,32 @@ impl Writes {
         self.operations.push(Operation { action, keyspace, start, key_bytes, value_bytes });
     }
 
+    /// Adds a put of a value that gets a file of its own.
+    pub fn push_long(&mut self, keyspace: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) {
+        if self.refuse(check_operation(Action::Put, key, value)) {
+            return;
+        }
+        self.push(Action::PutBlob, keyspace, key, &[0; BlobPointer::BYTES]);
+        self.long_values.push((self.bytes.len() - BlobPointer::BYTES, value.to_vec()));
+    }
+
+    /// Whether there are values that get files of their own.
+    pub fn has_long_values(&self) -> bool {
+        !self.long_values.is_empty()
+    }
+
+    /// Has `write` write each value that gets a file of its own and fills in what points at it.
+    pub fn place_long_values(
+        &mut self,
+        mut write: impl FnMut(&[u8]) -> Result<BlobPointer>,
+    ) -> Result<()> {
+        for (at, value) in &self.long_values {
+            let pointer = write(value)?.encode();
+            self.bytes[*at..*at + BlobPointer::BYTES].copy_from_slice(&pointer);
+        }
+        Ok(())
+    }
+
     /// Adds a condition.
     pub fn require(&mut self, keyspace: &Arc<KeyspaceCore>, key: &[u8], condition: Condition) {
         if !self.refuse(check_key(key)) {
@@ -176,9 +208,15 @@ impl Writes {
         self.operations.len()
     }
 
-    /// Bytes of keys and values.
+    /// Bytes of keys and values, of values with files of their own those of the pointers.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Bytes of keys and values, as they were given.
+    pub fn bytes_given(&self) -> usize {
+        let given: usize = self.long_values.iter().map(|(_, value)| value.len()).sum();
+        self.bytes.len() - self.long_values.len() * BlobPointer::BYTES + given
     }
 
     /// The keyspaces named.
@@ -320,6 +358,21 @@ pub fn encode_head(
     varint::put_u64(out, value_bytes as u64);
 }
 
+impl Write<'_> {
+    /// What points at its value, where that has a file of its own.
+    #[inline]
+    pub fn blob(&self) -> Option<BlobPointer> {
+        if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
+    }
+}
+
+impl Logged<'_> {
+    /// What points at its value, where that has a file of its own.
+    pub fn blob(&self) -> Option<BlobPointer> {
+        if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
+    }
+}
+
 /// One operation of a log record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Logged<'a> {
@@ -359,6 +412,7 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<Logged<'a>> {
             Action::Delete => value.is_empty(),
             Action::Put => value.len() <= limits::VALUE_BYTES_MAX,
             Action::DeleteRange => key < value && value.len() <= limits::KEY_BYTES_MAX,
+            Action::PutBlob => BlobPointer::decode(value).is_some(),
         };
     fits.then_some(Logged { action, keyspace, key, value })
 }

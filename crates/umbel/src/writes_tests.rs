@@ -8,6 +8,12 @@ use crate::options::{Caps, KeyspaceOptions};
 use crate::page;
 use crate::version::Version;
 
+/// What points at 1.5 MiB in file 9.
+const POINTER: &[u8] = &[
+    9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,
+    0xa8,
+];
+
 fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
     let options = KeyspaceOptions { log, memtable_bytes: 4 << 10, ..KeyspaceOptions::default() };
     let caps = Caps { memtable_bytes: u64::MAX, table_bytes: u64::MAX, level_bytes_base: u64::MAX };
@@ -41,12 +47,19 @@ fn batch() -> (Vec<u8>, Vec<Logged<'static>>) {
     writes.push(Action::Put, &cache, b"basil", b"not in the log");
     writes.push(Action::Delete, &counts, b"mint", b"");
     writes.push(Action::DeleteRange, &plants, b"sage", b"thyme");
+    writes.push_long(&plants, b"yew", b"a value with a file of its own");
+    let placed = writes.place_long_values(|value| {
+        assert_eq!(value.len(), 30);
+        Ok(BlobPointer::decode(POINTER).expect("it is one"))
+    });
+    placed.unwrap();
     let mut bytes = Vec::new();
-    assert_eq!(writes.encode(&mut bytes), 3);
+    assert_eq!(writes.encode(&mut bytes), 4);
     let expected = vec![
         logged(Action::Put, 0, "basil", "green"),
         logged(Action::Delete, 300, "mint", ""),
         logged(Action::DeleteRange, 0, "sage", "thyme"),
+        Logged { action: Action::PutBlob, keyspace: 0, key: b"yew", value: POINTER },
     ];
     (bytes, expected)
 }
@@ -81,7 +94,10 @@ fn what_no_writer_writes_is_refused() {
     let refused = |bytes: &[u8], at: usize| assert_eq!(decode(bytes), Err(at), "{bytes:?}");
     assert!(decode(&[1, 0, 0, 1, b'k', 0]).is_ok());
     refused(&[0], 0);
-    for action in 3..=255 {
+    assert!(decode(&[&[1, 5, 0, 1, b'k', 24], POINTER].concat()).is_ok());
+    refused(&[&[1, 5, 0, 1, b'k', 23], &POINTER[..23]].concat(), 1);
+    refused(&[&[1, 5, 0, 1, b'k', 24], &[0; 8][..], &POINTER[8..]].concat(), 1);
+    for action in (3..=255).filter(|&action| action != Action::PutBlob as u8) {
         refused(&[1, action, 0, 1, b'k', 0], 1);
     }
     refused(&[1, 0, 0, 1, b'k', 1, b'v'], 1);
@@ -114,13 +130,15 @@ fn a_count_that_the_bytes_cannot_hold_is_refused_before_anything_is_reserved() {
 }
 
 fn any_write() -> impl Strategy<Value = (Action, u32, Vec<u8>, Vec<u8>)> {
-    let action = prop_oneof![Just(Action::Delete), Just(Action::Put), Just(Action::DeleteRange)];
+    use Action::{Delete, DeleteRange, Put, PutBlob};
+    let action = prop_oneof![Just(Delete), Just(Put), Just(DeleteRange), Just(PutBlob)];
     let few = vec(any::<u8>(), 0..9);
     (action, any::<u32>(), few.clone(), few).prop_map(|(action, keyspace, key, value)| {
         let value = match action {
-            Action::Put => value,
-            Action::Delete => Vec::new(),
-            Action::DeleteRange => [&key[..], &value, b"~"].concat(),
+            Put => value,
+            PutBlob => POINTER.to_vec(),
+            Delete => Vec::new(),
+            DeleteRange => [&key[..], &value, b"~"].concat(),
         };
         (action, keyspace, key, value)
     })

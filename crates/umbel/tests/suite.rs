@@ -10,6 +10,7 @@ mod suite {
     mod keys;
     mod lifetimes;
     mod limits;
+    mod long_values;
     mod model;
     mod pressure;
     mod races;

@@ -19,6 +19,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     filters()?;
     tables()?;
+    blobs()?;
     let (manifest, log) = template().payloads();
     logs("log_reader", &[0], &log)?;
     logs("batch", &[], &log)?;
@@ -66,6 +67,25 @@ fn logs(target: &str, first: &[u8], payloads: &[Vec<u8>]) -> Result<(), Failure>
     last.extend_from_slice(&[0, 0]);
     put_part(&mut last, payloads.last().map_or(&b""[..], Vec::as_slice));
     write(target, "last-sequence", &last)
+}
+
+fn blobs() -> Result<(), Failure> {
+    let value: Vec<u8> = (0..70_000u32).map(|at| (at / 3) as u8).collect();
+    for (name, value) in [("short", &value[..30]), ("two-chunks", &value[..])] {
+        let file = MemoryFile::alone("/000007.blob", Vec::new());
+        umbel_blob::write(&*file, umbel_fuzz::blob_file::FILE_ID, value)?;
+        write("blob_open", &format!("raw-{name}"), &[&[1], &file.bytes()[..]].concat())?;
+    }
+    // Thirteen bytes of nothing unusual, then a value.
+    write("blob_open", "parts-short", &[&[0; 14], &b"a value"[..]].concat())?;
+    let mut repeated = vec![0; 12];
+    repeated.extend_from_slice(&10_000u16.to_le_bytes());
+    repeated.extend_from_slice(b"a long value");
+    write("blob_open", "parts-two-chunks", &repeated)?;
+    let wrong_sum = [&[0; 10][..], &[1, 0, 0, 0], b"a value"].concat();
+    write("blob_open", "wrong-sum", &wrong_sum)?;
+    let newer = [&[0, 3][..], &[0; 12], b"a value"].concat();
+    write("blob_open", "newer", &newer)
 }
 
 fn filters() -> Result<(), Failure> {

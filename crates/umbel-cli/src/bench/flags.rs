@@ -145,6 +145,9 @@ pub struct StoreFlags {
     /// Bytes of all memtables
     #[arg(long, value_name = "BYTES", value_parser = counts(0, 1 << 40))]
     pub db_write_buffer_size: Option<u64>,
+    /// Bytes of the shortest value that gets a file of its own [default: 1048577]
+    #[arg(long, value_name = "BYTES", value_parser = counts(65, (256 << 20) + 1))]
+    pub min_blob_size: Option<u64>,
     /// Bytes of a disk block [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = counts(64, 1 << 20))]
     pub block_size: Option<u64>,

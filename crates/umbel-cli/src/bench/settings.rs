@@ -173,6 +173,10 @@ fn store_options(flags: &BenchFlags) -> Outcome<Options> {
             0 => (least > BUFFERS_USUAL).then(|| least.min(1 << 40)),
             bytes => Some(within("db_write_buffer_size", bytes, 16 << 10, 1 << 40)?),
         },
+        inline_value_bytes_max: match store.min_blob_size {
+            Some(bytes) => bytes as usize - 1,
+            None => defaults.inline_value_bytes_max,
+        },
         ..defaults
     })
 }

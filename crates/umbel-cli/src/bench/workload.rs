@@ -240,7 +240,7 @@ impl Worker<'_> {
                 if !cursor.valid() {
                     break;
                 }
-                self.tally.bytes += (cursor.key().len() + black_box(cursor.value()).len()) as u64;
+                self.tally.bytes += (cursor.key().len() + black_box(cursor.value()?).len()) as u64;
                 if self.settings.reverse_iterator { cursor.prev()? } else { cursor.next()? }
             }
             drop(cursor);
@@ -259,7 +259,7 @@ impl Worker<'_> {
             cursor.seek_to_first()?
         }
         while cursor.valid() && self.tally.wants(limit) {
-            self.tally.bytes += (cursor.key().len() + black_box(cursor.value()).len()) as u64;
+            self.tally.bytes += (cursor.key().len() + black_box(cursor.value()?).len()) as u64;
             self.tally.finished(1, Operation::Read);
             if reverse { cursor.prev()? } else { cursor.next()? }
         }
@@ -307,7 +307,7 @@ impl Worker<'_> {
             let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
             cursor.seek_to_first()?;
             while cursor.valid() && self.tally.others_at_work() {
-                black_box(cursor.value());
+                black_box(cursor.value()?);
                 cursor.next()?;
             }
         }

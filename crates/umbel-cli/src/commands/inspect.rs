@@ -53,6 +53,10 @@ fn keyspace_text(keyspace: &KeyspaceStats) -> String {
         "filters",
         "bits/entry"
     );
+    if keyspace.blobs > 0 {
+        let (files, bytes) = (number::grouped(keyspace.blobs), number::bytes(keyspace.blob_bytes));
+        text = text.replacen('\n', &format!(", {files} long values ({bytes})\n"), 1);
+    }
     for level in keyspace.levels.iter().filter(|level| level.tables > 0) {
         text.push('\n');
         text.push_str(&level_text(level));

@@ -26,7 +26,7 @@ pub fn run(store: &Store, args: &ScanArgs, json: bool) -> Outcome<()> {
     }
     while left > 0 && cursor.valid() {
         left -= 1;
-        let value = (!args.keys_only).then(|| cursor.value());
+        let value = (!args.keys_only).then(|| cursor.value()).transpose()?;
         if json {
             output.json(&to_json(cursor.key(), value, args.hex))?;
         } else {

@@ -28,12 +28,17 @@ pub fn run(store: &Store, json: bool) -> Outcome<()> {
             0 => String::new(),
             entries => format!(", and {} entries in the log", number::grouped(entries)),
         };
+        let long = match report.blobs {
+            0 => String::new(),
+            blobs => format!("{} long values, ", number::grouped(blobs)),
+        };
         output.line(&format!(
-            "the store in {} is whole: {} tables, {} entries, {} checked in {seconds:.1} s{logged}",
+            "the store in {} is whole: {} tables, {} entries, {long}{} checked in {seconds:.1} \
+             s{logged}",
             db.path().display(),
             number::grouped(report.tables),
             number::grouped(report.entries),
-            number::bytes(report.bytes),
+            number::bytes(report.bytes + report.blob_bytes),
         ))?;
     } else {
         for damage in report.damage.iter().take(NAMED_DAMAGES) {
@@ -45,9 +50,9 @@ pub fn run(store: &Store, json: bool) -> Outcome<()> {
         return Ok(());
     }
     Err(Failure::Damaged(format!(
-        "the store in {} is damaged in {} of {} tables; restore those files from a backup",
+        "the store in {} is damaged in {} of {} files; restore those files from a backup",
         db.path().display(),
         number::grouped(report.damage.len() as u64),
-        number::grouped(report.tables)
+        number::grouped(report.tables + report.blobs)
     )))
 }

@@ -136,7 +136,7 @@ fn a_flipped_byte_is_named_with_file_and_offset() {
     bytes[at] ^= 1;
     fs::write(&table, &bytes).unwrap();
     let name = table.file_name().unwrap().to_str().unwrap().to_string();
-    let run = ground.run(&["verify"]).fails(3, &["is damaged in 1 of 1 tables"]);
+    let run = ground.run(&["verify"]).fails(3, &["is damaged in 1 of 1 files"]);
     assert!(run.text().contains(&name) && run.text().contains("at byte"), "{run:?}");
     let run = ground.run(&["verify", "--json"]).fails(3, &["is damaged"]);
     assert_eq!(run.json()["whole"], false);

@@ -197,6 +197,29 @@ fn compaction_verification_and_inspection_see_the_same_entries() {
 }
 
 #[test]
+fn a_long_value_is_stored_shown_and_verified() {
+    let ground = Ground::with(&FRUIT);
+    let value = vec![b'x'; (1 << 20) + 1];
+    ground.feed(&["put", "long", "--file", "-"], &value).writes("");
+    let got = ground.run(&["get", "long"]).succeeds().text();
+    assert_eq!(got.trim_end().len(), value.len());
+    let inspect = ground.run(&["inspect"]).succeeds().text();
+    assert!(inspect.contains(", 1 long values (1.0 MB)\n"), "{inspect}");
+    let verify = ground.run(&["verify"]).succeeds().text();
+    assert!(verify.contains(" 1 long values, "), "{verify}");
+    let stats = ground.run(&["stats", "--json"]).succeeds().json();
+    assert_eq!((&stats["blobs"]["files"], &stats["keyspaces"][0]["blobs"]), (&json!(1), &json!(1)));
+    let blob = file_of(&ground.store(), "blob");
+    let facts = ground.bare(&["inspect", "--json", blob.to_str().unwrap()]).succeeds().json();
+    assert_eq!((&facts["kind"], &facts["value_bytes"]), (&json!("blob"), &json!(value.len())));
+    let mut bytes = std::fs::read(&blob).unwrap();
+    bytes[1000] ^= 1;
+    std::fs::write(&blob, bytes).unwrap();
+    ground.run(&["verify"]).fails(3, &["is damaged in 1 of"]);
+    ground.run(&["get", "long"]).fails(3, &["blob"]);
+}
+
+#[test]
 fn a_checkpoint_is_a_store_of_its_own() {
     let ground = Ground::with(&FRUIT);
     let copy = ground.path("copy");

@@ -276,7 +276,7 @@ fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]
                     if !cursor.valid() {
                         break;
                     }
-                    found += read(cursor.value());
+                    found += read(cursor.value()?);
                     cursor.next()?;
                 }
             }
@@ -288,7 +288,7 @@ fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]
                 if !cursor.valid() {
                     cursor.seek_to_first()?;
                 }
-                found += read(cursor.value());
+                found += read(cursor.value()?);
                 cursor.next()?;
             }
         }

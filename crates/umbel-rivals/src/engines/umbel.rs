@@ -99,7 +99,7 @@ fn count(cursor: &mut DbCursor, entries: usize, tally: &mut Tally) -> Result<()>
         if !cursor.valid() {
             break;
         }
-        tally.entry(cursor.key(), cursor.value());
+        tally.entry(cursor.key(), cursor.value()?);
         cursor.next()?;
     }
     Ok(())

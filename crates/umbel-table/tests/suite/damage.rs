@@ -177,7 +177,7 @@ fn newer_versions_and_unknown_features_are_refused_by_a_sentence() {
         bytes[len - 16..len - 8].copy_from_slice(&sum.to_le_bytes());
         open(&MemoryFile::new(bytes), &meta, None).map(drop)
     };
-    for (at, flip, word) in [(20, 2, "format version 3"), (192 - 32, 0x20, "features")] {
+    for (at, flip, word) in [(20, 2, "format version 3"), (192 - 32, 0x40, "features")] {
         match reseal(at, flip) {
             Err(Error::Invalid(reason)) => assert!(reason.contains(word), "{reason}"),
             other => panic!("{other:?}"),

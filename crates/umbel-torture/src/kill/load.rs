@@ -70,6 +70,8 @@ pub fn options(seed: u64) -> Options {
         direct_writes: Some(true),
         background_threads: [2, 2, 1, 0][(join(seed, 1) % 4) as usize],
         log_segment_bytes: 64 << 10,
+        // In every other folder the longest values get files of their own.
+        inline_value_bytes_max: [1000, 1 << 20][(join(seed, 3) % 2) as usize],
         write_buffer_total_bytes: Some(96 << 10),
         env: Env::system(),
     }

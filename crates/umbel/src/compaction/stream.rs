@@ -273,7 +273,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             ValueKind::Delete if (self.is_bottom)(self.inner.key()) => Fate::NothingToDelete,
             // Every older version lies in the same stripe and is dropped behind this one. A range
             // tombstone over the key would hide an entry with sequence number zero.
-            ValueKind::Put
+            ValueKind::Put | ValueKind::BlobPointer
                 if self.zero_sequences
                     && sequence > 0
                     && !is_covered

@@ -36,7 +36,11 @@ impl Part {
             let sequence = index as u64 + 1;
             let row = |key: u8, kind, value| Row { key: vec![key], sequence, kind, value };
             match *write {
-                Write::Put(key) => part.rows.push(row(key, ValueKind::Put, vec![index as u8])),
+                Write::Put(key) => {
+                    let pointer = index.is_multiple_of(3);
+                    let kind = if pointer { ValueKind::BlobPointer } else { ValueKind::Put };
+                    part.rows.push(row(key, kind, vec![index as u8]));
+                }
                 Write::Delete(key) => part.rows.push(row(key, ValueKind::Delete, vec![])),
                 Write::DeleteRange(start, end) => part.ranges.push(RangeTombstone {
                     start: vec![start],

@@ -25,8 +25,24 @@ enum Position {
     Failed,
     /// On the entry the inner cursor stands on.
     Lent,
+    /// The same, where what stands there points at the value. Apart, so that the quick way on needs
+    /// no further question.
+    LentPointer,
     /// On the entry in the buffers; the inner cursor stands before all versions of its key.
     Buffered,
+    /// The same, where what stands there points at the value.
+    BufferedPointer,
+}
+
+/// What a cursor shows of the entry it stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown<'a> {
+    /// It stands nowhere.
+    Nothing,
+    /// The value.
+    Value(&'a [u8]),
+    /// What points at the value.
+    Pointer(&'a [u8]),
 }
 
 /// What to do with the versions of the key in the key buffer on the way forward.
@@ -150,11 +166,11 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline(never)]
     fn next_slowly(&mut self) -> Result<()> {
         match self.position {
-            Position::Lent => {
+            Position::Lent | Position::LentPointer => {
                 let moved = self.inner.next_repeats();
                 self.go_on(moved)
             }
-            Position::Buffered => {
+            Position::Buffered | Position::BufferedPointer => {
                 let sought = self.inner.seek(&self.key, 0);
                 let moved = sought.and_then(|()| self.find_forward(Older::Skip));
                 self.settle(moved)
@@ -182,8 +198,8 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub fn prev(&mut self) -> Result<()> {
         let moved = match self.position {
-            Position::Lent => self.prev_from_lent(),
-            Position::Buffered => self.find_backward(),
+            Position::Lent | Position::LentPointer => self.prev_from_lent(),
+            Position::Buffered | Position::BufferedPointer => self.find_backward(),
             Position::Nowhere | Position::Failed => {
                 return self.failure.clone().map_or(Ok(()), Err);
             }
@@ -194,24 +210,38 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Whether the cursor stands on a key.
     #[inline]
     pub fn valid(&self) -> bool {
-        matches!(self.position, Position::Lent | Position::Buffered)
+        !matches!(self.position, Position::Nowhere | Position::Failed)
     }
 
     /// The key; good until the cursor moves. REQUIRES: `valid()`.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match self.position {
-            Position::Lent => self.inner.key(),
+            Position::Lent | Position::LentPointer => self.inner.key(),
             _ => &self.key,
         }
     }
 
-    /// The value; good until the cursor moves. REQUIRES: `valid()`.
+    /// Whether it stands on an entry that points at its value.
     #[inline]
-    pub fn value(&self) -> &[u8] {
+    pub fn is_on_pointer(&self) -> bool {
+        matches!(self.position, Position::LentPointer | Position::BufferedPointer)
+    }
+
+    /// The value, where it is quickly seen to be lent; good until the cursor moves.
+    #[inline]
+    pub fn lent(&self) -> Option<&[u8]> {
+        if self.position == Position::Lent { Some(self.inner.value()) } else { None }
+    }
+
+    /// What it stands on; good until the cursor moves.
+    pub fn shown(&self) -> Shown<'_> {
         match self.position {
-            Position::Lent => self.inner.value(),
-            _ => &self.value,
+            Position::Lent => Shown::Value(self.inner.value()),
+            Position::Buffered => Shown::Value(&self.value),
+            Position::LentPointer => Shown::Pointer(self.inner.value()),
+            Position::BufferedPointer => Shown::Pointer(&self.value),
+            Position::Nowhere | Position::Failed => Shown::Nothing,
         }
     }
 
@@ -301,10 +331,12 @@ impl<C: Cursor> VisibleCursor<C> {
                 continue;
             }
             let key = self.inner.key();
-            if self.inner.kind() == ValueKind::Put
-                && !self.tombstones.hides(key, sequence, self.sequence)
-            {
-                return Ok(Position::Lent);
+            let kind = self.inner.kind();
+            if kind != ValueKind::Delete && !self.tombstones.hides(key, sequence, self.sequence) {
+                return Ok(match kind {
+                    ValueKind::BlobPointer => Position::LentPointer,
+                    _ => Position::Lent,
+                });
             }
             // The newest visible version says "deleted", so all older ones are hidden too.
             self.key.clear();
@@ -346,10 +378,14 @@ impl<C: Cursor> VisibleCursor<C> {
             }
             self.key.clear();
             self.key.extend_from_slice(self.inner.key());
-            if let Some((sequence, ValueKind::Put)) = self.buffer_newest()?
+            if let Some((sequence, kind)) = self.buffer_newest()?
+                && kind != ValueKind::Delete
                 && !self.tombstones.hides(&self.key, sequence, self.sequence)
             {
-                return Ok(Position::Buffered);
+                return Ok(match kind {
+                    ValueKind::BlobPointer => Position::BufferedPointer,
+                    _ => Position::Buffered,
+                });
             }
         }
         Ok(Position::Nowhere)

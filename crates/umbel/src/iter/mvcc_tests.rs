@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 
 use super::merge::MergeCursor;
-use super::mvcc::VisibleCursor;
+use super::mvcc::{Shown, VisibleCursor};
 use super::testing::{Row, RowCursor, model};
 
 fn key(number: u8) -> Vec<u8> {
@@ -60,7 +60,10 @@ fn walk<C: Cursor>(cursor: &mut VisibleCursor<C>, list: &[(Vec<u8>, Vec<u8>)], m
         let expected = place.checked_sub(1).and_then(|index| list.get(index));
         assert_eq!(cursor.valid(), expected.is_some(), "after move {what} to {target:?}");
         if let Some((key, value)) = expected {
-            assert_eq!((cursor.key(), cursor.value()), (key.as_slice(), value.as_slice()));
+            // Pointers are told by their length.
+            let shown = if value.len() == 2 { Shown::Pointer(value) } else { Shown::Value(value) };
+            assert_eq!((cursor.key(), cursor.shown()), (key.as_slice(), shown));
+            assert_eq!(cursor.is_on_pointer(), value.len() == 2);
         }
     }
 }
@@ -88,8 +91,11 @@ proptest! {
         moves in proptest::collection::vec((0u8..12, 0u8..16), 1..80),
     ) {
         let rows: Vec<Row> = history.iter().enumerate().map(|(index, &(number, kind))| {
-            let kind = if kind == 0 { ValueKind::Delete } else { ValueKind::Put };
-            let value = if kind == ValueKind::Put { vec![index as u8] } else { Vec::new() };
+            let (kind, value) = match kind {
+                0 => (ValueKind::Delete, Vec::new()),
+                1 => (ValueKind::BlobPointer, vec![index as u8, 1]),
+                _ => (ValueKind::Put, vec![index as u8]),
+            };
             Row { key: key(number), sequence: index as u64 + 1, kind, value }
         }).collect();
         let ranges: Vec<RangeTombstone> = ranges.into_iter()

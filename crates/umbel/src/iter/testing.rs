@@ -235,7 +235,7 @@ pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap
     };
     newest
         .into_values()
-        .filter(|row| row.kind == ValueKind::Put && !hidden(row))
+        .filter(|row| row.kind != ValueKind::Delete && !hidden(row))
         .map(|row| (row.key.clone(), row.value.clone()))
         .collect()
 }

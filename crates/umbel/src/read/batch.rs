@@ -4,10 +4,11 @@
 //! each step is done for all keys of a group before the next one is, and asks ahead for what the
 //! next step reads, so that the group waits about as long as one key does.
 
-use umbel_base::{Result, SequenceNumber};
+use umbel_base::{BlobPointer, Result, SequenceNumber};
 use umbel_table::{Table, Way};
 
-use super::look::{Answer, Look, answer};
+use super::look::{Answer, Aside, Look, answer};
+use crate::blobs::Blobs;
 use crate::counters::{OwnCounters, TableAnswer};
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
@@ -46,6 +47,7 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
             blocks: [0; GROUP],
             sequence,
             counters,
+            blobs: &store.context.blobs,
             read: |place: usize, value: Option<&[u8]>| read(number * GROUP + place, value),
         };
         let all = group.take(store, keys);
@@ -108,6 +110,7 @@ struct Group<'a, F> {
     blocks: [usize; GROUP],
     sequence: SequenceNumber,
     counters: OwnCounters<'a>,
+    blobs: &'a Blobs,
     read: F,
 }
 
@@ -126,7 +129,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
 
     fn look_up(&mut self, view: &'a View, mut waiting: Places) -> Result<()> {
         if !view.is_bare(self.sequence) {
-            waiting = self.in_memory(view, waiting);
+            waiting = self.in_memory(view, waiting)?;
         }
         // A key needs a second round only after the filter of a table was wrong.
         let mut is_first = true;
@@ -148,7 +151,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
 
     /// Looks in the memtables; gives the keys they know nothing of.
     #[inline(never)]
-    fn in_memory(&mut self, view: &View, waiting: Places) -> Places {
+    fn in_memory(&mut self, view: &View, waiting: Places) -> Result<Places> {
         let mut left = waiting;
         for place in waiting {
             let look = Look {
@@ -157,17 +160,26 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 hash: self.hashes[place],
                 sequence: self.sequence,
                 counters: self.counters,
+                aside: Aside::default(),
             };
             let lend = |value: &[u8]| self.lend(place, Some(value));
-            let found = look.in_memory(view, &mut Some(lend));
-            if matches!(found, Some(Answer::Deleted)) {
-                self.lend(place, None);
+            match look.in_memory(view, &mut Some(lend)) {
+                None => continue,
+                Some(Answer::Value(())) => {}
+                Some(Answer::Deleted) => self.lend(place, None),
+                Some(Answer::Pointer) => self.fetch(place, look.aside.get())?,
             }
-            if found.is_some() {
-                left.remove(place);
-            }
+            left.remove(place);
         }
-        left
+        Ok(left)
+    }
+
+    /// Hands out a value that lies in a file of its own.
+    #[cold]
+    fn fetch(&mut self, place: usize, pointer: Option<BlobPointer>) -> Result<()> {
+        let value = self.blobs.read(&self.blobs.found(pointer)?)?;
+        self.lend(place, Some(&value));
+        Ok(())
     }
 
     /// Goes through the sources until each key has a table whose filter does not refuse it;
@@ -319,9 +331,10 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         let (name, hash, sequence) = (self.keys[key], self.hashes[key], self.sequence);
         let covering = table.covering(name, sequence);
         let mut lend = Some(|value: &[u8]| self.lend(key, Some(value)));
+        let aside = Aside::default();
         let found = match block {
             Some(block) => table.get_in(block, name, hash, sequence, |sequence, kind, value| {
-                answer(covering, sequence, kind, value, &mut lend)
+                answer(covering, sequence, kind, value, &mut lend, &aside)
             })?,
             None => None,
         };
@@ -330,6 +343,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         match found {
             Some(Answer::Value(())) => return Ok(true),
             Some(Answer::Deleted) => {}
+            Some(Answer::Pointer) => return self.fetch(key, aside.get()).map(|()| true),
             None if covering > 0 => {}
             None => return Ok(false),
         }

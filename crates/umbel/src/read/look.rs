@@ -1,6 +1,8 @@
 //! One key, looked up in one source after the other, newest first.
 
-use umbel_base::{Result, SequenceNumber, ValueKind};
+use std::cell::Cell;
+
+use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 use umbel_table::Table;
 
 use crate::counters::{OwnCounters, TableAnswer};
@@ -13,18 +15,13 @@ pub enum Answer<R> {
     Value(R),
     /// It was deleted.
     Deleted,
+    /// It has a value that lies in a file of its own. What points at it was put aside.
+    Pointer,
 }
 
-impl<R> Answer<R> {
-    /// What the closure made of the value.
-    #[inline]
-    pub fn value(self) -> Option<R> {
-        match self {
-            Answer::Value(value) => Some(value),
-            Answer::Deleted => None,
-        }
-    }
-}
+/// Where what points at a value is put aside, so that answers stay small. `None` where nothing was,
+/// or what was found points at nothing.
+pub type Aside = Cell<Option<BlobPointer>>;
 
 /// What is looked for, and how.
 #[derive(Debug)]
@@ -39,6 +36,8 @@ pub struct Look<'a> {
     pub sequence: SequenceNumber,
     /// Where it is counted.
     pub counters: OwnCounters<'a>,
+    /// What points at the value, where that was found.
+    pub aside: Aside,
 }
 
 /// Reads an entry that may lie below a range delete of number `covering`, 0 where there is none.
@@ -49,24 +48,48 @@ pub fn answer<R>(
     kind: ValueKind,
     value: &[u8],
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    aside: &Aside,
 ) -> Answer<R> {
     if (covering > 0 && sequence < covering) || kind == ValueKind::Delete {
         return Answer::Deleted;
+    }
+    if kind == ValueKind::BlobPointer {
+        put_aside(value, aside);
+        return Answer::Pointer;
     }
     let read = read.take().expect("a key is found once");
     Answer::Value(read(value))
 }
 
+#[cold]
+fn put_aside(value: &[u8], aside: &Aside) {
+    aside.set(BlobPointer::decode(value));
+}
+
 impl Look<'_> {
-    /// Hands the value of the key to `read`.
+    /// Hands the value of the key to `read`; where it lies in a file of its own, what points at it
+    /// and `read` to `fetch`.
     #[inline]
-    pub fn up<R>(&self, view: &View, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+    pub fn up<R, F: FnOnce(&[u8]) -> R>(
+        &self,
+        view: &View,
+        read: F,
+        fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
+    ) -> Result<Option<R>> {
         // Handed on until the one place that finds the key uses it.
         let mut read = Some(read);
-        if let Some(found) = self.in_memory(view, &mut read) {
-            return Ok(found.value());
+        let found = match self.in_memory(view, &mut read) {
+            Some(found) => found,
+            None => match self.in_tables(view, &mut read)? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+        };
+        match (found, read) {
+            (Answer::Value(value), _) => Ok(Some(value)),
+            (Answer::Pointer, Some(read)) => fetch(self.aside.get(), read).map(Some),
+            (Answer::Pointer | Answer::Deleted, _) => Ok(None),
         }
-        Ok(self.in_tables(view, &mut read)?.and_then(Answer::value))
     }
 
     /// Looks in the memtables.
@@ -106,7 +129,14 @@ impl Look<'_> {
         let covering = memtable.covering(self.key, self.sequence).unwrap_or(0);
         if memtable.may_contain(self.hash) {
             if let Some(found) = memtable.get(self.key, self.sequence) {
-                return Some(answer(covering, found.sequence, found.kind, found.value, read));
+                return Some(answer(
+                    covering,
+                    found.sequence,
+                    found.kind,
+                    found.value,
+                    read,
+                    &self.aside,
+                ));
             }
         } else {
             self.counters.count_memtable_negative();
@@ -180,7 +210,7 @@ impl Look<'_> {
         }
         let found =
             table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
-                answer(covering, sequence, kind, value, read)
+                answer(covering, sequence, kind, value, read, &self.aside)
             })?;
         let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
         self.counters.count(level, answered, 1);

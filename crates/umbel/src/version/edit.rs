@@ -110,6 +110,7 @@ const FLUSHED_THROUGH: u8 = 8;
 const MARKER: u8 = 9;
 const LOG: u8 = 10;
 const DROP_LOG: u8 = 11;
+const ADD_TABLE_WITH_BLOBS: u8 = 12;
 
 impl Edit {
     /// Appends the edit's bytes.
@@ -131,8 +132,13 @@ impl Edit {
             }
             Edit::DropKeyspace(id) => put(out, DROP_KEYSPACE, &[u64::from(*id)]),
             Edit::AddTable { keyspace, level, meta } => {
-                put(out, ADD_TABLE, &[u64::from(*keyspace), *level as u64]);
+                let bare = meta.blobs.is_empty();
+                let kind = if bare { ADD_TABLE } else { ADD_TABLE_WITH_BLOBS };
+                put(out, kind, &[u64::from(*keyspace), *level as u64]);
                 meta.encode(out);
+                if !bare {
+                    meta.encode_blobs(out);
+                }
             }
             Edit::RemoveTable { keyspace, level, id } => {
                 put(out, REMOVE_TABLE, &[u64::from(*keyspace), *level as u64, *id]);
@@ -176,6 +182,12 @@ impl Edit {
             ADD_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
                 Edit::AddTable { keyspace, level, meta: TableMeta::decode(decoder)? }
+            }
+            ADD_TABLE_WITH_BLOBS => {
+                let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
+                let mut meta = TableMeta::decode(decoder)?;
+                meta.decode_blobs(decoder)?;
+                Edit::AddTable { keyspace, level, meta }
             }
             REMOVE_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
@@ -377,8 +389,9 @@ impl State {
                 return Err(format!("two keyspaces, or none, are called '{}'", record.name));
             }
             for meta in record.levels.iter().flatten() {
-                if !ids.insert(meta.id) {
-                    return Err(format!("file {} stands in two places", meta.id));
+                let blobs = meta.blobs.iter().map(|blob| blob.id);
+                if let Some(twice) = blobs.chain([meta.id]).find(|id| !ids.insert(*id)) {
+                    return Err(format!("file {twice} stands in two places"));
                 }
             }
         }

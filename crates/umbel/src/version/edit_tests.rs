@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use umbel_base::BlobPointer;
 use umbel_table::Compression;
 
 use super::*;
@@ -26,6 +27,19 @@ fn meta() -> TableMeta {
         index_bytes: 14,
         blocks: 2,
         footer_checksum: 0xbcc7_7ba5_4800_2abe,
+        blobs: Vec::new(),
+    }
+}
+
+/// Another table, two of whose entries point at blobs.
+fn meta_with_blobs() -> TableMeta {
+    let blob = |id, value_bytes, checksum| BlobPointer { id, value_bytes, checksum };
+    TableMeta {
+        id: 5,
+        entries: 2,
+        deletes: 0,
+        blobs: vec![blob(3, 3 << 19, 0xb120_d4ca_7df1_bdee), blob(4, 300, 7)],
+        ..meta()
     }
 }
 
@@ -49,6 +63,7 @@ fn every_kind() -> Vec<Edit> {
         Edit::FlushedThrough { keyspace: 0, sequence: 300 },
         Edit::Marker { keyspace: 0, marker: b"at 7".to_vec() },
         Edit::AddTable { keyspace: 0, level: 0, meta: meta() },
+        Edit::AddTable { keyspace: 0, level: 1, meta: meta_with_blobs() },
         Edit::Log { id: 6, state: sealed() },
         Edit::Log { id: 7, state: LogState::Recovered(144) },
         Edit::Log { id: 8, state: LogState::Open },
@@ -85,8 +100,8 @@ fn every_kind_comes_back_and_no_part_of_it_does() {
         }
         kinds.insert(bytes[0]);
     }
-    assert_eq!(kinds, (IDENTITY..=DROP_LOG).collect());
-    for unknown in [0].into_iter().chain(DROP_LOG + 1..=255) {
+    assert_eq!(kinds, (IDENTITY..=ADD_TABLE_WITH_BLOBS).collect());
+    for unknown in [0].into_iter().chain(ADD_TABLE_WITH_BLOBS + 1..=255) {
         let mut bytes = vec![unknown];
         bytes.extend([0; 64]);
         assert_eq!(decode_record(&bytes), Err(0), "kind {unknown}");
@@ -229,10 +244,16 @@ prop_compose! {
         keys.sort();
         sequences.sort_unstable();
         let [smallest, largest] = keys;
+        let entries = u64::from(numbers[1].max(1));
+        let blob = |at: u64| BlobPointer {
+            id: id % 7 + at + 1,
+            value_bytes: u64::from(numbers[0] >> 8) + 1,
+            checksum: u64::from(numbers[3]) << 20,
+        };
         TableMeta {
             id,
             file_bytes: u64::from(numbers[0]) << 20,
-            entries: u64::from(numbers[1].max(1)),
+            entries,
             deletes: u64::from(numbers[1].max(1) / 3),
             range_tombstones: u64::from(numbers[2]),
             key_bytes: numbers[3].into(),
@@ -246,6 +267,7 @@ prop_compose! {
             index_bytes: numbers[6].into(),
             blocks: numbers[7].max(1),
             footer_checksum: u64::from(numbers[7]) << 32 | u64::from(numbers[0]),
+            blobs: (0..u64::from(numbers[2] % 3).min(entries - entries / 3)).map(blob).collect(),
         }
     }
 }

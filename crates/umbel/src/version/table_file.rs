@@ -11,6 +11,7 @@ use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Table, TableMeta};
 
 use super::head::{Heads, head};
+use crate::blobs::{BlobFile, Blobs};
 use crate::budget::Budget;
 use crate::cache::ClockCache;
 use crate::counters;
@@ -41,6 +42,8 @@ pub struct TableContext {
     pub openings: AtomicU64,
     /// Files of replaced tables that somebody still reads, and their bytes.
     pub held_files: (AtomicU64, AtomicU64),
+    /// The files of long values.
+    pub blobs: Arc<Blobs>,
 }
 
 /// Who keeps the readers of a store's tables within their memory.
@@ -90,11 +93,14 @@ struct LiveFile {
     context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
+    /// What the table's entries point at.
+    blobs: Vec<Arc<BlobFile>>,
 }
 
 impl TableFile {
     /// A table the manifest names. Its file is opened when first read.
     pub fn new(meta: TableMeta, context: Arc<TableContext>) -> TableFile {
+        let blobs = meta.blobs.iter().map(|pointer| context.blobs.hold(pointer)).collect();
         TableFile {
             heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
             file: Arc::new(LiveFile {
@@ -103,6 +109,7 @@ impl TableFile {
                 context,
                 obsolete: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
+                blobs,
             }),
             meta,
             reader: OnceLock::new(),
@@ -205,6 +212,11 @@ impl TableFile {
             held.0.fetch_add(1, Ordering::Relaxed);
             held.1.fetch_add(self.file.bytes, Ordering::Relaxed);
         }
+    }
+
+    /// The files that its entries point at.
+    pub fn blobs(&self) -> &[Arc<BlobFile>] {
+        &self.file.blobs
     }
 
     /// Whether a compaction works on it.

@@ -9,6 +9,9 @@ use crate::suite::random::Random;
 /// How many option sets there are.
 pub const SETS: u64 = 48;
 
+/// The least of the sets' limits above which values get files of their own.
+pub const INLINE_VALUE_BYTES_LEAST: usize = 100;
+
 /// The store's options of a set. `threads` says how many background threads there may be.
 pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
     let mut random = Random::new(1000 + set % SETS);
@@ -22,6 +25,9 @@ pub fn store_options(set: u64, env: &Env, threads: &[usize]) -> Options {
             Some(256 << 10),
             None,
         ]),
+        // In half of the sets some values get files of their own.
+        inline_value_bytes_max: [1 << 20, INLINE_VALUE_BYTES_LEAST, 1 << 20, 1500]
+            [(set % 4) as usize],
         env: env.clone(),
         ..Options::default()
     }

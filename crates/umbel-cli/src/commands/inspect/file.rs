@@ -1,9 +1,10 @@
-//! One file of a store: a table, a log segment or a manifest, told apart by its name.
+//! One file of a store: a table, a long value, a log segment or a manifest, told apart by its name.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use umbel::Env;
+use umbel_blob::Blob;
 use umbel_env::Access;
 use umbel_log::{Expectation, LogKind, LogReader};
 use umbel_table::{Compression, Table};
@@ -17,11 +18,12 @@ use crate::text;
 pub fn inspect(output: &mut Output, path: &Path, json: bool) -> Outcome<()> {
     let facts = match kind(path) {
         Some(("table", id)) => table(path, id)?,
+        Some(("blob", id)) => blob(path, id)?,
         Some(("log", id)) => log(path, LogKind::WriteAhead, id)?,
         Some(("manifest", id)) => log(path, LogKind::Manifest, id)?,
         _ => {
             return Err(Failure::usage(format!(
-                "{} is not named like a file of a store (000001.table, .log or .manifest)",
+                "{} is not named like a file of a store (000001.table, .blob, .log or .manifest)",
                 path.display()
             )));
         }
@@ -92,6 +94,21 @@ fn table(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
         count("sequence_max", meta.sequence_max),
         said("smallest_key", &text::escaped(&meta.smallest)),
         said(largest, &text::escaped(&meta.largest)),
+        count("blobs", meta.blobs.len() as u64),
+        size("blob_value_bytes", meta.blob_value_bytes()),
+    ])
+}
+
+fn blob(path: &Path, id: u64) -> Outcome<Vec<Fact>> {
+    let file = Env::system().files.open(path, Access::Read)?;
+    let blob = Blob::open_standalone(file, id)?;
+    let pointer = blob.pointer();
+    Ok(vec![
+        said("kind", "blob"),
+        count("id", pointer.id),
+        size("file_bytes", umbel_blob::file_bytes(pointer.value_bytes)),
+        size("value_bytes", pointer.value_bytes),
+        said("checksum", &format!("{:016x}", pointer.checksum)),
     ])
 }
 

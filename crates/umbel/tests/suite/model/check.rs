@@ -82,6 +82,7 @@ pub fn verify(world: &mut World) {
     assert_eq!(report.tables, levels().map(|level| level.tables).sum::<u64>());
     assert_eq!(report.bytes, levels().map(|level| level.bytes).sum::<u64>());
     assert_eq!(report.entries, levels().map(|level| level.entries).sum::<u64>());
+    assert_eq!((report.blobs, report.blob_bytes), (stats.blobs.files, stats.blobs.bytes));
 }
 
 /// Checks that the folder holds the live files and nothing else. Only while nothing is read and
@@ -98,7 +99,8 @@ pub fn files(world: &World) {
         world.env.files.read_dir(&world.path).unwrap().into_iter().map(|e| e.name).collect();
     let of = |kind: &str| names.iter().filter(|name| name.ends_with(kind)).count() as u64;
     assert_eq!(of(".table"), tables, "{names:?}");
+    assert_eq!(of(".blob"), stats.blobs.files, "{names:?}");
     assert_eq!(of(".manifest"), 1, "{names:?}");
     assert!(names.contains("CURRENT") && names.contains("LOCK"), "{names:?}");
-    assert_eq!(names.len() as u64, tables + 3 + of(".log"), "{names:?}");
+    assert_eq!(names.len() as u64, tables + 3 + of(".log") + of(".blob"), "{names:?}");
 }

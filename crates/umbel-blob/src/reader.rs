@@ -1,0 +1,155 @@
+//! Reads a blob file, checking every byte.
+
+use std::sync::Arc;
+
+use umbel_base::{BlobPointer, Decoder, Error, Result, limits};
+use umbel_env::File;
+
+use crate::format::{
+    CHUNK_BYTES, COVERED_BYTES, HEADER_BYTES, MAGIC, VERSION, chunk_checksum, chunks,
+    covered_header, file_bytes, header_checksum, value_offset,
+};
+
+/// The value is read in pieces of this many chunks: enough to make calls rare, few enough that what
+/// was read is still in the processor's cache when it is checked.
+const PIECE_CHUNKS: usize = 16;
+
+/// Reads the value that `pointer` points at.
+///
+/// # Errors
+/// As [`Blob::open`] and [`Blob::value`].
+pub fn read(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<Vec<u8>> {
+    Blob::open(file, pointer)?.value()
+}
+
+/// A blob file whose header and chunk checksums were read and are sound.
+#[derive(Debug)]
+pub struct Blob {
+    file: Arc<dyn File>,
+    pointer: BlobPointer,
+    /// The checksum of each chunk, eight bytes each.
+    table: Vec<u8>,
+}
+
+impl Blob {
+    /// Opens the file that `pointer` points at.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where it is damaged or is not the one that was pointed at;
+    /// [`Error::Invalid`] where a newer version wrote it.
+    pub fn open(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<Blob> {
+        let blob = Blob::open_standalone(file, pointer.id)?;
+        if blob.pointer != *pointer {
+            let reason = format!(
+                "the file holds a value of {} bytes that is not the one of {} bytes that was \
+                 stored under its id: it was replaced",
+                blob.pointer.value_bytes, pointer.value_bytes
+            );
+            return Err(Error::corruption(blob.file.path(), COVERED_BYTES as u64, reason));
+        }
+        Ok(blob)
+    }
+
+    /// Opens blob `id` knowing nothing else of it, for tools.
+    ///
+    /// # Errors
+    /// As [`Blob::open`].
+    pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Blob> {
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact_at(&mut header, 0)?;
+        let refuse = |offset, reason: &str| Error::corruption(file.path(), offset, reason);
+        let (covered, sum) = header.split_at(COVERED_BYTES);
+        let mut decoder = Decoder::new(covered);
+        if decoder.array() != Some(MAGIC) {
+            return Err(refuse(0, "it does not begin with the header of a blob file"));
+        }
+        let fields = (decoder.u32(), decoder.u32(), decoder.u64(), decoder.u64());
+        let (Some(version), _, Some(found_id), Some(value_bytes)) = fields else {
+            return Err(refuse(0, "the header ends too early"));
+        };
+        if found_id != id || !(1..=limits::VALUE_BYTES_MAX as u64).contains(&value_bytes) {
+            return Err(refuse(0, "the header is damaged or is that of another file"));
+        }
+        // Nothing is made room for before the file was seen to be as long as it says.
+        let (found, expected) = (file.len()?, file_bytes(value_bytes));
+        if found != expected {
+            let reason = format!("the file has {found} bytes, but its value needs {expected}");
+            return Err(refuse(found.min(expected), &reason));
+        }
+        let mut table = vec![0; 8 * chunks(value_bytes) as usize];
+        file.read_exact_at(&mut table, HEADER_BYTES as u64)?;
+        let checksum = header_checksum(id, covered, &table);
+        if checksum.to_le_bytes() != sum {
+            return Err(refuse(
+                0,
+                "the checksum of the header and of the chunks' checksums is off",
+            ));
+        }
+        if version > VERSION {
+            return Err(Error::invalid(format!(
+                "{} has format version {version}, but this Umbel reads up to {VERSION}; read it \
+                 with a newer Umbel",
+                file.path().display()
+            )));
+        }
+        if covered != covered_header(id, value_bytes) {
+            return Err(refuse(0, "the header says what no Umbel writes"));
+        }
+        let pointer = BlobPointer { id, value_bytes, checksum };
+        Ok(Blob { file, pointer, table })
+    }
+
+    /// What points at it.
+    pub fn pointer(&self) -> &BlobPointer {
+        &self.pointer
+    }
+
+    /// Reads all of the value.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] with the offset of the first chunk that is damaged; what the file says
+    /// where it cannot be read.
+    pub fn value(&self) -> Result<Vec<u8>> {
+        let mut value = vec![0; self.pointer.value_bytes as usize];
+        let mut offset = value_offset(self.pointer.value_bytes);
+        for (number, piece) in value.chunks_mut(PIECE_CHUNKS * CHUNK_BYTES).enumerate() {
+            self.read_piece(number * PIECE_CHUNKS, offset, piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(value)
+    }
+
+    /// Reads and checks every byte of the value and keeps none.
+    ///
+    /// # Errors
+    /// As [`Blob::value`].
+    pub fn verify(&self) -> Result<()> {
+        let mut left = self.pointer.value_bytes as usize;
+        let mut offset = value_offset(self.pointer.value_bytes);
+        let mut piece = vec![0; left.min(PIECE_CHUNKS * CHUNK_BYTES)];
+        let mut number = 0;
+        while left > 0 {
+            piece.truncate(left);
+            self.read_piece(number, offset, &mut piece)?;
+            left -= piece.len();
+            offset += piece.len() as u64;
+            number += PIECE_CHUNKS;
+        }
+        Ok(())
+    }
+
+    /// Fills `piece`, which begins with chunk `first` at `offset` of the file.
+    fn read_piece(&self, first: usize, offset: u64, piece: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(piece, offset)?;
+        let sums = self.table.as_chunks::<8>().0.iter().skip(first);
+        let mut at = offset;
+        for (chunk, sum) in piece.chunks(CHUNK_BYTES).zip(sums) {
+            if chunk_checksum(self.pointer.id, at, chunk) != u64::from_le_bytes(*sum) {
+                let reason = "the checksum of the chunk that starts here does not match its bytes";
+                return Err(Error::corruption(self.file.path(), at, reason));
+            }
+            at += chunk.len() as u64;
+        }
+        Ok(())
+    }
+}

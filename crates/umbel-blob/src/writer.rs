@@ -1,0 +1,43 @@
+//! Writes a blob file.
+
+use umbel_base::{BlobPointer, Error, Result, limits};
+use umbel_env::File;
+
+use crate::format::{
+    CHUNK_BYTES, chunk_checksum, chunks, covered_header, file_bytes, header_checksum, value_offset,
+};
+
+/// Writes `value` as blob `id` into `file`, which is empty, and syncs the file, but not its name.
+/// Gives what points at it.
+///
+/// # Errors
+/// [`Error::Invalid`] for an empty value or one over the limit; [`Error::Full`] where there is no
+/// room for it, which is found out before the first byte is written where the file system can
+/// reserve room. The file is then of no use.
+pub fn write(file: &dyn File, id: u64, value: &[u8]) -> Result<BlobPointer> {
+    let value_bytes = value.len() as u64;
+    if value.is_empty() || value.len() > limits::VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "a value of {value_bytes} bytes gets no file of its own: it may have 1 to {} bytes",
+            limits::VALUE_BYTES_MAX
+        )));
+    }
+    file.preallocate(file_bytes(value_bytes))?;
+    let start = value_offset(value_bytes);
+    let mut head = Vec::with_capacity(start as usize);
+    let covered = covered_header(id, value_bytes);
+    head.extend_from_slice(&covered);
+    let mut table = Vec::with_capacity(8 * chunks(value_bytes) as usize);
+    let mut offset = start;
+    for chunk in value.chunks(CHUNK_BYTES) {
+        table.extend_from_slice(&chunk_checksum(id, offset, chunk).to_le_bytes());
+        offset += chunk.len() as u64;
+    }
+    let checksum = header_checksum(id, &covered, &table);
+    head.extend_from_slice(&checksum.to_le_bytes());
+    head.extend_from_slice(&table);
+    file.write_all_at(&head, 0)?;
+    file.write_all_at(value, start)?;
+    file.sync()?;
+    Ok(BlobPointer { id, value_bytes, checksum })
+}

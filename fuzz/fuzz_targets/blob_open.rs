@@ -1,0 +1,35 @@
+//! Blob files: whatever opens can be read and verified with the same outcome, and a value that is
+//! read is the one that its pointer stands for.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use umbel_blob::{Blob, file_bytes};
+use umbel_env::File;
+use umbel_fuzz::blob_file::{FILE_ID, assemble};
+use umbel_fuzz::memory::MemoryFile;
+use umbel_fuzz::parts::Parts;
+
+/// In the first byte: read the rest as it is.
+const RAW: u64 = 1;
+
+fuzz_target!(|input: &[u8]| {
+    let mut parts = Parts::new(input);
+    let raw = parts.number::<1>() & RAW == RAW;
+    let bytes = if raw { parts.rest().to_vec() } else { assemble(parts) };
+    let file = || MemoryFile::alone("/000007.blob", bytes.clone()) as Arc<dyn File>;
+    let Ok(blob) = Blob::open_standalone(file(), FILE_ID) else { return };
+    let pointer = *blob.pointer();
+    assert_eq!(bytes.len() as u64, file_bytes(pointer.value_bytes));
+    let (value, verified) = (blob.value(), blob.verify());
+    assert_eq!(value.is_ok(), verified.is_ok());
+    let Ok(value) = value else { return };
+    assert_eq!(value.len() as u64, pointer.value_bytes);
+    assert!(umbel_blob::read(file(), &pointer).is_ok_and(|again| again == value));
+    // There is one file for each value and id.
+    let again = MemoryFile::alone("/again.blob", Vec::new());
+    let written = umbel_blob::write(&*again, FILE_ID, &value).expect("memory is never full");
+    assert_eq!(written, pointer);
+    assert!(again.bytes() == bytes);
+});
