@@ -19,7 +19,7 @@ pub(crate) const HEADER_BYTES: usize = 32;
 /// FORMAT: behind each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
 /// payload.
 pub(crate) const TRAILER_BYTES: usize = 13;
-/// FORMAT: most entries of one search group, and most blocks of one index node.
+/// FORMAT: most entries of one search group, and most blocks of one part of the index.
 pub(crate) const GROUP_ENTRIES_MAX: usize = 64;
 /// A group is closed before its entries take more than this, so that every entry starts within the
 /// reach of 16 bits. An entry that alone takes more stands alone.
@@ -37,8 +37,8 @@ pub(crate) mod feature {
     pub(crate) const ZSTD: u32 = 1 << 1;
     /// There is a range tombstone block.
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
-    /// All that this build can read. Bits 3 merge operands, 4 expiry, 5 blob pointers and
-    /// 6 partitioned index are reserved.
+    /// All that this build can read. Bits 3 merge operands, 4 expiry and 5 blob pointers
+    /// are reserved.
     pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES;
 }
 
@@ -52,6 +52,7 @@ pub(crate) enum BlockKind {
     Filter = 3,
     Tombstones = 4,
     Properties = 5,
+    IndexPart = 6,
 }
 
 /// The header of a table file.

@@ -77,7 +77,15 @@ struct Arguments {
 }
 
 const NAMES: [&str; 10] = [
-    "crash", "first-open", "faults", "rot", "kill", "canaries", "filters", "big-open", "memory",
+    "crash",
+    "first-open",
+    "faults",
+    "rot",
+    "kill",
+    "canaries",
+    "filters",
+    "big-open",
+    "memory",
     "model",
 ];
 

@@ -4,12 +4,15 @@
 //! and the buffers of compactions. Each part but the cache has a share that it stays within; the
 //! cache takes what the others leave. Nothing is taken before data needs it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
+use umbel_table::Residence;
 
 use crate::options::{Caps, Options};
+use crate::residence::{Needs, plan};
 
 /// What is taken where nothing says how much memory there is.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
@@ -142,8 +145,8 @@ pub struct Budget {
     pub tables: Arc<AtomicU64>,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
-    /// How many times smaller filters become when a table is opened; [`NO_FILTER`]: they stay away.
-    pub filter_factor: AtomicU64,
+    /// What stays in memory of a table when it is opened, by level; see [`Residence`].
+    residence: [(AtomicBool, AtomicU64); LEVELS],
     /// Bytes of `tables` at which readers are closed next.
     pub close_at: AtomicU64,
     /// How many readers were closed to stay within the budget.
@@ -151,9 +154,6 @@ pub struct Budget {
     /// Held by who closes readers.
     pub closing: Mutex<()>,
 }
-
-/// A factor that means that filters are not kept in memory.
-pub const NO_FILTER: u64 = u64::MAX;
 
 impl Budget {
     /// A budget of these sizes of which nothing is used.
@@ -163,7 +163,7 @@ impl Budget {
             sizes,
             tables: Arc::default(),
             compactions: AtomicU64::new(0),
-            filter_factor: AtomicU64::new(1),
+            residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
             closing: Mutex::default(),
         }
@@ -180,19 +180,26 @@ impl Budget {
         Claim { budget: Arc::clone(self), bytes }
     }
 
-    /// Decides how much smaller filters become when tables are opened, by what all tables would
-    /// hold together if all were open.
-    pub fn decide_filters(&self, index_bytes: u64, filter_bytes: u64) {
-        let fits = |factor: &u64| index_bytes + filter_bytes / factor <= self.sizes.tables;
-        // Beyond four times smaller the usual filter says "maybe" to nearly everything. Where not
-        // even the indexes fit, tables are opened again and again, and half a filter spares most
-        // of the reads that follow.
-        let factor = match (1..=4).find(fits) {
-            Some(factor) => factor,
-            None if index_bytes <= self.sizes.tables => NO_FILTER,
-            None => 2,
-        };
-        self.filter_factor.store(factor, Ordering::Relaxed);
+    /// Decides what stays in memory of the tables of each level, by what they need and by what
+    /// readers of `past` tables hold.
+    pub fn decide_residence(&self, levels: &[Needs; LEVELS], past: u64) {
+        let most = self.sizes.tables;
+        let planned = plan(levels, most - past.min(most / 2));
+        for (level, residence) in self.residence.iter().zip(planned) {
+            level.0.store(residence.paged, Ordering::Relaxed);
+            level.1.store(residence.filter_factor, Ordering::Relaxed);
+        }
+    }
+
+    /// What stays in memory of a table of this level that is opened now.
+    pub fn residence(&self, level: usize) -> Residence {
+        match self.residence.get(level) {
+            Some((paged, factor)) => Residence {
+                paged: paged.load(Ordering::Relaxed),
+                filter_factor: factor.load(Ordering::Relaxed),
+            },
+            None => Residence::default(),
+        }
     }
 }
 
@@ -273,17 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn filters_fold_before_they_go() {
+    fn what_is_decided_is_what_tables_are_opened_with() {
         let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
-        let factor = |index: u64, filters: u64| {
-            budget.decide_filters(index << 20, filters << 20);
-            budget.filter_factor.load(Ordering::Relaxed)
-        };
-        assert_eq!(factor(11, 20), 1);
-        assert_eq!(factor(12, 21), 2);
-        assert_eq!(factor(10, 60), 3);
-        assert_eq!(factor(19, 48), 4);
-        assert_eq!(factor(31, 48), NO_FILTER);
-        assert_eq!(factor(33, 48), 2);
+        assert_eq!(budget.residence(3), Residence::default());
+        let mut levels = [Needs::default(); LEVELS];
+        levels[3] = Needs { whole: 100 << 20, paged: 1 << 20, filters: 100 << 20 };
+        budget.decide_residence(&levels, 0);
+        let least = Residence { paged: true, filter_factor: Residence::NO_FILTER };
+        assert_eq!(budget.residence(3), least);
+        assert_eq!(budget.residence(LEVELS), Residence::default());
+        budget.decide_residence(&[Needs::default(); LEVELS], 0);
+        assert_eq!(budget.residence(3), Residence::default());
     }
 }

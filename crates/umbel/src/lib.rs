@@ -58,6 +58,7 @@ mod poison;
 mod read;
 mod recovery;
 mod relog;
+mod residence;
 mod scan;
 mod snapshot;
 mod snapshots;
