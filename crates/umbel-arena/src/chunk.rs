@@ -64,8 +64,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if self.mapped {
-            // SAFETY: `map` or `map_pages` gave this memory, for as many bytes; whoever drops a chunk says that
-            // no piece of it is in use.
+            // SAFETY: `map` or `map_pages` gave this memory, for as many bytes; whoever drops a
+            // chunk says that no piece of it is in use.
             unsafe { system::unmap(self.start, self.layout.size()) };
         } else {
             // SAFETY: `alloc` gave this memory with this layout; see above.

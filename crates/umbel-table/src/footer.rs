@@ -3,10 +3,10 @@
 //!
 //! FORMAT: file id `u64`, file length `u64`, entries `u64`, data blocks `u32`, longest unpacked
 //! payload `u32`, feature bits `u32`, hash kind `u8`, comparator `u8` (0: by bytes), zero `u16`,
-//! seed id `u32`, bytes of the index's top `u32`, five regions (data, index, filter, tombstones, properties) of offset
-//! `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`, format version `u32`,
-//! checksum `u64` of all bytes of the footer before it, magic. The tail is the same in every
-//! version.
+//! seed id `u32`, bytes of the index's top `u32`, five regions (data, index, filter, tombstones,
+//! properties) of offset `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`,
+//! format version `u32`, checksum `u64` of all bytes of the footer before it, magic. The tail is
+//! the same in every version.
 
 use std::path::Path;
 

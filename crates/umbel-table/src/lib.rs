@@ -12,6 +12,7 @@ mod block_builder;
 mod compress;
 mod cursor;
 mod entry;
+mod filter_part;
 mod footer;
 mod format;
 mod heads;

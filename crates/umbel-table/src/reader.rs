@@ -6,9 +6,10 @@ use std::sync::Arc;
 use umbel_arena::prefetch;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
-use umbel_filter::{Bloom, FilterError, HashSecret};
+use umbel_filter::{Bloom, HashSecret};
 
 use crate::block::Block;
+use crate::filter_part::{decode_filter, folded};
 use crate::footer::{Footer, Region};
 use crate::format::{BlockKind, open_sealed, sealed_checksum};
 use crate::index::{PAGED, TableIndex};
@@ -455,14 +456,6 @@ impl Table {
     }
 }
 
-/// The filter folded by `factor`, or the next larger one up to twice that which divides it; as it
-/// is where none does.
-fn folded(filter: Bloom, factor: u64) -> Bloom {
-    let mut factors = factor..=factor.saturating_mul(2);
-    let smaller = if factor > 1 { factors.find_map(|factor| filter.fold(factor)) } else { None };
-    smaller.unwrap_or(filter)
-}
-
 /// Fills the fields of the meta that stand in the footer.
 fn complete(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
     meta.id = footer.file_id;
@@ -493,13 +486,4 @@ pub(crate) fn read_part(
         return refuse("the part that starts here is not the one that the footer was written for");
     }
     open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0).map(Cow::into_owned)
-}
-
-/// `None` for a filter of a kind that this build does not know, which means "maybe".
-pub(crate) fn decode_filter(payload: &[u8]) -> std::result::Result<Option<Bloom>, &'static str> {
-    match Bloom::decode(payload) {
-        Ok(filter) => Ok(Some(filter)),
-        Err(FilterError::Malformed { reason }) => Err(reason),
-        Err(_) => Ok(None),
-    }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
@@ -24,6 +25,9 @@ const LEAST: u64 = 6 << 20;
 /// Kept out of all shares: memory for blocks and indexes comes in chunks of this size, of which one
 /// is only partly filled.
 pub const CHUNK_BYTES: u64 = 2 << 20;
+/// Kept out of all shares too: what the process has besides that no part counts, program and stacks
+/// and what the allocator keeps between. A share of the budget, up to a limit.
+const BESIDES: (u64, u64) = (4, 32 << 20);
 /// The most that all memtables take before the fullest is flushed, without being told.
 const BUFFERS_MAX: u64 = 256 << 20;
 /// The least size of a memtable, a table and a log segment that a small budget brings about.
@@ -35,6 +39,11 @@ const SOURCES: u64 = 32;
 /// What a table being written takes besides its filter's hashes and its index.
 const WRITER_BYTES: u64 = 320 << 10;
 
+/// Up to this budget the allocator is asked to give back what it keeps of freed memory.
+const TRIMMED_MAX: u64 = 1 << 30;
+/// It is asked so often at most.
+const TRIM_EVERY_MILLIS: u64 = 100;
+
 /// How large each part may become. Decided when the store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
@@ -42,6 +51,8 @@ pub struct Sizes {
     pub total: u64,
     /// What the process may use, where something says.
     pub machine: Option<u64>,
+    /// What is kept free for what no part counts.
+    pub besides: u64,
     /// Bytes of all memtables together above which the fullest is flushed. Writers wait at twice
     /// that.
     pub buffers: u64,
@@ -75,7 +86,8 @@ impl Sizes {
             Some(given) => given,
             None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4).min(DEFAULT_MAX).max(least),
         };
-        let shared = total - CHUNK_BYTES;
+        let besides = (total.saturating_sub(asked) / BESIDES.0).min(BESIDES.1);
+        let shared = total - CHUNK_BYTES - besides;
         let buffers = options.write_buffer_total_bytes.unwrap_or((shared / 8).min(BUFFERS_MAX));
         let size = (shared / 16).max(SIZE_LEAST);
         let caps = Caps {
@@ -93,7 +105,8 @@ impl Sizes {
             buffers,
             caps,
             segment: options.log_segment_bytes.min(size),
-            tables: (shared / 2).min(shared - asked),
+            besides,
+            tables: (shared / 2).min(shared.saturating_sub(asked)),
             cache: (shared / 32, options.cache_bytes.unwrap_or(u64::MAX)),
             compactions: compactions as usize,
             ahead,
@@ -153,6 +166,8 @@ pub struct Budget {
     pub readers_closed: AtomicU64,
     /// Held by who closes readers.
     pub closing: Mutex<()>,
+    /// When the allocator was last asked to give memory back, in milliseconds of the clock.
+    trimmed: AtomicU64,
 }
 
 impl Budget {
@@ -166,12 +181,27 @@ impl Budget {
             residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
             closing: Mutex::default(),
+            trimmed: AtomicU64::new(0),
         }
     }
 
     /// Whether readers of tables hold so much that some are to be closed.
     pub fn is_over(&self) -> bool {
         self.tables.load(Ordering::Relaxed) > self.close_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether the allocator is to be asked at `now` to give back what it keeps of freed memory.
+    /// What it keeps matters beside a small budget only, and asking takes its time.
+    pub fn is_time_to_trim(&self, now: Duration) -> bool {
+        if self.sizes.total > TRIMMED_MAX {
+            return false;
+        }
+        let now = now.as_millis() as u64;
+        let last = self.trimmed.load(Ordering::Relaxed);
+        // Of several threads one is enough.
+        let set =
+            |from| self.trimmed.compare_exchange(from, now, Ordering::Relaxed, Ordering::Relaxed);
+        now >= last + TRIM_EVERY_MILLIS && set(last).is_ok()
     }
 
     /// Counts `bytes` as those of a compaction or flush until the answer is dropped.
@@ -193,6 +223,9 @@ impl Budget {
 
     /// What stays in memory of a table of this level that is opened now.
     pub fn residence(&self, level: usize) -> Residence {
+        if level == WALKED {
+            return Residence { paged: true, filter_factor: Residence::NO_FILTER };
+        }
         match self.residence.get(level) {
             Some((paged, factor)) => Residence {
                 paged: paged.load(Ordering::Relaxed),
@@ -202,6 +235,9 @@ impl Budget {
         }
     }
 }
+
+/// Stands for a level: that of a table which is only walked over once.
+pub const WALKED: usize = usize::MAX;
 
 /// Bytes of a running compaction or flush.
 #[derive(Debug)]
@@ -272,11 +308,25 @@ mod tests {
         for mebibytes in [6, 7, 8, 13, 64, 512, 4096, 100_000] {
             let sizes = Sizes::new(&options(None, Some(mebibytes << 20))).unwrap();
             let parts =
-                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.total / 8;
+                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.besides;
             assert!(parts <= sizes.total, "{sizes:?}");
             assert!(sizes.caps.memtable_bytes.min(BUFFERS_MAX) <= sizes.buffers);
             assert!(sizes.compactions >= 1);
         }
+    }
+
+    #[test]
+    fn the_allocator_is_asked_seldom_and_beside_small_budgets_only() {
+        let budget = |mebibytes: u64| {
+            Budget::new(Sizes::new(&options(None, Some(mebibytes << 20))).unwrap())
+        };
+        let (small, large) = (budget(64), budget(2048));
+        let asked = [500, 550, 599, 600, 601].map(|millis| {
+            let now = Duration::from_millis(millis);
+            (small.is_time_to_trim(now), large.is_time_to_trim(now))
+        });
+        assert_eq!(asked.map(|both| both.0), [true, false, false, true, false]);
+        assert_eq!(asked.map(|both| both.1), [false; 5]);
     }
 
     #[test]
@@ -288,7 +338,7 @@ mod tests {
         budget.decide_residence(&levels, 0);
         let least = Residence { paged: true, filter_factor: Residence::NO_FILTER };
         assert_eq!(budget.residence(3), least);
-        assert_eq!(budget.residence(LEVELS), Residence::default());
+        assert_eq!(budget.residence(WALKED), least);
         budget.decide_residence(&[Needs::default(); LEVELS], 0);
         assert_eq!(budget.residence(3), Residence::default());
     }

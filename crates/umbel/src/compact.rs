@@ -336,8 +336,8 @@ impl CompactionJob {
         for (level, table) in &self.inputs {
             match deeper.last_mut() {
                 _ if *level == 0 => children.push(Box::new(table.reader()?.cursor(false))),
-                Some((last, tables)) if last == level => tables.push(Arc::clone(table)),
-                _ => deeper.push((*level, vec![Arc::clone(table)])),
+                Some((last, tables)) if last == level => tables.push(table.for_a_walk()),
+                _ => deeper.push((*level, vec![table.for_a_walk()])),
             }
         }
         for (_, tables) in deeper {

@@ -94,7 +94,8 @@ fn left_to_blocks(store: &Store, parts: &Parts) -> u64 {
         parts.log = parts.log.max(sizes.segment);
         parts.compactions = parts.compactions.max(sizes.working);
     }
-    store.budget.sizes.total.saturating_sub(parts.fixed() + CHUNK_BYTES)
+    let sizes = &store.budget.sizes;
+    sizes.total.saturating_sub(parts.fixed() + CHUNK_BYTES + sizes.besides)
 }
 
 /// After a flush or compaction: other tables, other needs.
@@ -120,6 +121,9 @@ pub fn after_work(store: &Store) {
         store.close_readers();
     }
     give_back(store);
+    if budget.is_time_to_trim(store.options.env.clock.now()) {
+        store.options.env.resources.give_back_memory();
+    }
 }
 
 /// What the reader of a table takes; `None` where the table is not open.
@@ -142,8 +146,9 @@ struct Candidate<'a> {
     cached_bytes: u64,
 }
 
-/// What goes first: tables of which less would stay if they were opened now; tables of large levels, of them those of which little is cached, which says
-/// that they were read seldom of late, and of those the one that was opened first.
+/// What goes first: tables of which less would stay if they were opened now; tables of large
+/// levels, of them those of which little is cached, which says that they were read seldom of late,
+/// and of those the one that was opened first.
 fn order(candidate: &Candidate<'_>) -> (bool, bool, u64, u64) {
     let read_of_late = candidate.cached_bytes / (64 << 10);
     let stays = !candidate.is_heavier_than_planned;

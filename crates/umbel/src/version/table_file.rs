@@ -11,7 +11,7 @@ use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Residence, Table, TableMeta};
 
 use super::head::{Heads, head};
-use crate::budget::Budget;
+use crate::budget::{Budget, WALKED};
 use crate::cache::ClockCache;
 use crate::counters;
 use crate::descriptors::{Descriptors, PooledHandle};
@@ -130,6 +130,17 @@ impl TableFile {
             opening: Mutex::default(),
             opening_number: AtomicU64::new(0),
         }
+    }
+
+    /// The same table for one walk over all of it: where it is not open, and not all of it would
+    /// stay in memory, with as little as can be.
+    pub fn for_a_walk(self: &Arc<Self>) -> Arc<TableFile> {
+        if self.opened().is_some() || self.residence() == Residence::default() {
+            return Arc::clone(self);
+        }
+        let walked = self.unopened();
+        walked.set_level(WALKED);
+        Arc::new(walked)
     }
 
     /// The reader, opened on first use.
