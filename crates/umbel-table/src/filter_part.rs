@@ -3,7 +3,7 @@
 use umbel_filter::{Bloom, FilterError};
 
 /// `None` for a filter of a kind that this build does not know, which means "maybe".
-pub(crate) fn decode_filter(payload: &[u8]) -> std::result::Result<Option<Bloom>, &'static str> {
+pub(crate) fn decode_filter(payload: &[u8]) -> Result<Option<Bloom>, &'static str> {
     match Bloom::decode(payload) {
         Ok(filter) => Ok(Some(filter)),
         Err(FilterError::Malformed { reason }) => Err(reason),
