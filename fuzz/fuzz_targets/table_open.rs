@@ -11,7 +11,7 @@ use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
-use umbel_table::{KeepAll, KeyHasher, Table};
+use umbel_table::{KeepAll, KeyHasher, Residence, Table};
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;
@@ -73,7 +73,13 @@ fuzz_target!(|input: &[u8]| {
     let secret = HashSecret::from_seed([7; 16]);
     read(&Arc::new(table), &secret);
     let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1 };
-    if let Ok(table) = Table::open(file, &meta, Some(&hasher), Arc::new(KeepAll)) {
+    let whole = Table::open(Arc::clone(&file), &meta, Some(&hasher), Arc::new(KeepAll));
+    if let Ok(table) = whole {
+        read(&Arc::new(table), &secret);
+    }
+    let residence = Residence { paged: true, filter_factor: 2 };
+    let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(KeepAll), residence);
+    if let Ok(table) = paged {
         read(&Arc::new(table), &secret);
     }
 });

@@ -49,6 +49,12 @@ impl Arena {
         ArenaBytes { used, held }
     }
 
+    /// The numbers of chunks that can be emptied with the least loss, `bytes` long together where
+    /// there are as many: once no piece lies in one any more it goes back to the system.
+    pub fn emptiest(&self, bytes: usize) -> Vec<u32> {
+        self.memory.emptiest(bytes)
+    }
+
     /// The epochs that protect what readers of this arena's slots look at.
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
@@ -94,6 +100,29 @@ mod tests {
         let empty = arena.bytes();
         assert_eq!(empty.used, 0);
         assert!(empty.held <= HUGE_PAGE_BYTES, "one chunk is kept: {}", empty.held);
+    }
+
+    #[test]
+    fn the_emptiest_chunks_are_named() {
+        let arena = Arena::new();
+        let mut pieces: Vec<Piece> = (0..4000).map(|_| arena.store(&[&[1; 4000]])).collect();
+        let last = pieces.last().unwrap().chunk();
+        // Of all chunks but the last one every second piece goes.
+        let mut number = 0;
+        pieces.retain(|piece| {
+            number += 1;
+            number % 2 == 0 || piece.chunk() == last
+        });
+        let before = arena.bytes().held;
+        let named = arena.emptiest(3 << 20);
+        assert!(named.len() >= 2 && named.len() < 8, "{named:?}");
+        pieces.retain(|piece| !named.contains(&piece.chunk()));
+        let after = arena.bytes().held;
+        // One empty chunk is kept.
+        assert!(before - after >= 1 << 20, "{before} {after}");
+        assert!(arena.emptiest(usize::MAX).len() >= 2, "the others are half full");
+        drop(pieces);
+        assert!(arena.emptiest(usize::MAX).is_empty(), "nothing is used");
     }
 
     proptest! {

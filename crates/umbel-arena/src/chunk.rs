@@ -10,7 +10,7 @@ pub(crate) const LINE_BYTES: usize = 64;
 
 /// Memory that this owns. Its bytes are not initialised.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub struct Chunk {
     start: NonNull<u8>,
     layout: Layout,
     /// Whether it came from the system's pages and not from the allocator.
@@ -42,8 +42,16 @@ impl Chunk {
         Chunk { start, layout, mapped: false }
     }
 
-    /// Where it starts.
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// A chunk of `bytes` bytes in pages of its own, which go back to the system with it and not to
+    /// an allocator that keeps what it thinks it will need. `None` where the system gives none.
+    pub fn of_pages(bytes: usize) -> Option<Chunk> {
+        let layout = Layout::from_size_align(bytes, LINE_BYTES).ok().filter(|_| bytes > 0)?;
+        let start = system::map_pages(bytes)?;
+        Some(Chunk { start, layout, mapped: true })
+    }
+
+    /// Where it starts: on a cache line at least.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
@@ -56,8 +64,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if self.mapped {
-            // SAFETY: `map` gave this memory, for as many bytes; whoever drops a chunk says that
-            // no piece of it is in use.
+            // SAFETY: `map` or `map_pages` gave this memory, for as many bytes; whoever drops a
+            // chunk says that no piece of it is in use.
             unsafe { system::unmap(self.start, self.layout.size()) };
         } else {
             // SAFETY: `alloc` gave this memory with this layout; see above.
@@ -103,10 +111,19 @@ mod system {
         NonNull::new(start)
     }
 
+    /// Memory in pages of its own. `None` where the system gives none.
+    pub(super) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: as in `map`.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), whole_pages(bytes)?, protection, flags) };
+        NonNull::new(base.ok()?.cast())
+    }
+
     /// Gives memory back.
     ///
     /// # Safety
-    /// `map` gave it for as many bytes, and nobody uses it any more.
+    /// `map` or `map_pages` gave it for as many bytes, and nobody uses it any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         let kept = whole_pages(bytes).unwrap_or(bytes);
         // SAFETY: the caller owns these pages, as many as `map` kept, and uses them no more.
@@ -128,7 +145,12 @@ mod system {
         None
     }
 
+    /// As [`map`].
+    pub(super) fn map_pages(_bytes: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
     /// # Safety
-    /// Never called, because `map` gives nothing.
+    /// Never called, because the others give nothing.
     pub(super) unsafe fn unmap(_start: NonNull<u8>, _bytes: usize) {}
 }

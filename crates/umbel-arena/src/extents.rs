@@ -55,6 +55,15 @@ impl Extents {
         Extent { chunk, start, lines }
     }
 
+    /// The free lines of each chunk that has some.
+    pub(crate) fn free_lines(&self) -> BTreeMap<u32, u32> {
+        let mut lines = BTreeMap::new();
+        for (&(chunk, _), free) in &self.by_place {
+            *lines.entry(chunk).or_insert(0) += free;
+        }
+        lines
+    }
+
     /// Forgets a free extent whose chunk goes away.
     pub(crate) fn forget(&mut self, extent: Extent) {
         self.remove(extent.chunk, extent.start, extent.lines);

@@ -21,6 +21,7 @@ mod slots;
 mod sync;
 
 pub use arena::{Arena, ArenaBytes};
+pub use chunk::Chunk;
 pub use fixed::Fixed;
 pub use line::equal_in_line;
 pub use piece::Piece;

@@ -98,6 +98,29 @@ impl Memory {
         state.free.take(lines).expect("a new chunk has room for what it was made for")
     }
 
+    /// The chunks of several pieces of which the least is used, together `bytes` long at least
+    /// where there are as many.
+    pub(crate) fn emptiest(&self, bytes: usize) -> Vec<u32> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks: Vec<(usize, u32, usize)> = Vec::new();
+        for (number, free) in state.free.free_lines() {
+            let Some(Some(chunk)) = state.chunks.get(number as usize) else { continue };
+            let used = chunk.bytes() - free as usize * LINE_BYTES;
+            if used > 0 {
+                chunks.push((used, number, chunk.bytes()));
+            }
+        }
+        drop(state);
+        chunks.sort_unstable();
+        let mut sum = 0;
+        let enough = |(_, _, bytes_of): &(usize, u32, usize)| {
+            let goes_on = sum < bytes;
+            sum += bytes_of;
+            goes_on
+        };
+        chunks.into_iter().take_while(enough).map(|(_, number, _)| number).collect()
+    }
+
     /// Gives back what [`Memory::take`] gave.
     ///
     /// REQUIRES: the three belong together, and nobody uses the memory any more.

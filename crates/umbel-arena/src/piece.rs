@@ -85,6 +85,11 @@ impl Piece {
         Piece::total(self.head().len as usize)
     }
 
+    /// The number of the chunk it lies in.
+    pub fn chunk(&self) -> u32 {
+        self.head().chunk
+    }
+
     /// Where its bytes start, to write to them as their owner.
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the bytes stand behind the head, in the same memory.

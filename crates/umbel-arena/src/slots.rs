@@ -31,8 +31,8 @@ unsafe impl Send for Slots {}
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// `len` empty slots.
-    pub fn new(arena: &Arena, len: usize) -> Slots {
+    /// `len` empty slots, themselves in `arena`, for pieces of `pieces`.
+    pub fn new(arena: &Arena, pieces: &Arena, len: usize) -> Slots {
         let zeros = [0; 4096];
         let (mut left, mut parts) = (len * size_of::<Cell>(), Vec::new());
         while left > 0 {
@@ -43,7 +43,7 @@ impl Slots {
         let owner = arena.store(&parts);
         let cells = owner.start().cast::<Cell>();
         assert!(cells.is_aligned(), "a piece's bytes are aligned to 16");
-        Slots { cells, len, epochs: Arc::clone(arena.epochs()), owner }
+        Slots { cells, len, epochs: Arc::clone(pieces.epochs()), owner }
     }
 
     #[inline]
@@ -114,6 +114,11 @@ impl Slots {
         let bytes = piece.memory_bytes();
         self.epochs.retire(piece, bytes as u64);
         bytes
+    }
+
+    /// The number of the chunk that the piece in a slot lies in.
+    pub fn chunk(&self, number: usize) -> Option<u32> {
+        self.hold(number).map(|piece| piece.chunk())
     }
 
     /// Whether the piece in a slot was lent since this was last asked; clears the mark.
@@ -211,7 +216,7 @@ mod tests {
     #[test]
     fn slots_lend_mark_and_give_back() {
         let arena = Arena::new();
-        let slots = Slots::new(&arena, 1000);
+        let slots = Slots::new(&arena, &arena, 1000);
         let empty = arena.bytes().used;
         assert_eq!(empty, slots.memory_bytes());
         assert!(slots.read().get(3).is_none() && slots.read().get(1000).is_none());
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn what_is_lent_stays_whole_beside_eviction() {
         let arena = Arena::new();
-        let slots = Slots::new(&arena, 8);
+        let slots = Slots::new(&arena, &arena, 8);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for worker in 0..2usize {

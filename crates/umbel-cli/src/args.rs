@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
+use crate::limits::Limits;
 use crate::number::counts;
 
 const ABOUT: &str =
@@ -27,6 +28,9 @@ pub struct CommandLine {
     #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR",
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub db: Option<PathBuf>,
+    /// What the store may take of the machine.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Write JSON for programs (scan: one object per line)
     #[arg(long, global = true)]
     pub json: bool,

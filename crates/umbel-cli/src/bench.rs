@@ -26,12 +26,19 @@ mod workload;
 use std::path::Path;
 
 use crate::errors::Outcome;
+use crate::limits::Limits;
 
 pub use left_aside::note_left_aside;
 
 /// Runs the benchmarks. `db` is the folder that `--db` named.
-pub fn run(flags: &flags::BenchFlags, db: Option<&Path>, json: bool) -> Outcome<()> {
-    let settings = settings::Settings::resolve(flags, json)?;
+pub fn run(
+    flags: &flags::BenchFlags,
+    db: Option<&Path>,
+    json: bool,
+    limits: Limits,
+) -> Outcome<()> {
+    let mut settings = settings::Settings::resolve(flags, json)?;
+    settings.options = limits.put_into(settings.options);
     let plan = plan::parse(&settings)?;
     runner::Runner::new(settings, db)?.run(&plan)
 }

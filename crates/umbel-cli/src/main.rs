@@ -9,6 +9,7 @@ mod complaint;
 mod errors;
 #[cfg(unix)]
 mod file_size_signal;
+mod limits;
 mod number;
 mod output;
 mod progress;
@@ -96,10 +97,11 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         return output.flush();
     };
     let db = named_folder(line)?;
-    let store = || Store::named(db);
+    let limits = line.limits;
+    let store = || Store::named(db, limits);
     let json = line.json;
     match command {
-        Command::Bench(flags) => bench::run(flags, db, json),
+        Command::Bench(flags) => bench::run(flags, db, json, limits),
         Command::Import(args) => import::run(&store()?, args, json),
         Command::Get(args) => get::run(&store()?, args, json),
         Command::Put(args) => put::run(&store()?, args),
@@ -107,7 +109,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
         Command::Verify => verify::run(&store()?, json),
-        Command::Inspect(args) => inspect::run(db, args, json),
+        Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),

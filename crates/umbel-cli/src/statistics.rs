@@ -60,7 +60,10 @@ fn memory(memory: &MemoryStats) -> Value {
         "table_bytes": memory.table_bytes,
         "log_bytes": memory.log_bytes,
         "compaction_bytes": memory.compaction_bytes,
-        "filter_factor": memory.filter_factor,
+        "tables_open": memory.tables_open,
+        "indexes_paged": memory.indexes_paged,
+        "filters_folded": memory.filters_folded,
+        "filters_left_out": memory.filters_left_out,
         "tables_closed": memory.tables_closed,
     })
 }

@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
 
 use crate::errors::{Failure, Outcome};
+use crate::limits::Limits;
 
 /// The store named by `--db` or `UMBEL_DB`.
 #[derive(Debug, Clone)]
 pub struct Store {
     folder: PathBuf,
+    limits: Limits,
 }
 
 impl Store {
     /// The store in `folder`; a sentence where none was named.
-    pub fn named(folder: Option<&Path>) -> Outcome<Store> {
+    pub fn named(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
         match folder {
-            Some(folder) => Ok(Store { folder: folder.to_path_buf() }),
+            Some(folder) => Ok(Store { folder: folder.to_path_buf(), limits }),
             None => Err(Failure::usage(
                 "which store? Name its folder with --db DIR, or set UMBEL_DB to it",
             )),
@@ -26,21 +28,25 @@ impl Store {
     /// Opens a store that exists, for reading only.
     pub fn open_to_read(&self) -> Outcome<Db> {
         self.require()?;
-        let options = Options { create_if_missing: false, ..Options::default() };
+        let options = Options { create_if_missing: false, ..self.options() };
         Ok(Db::open_read_only(&self.folder, options)?)
     }
 
     /// Opens a store that exists, for writing.
     pub fn open_to_change(&self, durability: Durability) -> Outcome<Db> {
         self.require()?;
-        let options = Options { create_if_missing: false, durability, ..Options::default() };
+        let options = Options { create_if_missing: false, durability, ..self.options() };
         Ok(Db::open(&self.folder, options)?)
     }
 
     /// Opens the store for writing and creates it where the folder is missing or empty.
     pub fn open_or_create(&self, durability: Durability) -> Outcome<Db> {
         refuse_file(&self.folder)?;
-        Ok(Db::open(&self.folder, Options { durability, ..Options::default() })?)
+        Ok(Db::open(&self.folder, Options { durability, ..self.options() })?)
+    }
+
+    fn options(&self) -> Options {
+        self.limits.put_into(Options::default())
     }
 
     /// A sentence of our own where there is no folder: the engine would name a file inside it.

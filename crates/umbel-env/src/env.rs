@@ -31,6 +31,9 @@ pub trait Resources: Send + Sync + Debug {
     /// How many files the process may have open, after raising what it set for itself towards what
     /// it may set. `None` where there is no limit or nothing says.
     fn open_files_max(&self) -> Option<u64>;
+    /// Asks the allocator to give back to the system what it keeps of freed memory, where it keeps
+    /// much and knows how to. Takes some milliseconds.
+    fn give_back_memory(&self) {}
 }
 
 /// Time. Order never depends on it.

@@ -10,10 +10,15 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use umbel_arena::Chunk;
+
 /// Smallest chunk, and the unit of larger ones.
 const CHUNK_BYTES_MIN: usize = 1024;
 /// Largest chunk, size and alignment of a huge page. An arena that holds as much gets only these.
 const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// From here on and below that size, chunks are pages of their own: what an allocator takes back of
+/// a memtable it keeps in part, between other things, which in a small budget is much.
+const PAGES_BYTES: usize = 64 * 1024;
 /// Alignment of chunks, and the largest a piece may ask for: a cache line.
 const CHUNK_ALIGN: usize = 64;
 
@@ -21,6 +26,8 @@ const CHUNK_ALIGN: usize = 64;
 pub(crate) struct Arena {
     /// Every chunk with the layout it was allocated with.
     chunks: Vec<(NonNull<u8>, Layout)>,
+    /// Those that are pages of their own.
+    pages: Vec<Chunk>,
     /// The free part of the newest bump chunk.
     next: NonNull<u8>,
     left: usize,
@@ -41,7 +48,14 @@ unsafe impl Send for Arena {}
 impl Arena {
     /// An arena that holds nothing yet.
     pub(crate) fn new() -> Arena {
-        Arena { chunks: Vec::new(), next: NonNull::dangling(), left: 0, used: 0, reserved: 0 }
+        Arena {
+            chunks: Vec::new(),
+            pages: Vec::new(),
+            next: NonNull::dangling(),
+            left: 0,
+            used: 0,
+            reserved: 0,
+        }
     }
 
     /// Bytes handed out, padding included.
@@ -51,7 +65,8 @@ impl Arena {
 
     /// Bytes taken from the system or the allocator, the list of chunks included.
     pub(crate) fn reserved(&self) -> usize {
-        self.reserved + self.chunks.capacity() * size_of::<(NonNull<u8>, Layout)>()
+        let lists = self.chunks.capacity() * size_of::<(NonNull<u8>, Layout)>();
+        self.reserved + lists + self.pages.capacity() * size_of::<Chunk>()
     }
 
     /// Uninitialised memory of this layout, good until the arena is dropped.
@@ -93,6 +108,14 @@ impl Arena {
 
     /// Allocates a chunk that starts on a cache line. REQUIRES: `bytes` is not zero.
     fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
+        if (PAGES_BYTES..HUGE_PAGE_BYTES).contains(&bytes)
+            && let Some(chunk) = Chunk::of_pages(bytes)
+        {
+            let start = chunk.start();
+            self.pages.push(chunk);
+            self.reserved += bytes;
+            return start;
+        }
         let align = if bytes == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { CHUNK_ALIGN };
         let layout =
             Layout::from_size_align(bytes, align).expect("no piece is near half the address space");

@@ -328,9 +328,10 @@ impl TableWalk {
     /// entries that come next. REQUIRES: what `aim` got.
     pub fn reach(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let Some(number) = self.aimed else { return Ok(()) };
-        if !self.enter(table, number)? {
+        if !self.enter(table, number)? && !self.enter_paged(table, key, sequence)? {
             return Ok(());
         }
+        let number = self.number;
         self.narrowed = self.block.as_ref().and_then(|block| narrow(block, key, sequence));
         if self.narrowed.as_ref().is_none_or(|found| found.left() < ENTRIES_AHEAD)
             && self.fill_cache
@@ -338,6 +339,18 @@ impl TableWalk {
             table.slots().prefetch_lines(number + 1, ENTERED_LINES);
         }
         Ok(())
+    }
+
+    /// Enters the block that `aim` could not look up because the index is paged.
+    #[cold]
+    fn enter_paged(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        if table.is_paged() {
+            self.aimed = table.find_paged(key, sequence)?;
+        }
+        match self.aimed {
+            Some(number) => self.enter(table, number),
+            None => Ok(false),
+        }
     }
 
     /// The rest of the seek that `aim` and `reach` began. REQUIRES: what they got.
@@ -376,7 +389,7 @@ impl TableWalk {
     pub fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.valid = false;
         let newest = SequenceNumber::MAX;
-        let Some(number) = table.index().find(key, newest) else {
+        let Some(number) = table.find_block(key, newest)? else {
             return self.seek_to_last(table);
         };
         if !self.enter(table, number)? {

@@ -3,10 +3,10 @@
 //!
 //! FORMAT: file id `u64`, file length `u64`, entries `u64`, data blocks `u32`, longest unpacked
 //! payload `u32`, feature bits `u32`, hash kind `u8`, comparator `u8` (0: by bytes), zero `u16`,
-//! seed id `u32`, zero `u32`, five regions (data, index, filter, tombstones, properties) of offset
-//! `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`, format version `u32`,
-//! checksum `u64` of all bytes of the footer before it, magic. The tail is the same in every
-//! version.
+//! seed id `u32`, bytes of the index's top `u32`, five regions (data, index, filter, tombstones,
+//! properties) of offset `u64`, length `u64`, checksum `u64`; then the tail: footer length `u32`,
+//! format version `u32`, checksum `u64` of all bytes of the footer before it, magic. The tail is
+//! the same in every version.
 
 use std::path::Path;
 
@@ -31,7 +31,8 @@ pub(crate) struct Region {
     pub(crate) offset: u64,
     /// With trailers; 0 where the table has no such region.
     pub(crate) len: u64,
-    /// The checksum in the block's trailer; of the data region, that of all its blocks' checksums.
+    /// The checksum in the trailer of its last block; of the data region, that of all its blocks'
+    /// checksums.
     pub(crate) checksum: u64,
 }
 
@@ -47,6 +48,8 @@ pub(crate) struct Footer {
     pub(crate) features: u32,
     pub(crate) hash_kind: u8,
     pub(crate) seed_id: u32,
+    /// Bytes of the top of the index with its trailer, at the end of the index region.
+    pub(crate) index_top_bytes: u32,
     pub(crate) data: Region,
     pub(crate) index: Region,
     pub(crate) filter: Region,
@@ -70,7 +73,7 @@ impl Footer {
         }
         out.extend_from_slice(&[self.hash_kind, 0, 0, 0]);
         out.extend_from_slice(&self.seed_id.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.index_top_bytes.to_le_bytes());
         for region in self.regions() {
             for number in [region.offset, region.len, region.checksum] {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -147,13 +150,13 @@ impl Footer {
         let comparator = decoder.u8()?;
         let zeros = decoder.u16()?;
         footer.seed_id = decoder.u32()?;
-        let more_zeros = decoder.u32()?;
+        footer.index_top_bytes = decoder.u32()?;
         let Footer { data, index, filter, tombstones, properties, .. } = &mut footer;
         for region in [data, index, filter, tombstones, properties] {
             *region =
                 Region { offset: decoder.u64()?, len: decoder.u64()?, checksum: decoder.u64()? };
         }
-        (comparator == 0 && zeros == 0 && more_zeros == 0).then_some(footer)
+        (comparator == 0 && zeros == 0).then_some(footer)
     }
 
     /// Checks that the parts fill the file without a gap, and that this build can read them all.
@@ -177,7 +180,8 @@ impl Footer {
             && self.file_id == file_id
             && self.file_bytes == file_bytes
             && self.payload_bytes_max as usize <= PAYLOAD_BYTES_MAX
-            && (whole(self.index) || self.index.len == TRAILER_BYTES as u64)
+            && u64::from(self.index_top_bytes) >= TRAILER_BYTES as u64
+            && u64::from(self.index_top_bytes) <= self.index.len
             && whole(self.properties)
             && (self.filter.len == 0 || whole(self.filter))
             && (self.tombstones.len == 0 || whole(self.tombstones));

@@ -19,7 +19,7 @@ pub(crate) const HEADER_BYTES: usize = 32;
 /// FORMAT: behind each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
 /// payload.
 pub(crate) const TRAILER_BYTES: usize = 13;
-/// FORMAT: most entries of one search group, and most blocks of one index node.
+/// FORMAT: most entries of one search group, and most blocks of one part of the index.
 pub(crate) const GROUP_ENTRIES_MAX: usize = 64;
 /// A group is closed before its entries take more than this, so that every entry starts within the
 /// reach of 16 bits. An entry that alone takes more stands alone.
@@ -39,8 +39,7 @@ pub(crate) mod feature {
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
     /// Some entry is a blob pointer.
     pub(crate) const BLOB_POINTERS: u32 = 1 << 5;
-    /// All that this build can read. Bits 3 merge operands, 4 expiry and 6 partitioned index are
-    /// reserved.
+    /// All that this build can read. Bits 3 merge operands and 4 expiry are reserved.
     pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS;
 }
 
@@ -54,6 +53,7 @@ pub(crate) enum BlockKind {
     Filter = 3,
     Tombstones = 4,
     Properties = 5,
+    IndexPart = 6,
 }
 
 /// The header of a table file.

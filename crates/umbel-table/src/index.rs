@@ -7,33 +7,34 @@
 use std::cmp::Ordering;
 
 use umbel_arena::{Arena, Fixed};
-use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
-use umbel_base::{Decoder, SequenceNumber};
+use umbel_base::SequenceNumber;
 
-use crate::format::{GROUP_ENTRIES_MAX, PAYLOAD_BYTES_MAX, TRAILER_BYTES};
 use crate::heads::{Heads, Position, Way};
 use crate::heads_builder::Joined;
+use crate::index_part::{Item, Items};
+use crate::index_top::PART_BLOCKS;
 
-/// Separators that stand together with one prefix in the file.
-const NODE: usize = GROUP_ENTRIES_MAX;
+/// What [`TableIndex::find`] says where the index is paged: to be asked where it can fail. No table
+/// has a block of this number.
+pub(crate) const PAGED: usize = usize::MAX;
 
-/// The index of a table.
+/// The index of a table in memory.
 #[derive(Debug)]
 pub(crate) struct TableIndex {
-    /// `None` where the table has no blocks.
+    /// `None` where the table has no blocks, or the index is paged.
     heads: Option<Heads>,
-    /// Where each block starts in the file, and at the end where the last one ends.
+    blocks: usize,
+    /// Where each block starts in the file, and at the end where the last one ends. Empty where the
+    /// index is paged.
     offsets: Fixed<u64>,
     separators: Separators,
-    /// The last separator of each node of the file, whole, and where its last block ends.
-    splits: Vec<(Vec<u8>, u64)>,
 }
 
 /// The separators whole, each as the prefix of its node and its own suffix.
 #[derive(Debug)]
 struct Separators {
     bytes: Fixed<u8>,
-    /// For each node where its prefix starts, and where it ends.
+    /// For each part where its prefix starts, and where it ends.
     prefixes: Fixed<u32>,
     /// For each separator where its suffix starts, and where it ends.
     suffixes: Fixed<u32>,
@@ -43,16 +44,24 @@ struct Separators {
 
 /// What of the separators is read from the file, before it goes to the arena.
 #[derive(Default)]
-struct Gathered {
+pub(crate) struct Gathered {
     bytes: Vec<u8>,
     prefixes: Vec<u32>,
     suffixes: Vec<u32>,
     sequences: Vec<u64>,
     offsets: Vec<u64>,
-    splits: Vec<(Vec<u8>, u64)>,
 }
 
 impl Separators {
+    fn new(arena: &Arena, gathered: &Gathered) -> Separators {
+        Separators {
+            bytes: Fixed::new(arena, &gathered.bytes),
+            prefixes: Fixed::new(arena, &gathered.prefixes),
+            suffixes: Fixed::new(arena, &gathered.suffixes),
+            sequences: Fixed::new(arena, &gathered.sequences),
+        }
+    }
+
     fn sequence(&self, separator: usize) -> SequenceNumber {
         self.sequences.get(separator).copied().unwrap_or(0)
     }
@@ -66,7 +75,7 @@ impl Separators {
 
     /// How a separator stands to (`key`, `sequence`) in internal order.
     fn compare(&self, separator: usize, key: &[u8], sequence: SequenceNumber) -> Ordering {
-        let prefix = self.slice(&self.prefixes, 2 * (separator / NODE));
+        let prefix = self.slice(&self.prefixes, 2 * (separator / PART_BLOCKS));
         let suffix = self.slice(&self.suffixes, 2 * separator);
         let shared = prefix.len().min(key.len());
         let order = prefix.cmp(&key[..shared]).then_with(|| suffix.cmp(&key[shared..]));
@@ -82,41 +91,44 @@ impl Separators {
 impl Gathered {
     const TOO_LONG: &str = "the index is over 4 GiB";
 
-    /// Takes a node of `count` items off the decoder.
-    fn node(&mut self, decoder: &mut Decoder<'_>, count: usize) -> Result<(), &'static str> {
-        const CUT: &str = "the index ends inside a node";
-        let prefix = decoder.bytes().ok_or(CUT)?;
-        let mut end = self.offsets.last().copied().unwrap_or(0);
-        let mut items: Vec<(&[u8], SequenceNumber)> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let suffix = decoder.bytes().ok_or(CUT)?;
-            let sequence = decoder.varint().ok_or(CUT)?;
-            let len = decoder.varint().ok_or(CUT)?;
-            if prefix.len() + suffix.len() > KEY_BYTES_MAX
-                || sequence > SEQUENCE_MAX
-                || len > PAYLOAD_BYTES_MAX as u64
-            {
-                return Err("a separator or a block in the index is over the limit");
-            }
-            end += len + TRAILER_BYTES as u64;
-            self.offsets.push(end);
-            items.push((suffix, sequence));
-        }
-        let before = self
-            .splits
-            .last()
-            .map(|(key, _)| (key.as_slice(), self.sequences.last().copied().unwrap_or(0)));
-        check_order(before, prefix, &items)?;
+    /// Nothing yet, of a table whose blocks start at `data_start`.
+    pub(crate) fn new(data_start: u64) -> Gathered {
+        Gathered { offsets: vec![data_start], ..Gathered::default() }
+    }
+
+    /// Takes the next part, of `count` blocks, which was checked to ascend and to reach where the
+    /// top says.
+    pub(crate) fn part(&mut self, payload: &[u8], count: usize) -> Result<(), &'static str> {
+        let mut items = Items::new(payload, count)?;
+        let prefix = items.prefix;
         let range = self.push(prefix)?;
         self.prefixes.extend(range);
-        for (suffix, sequence) in &items {
-            let range = self.push(suffix)?;
+        let mut end = self.offsets.last().copied().unwrap_or(0);
+        let mut is_first = true;
+        while let Some(item) = items.next()? {
+            // The top's separators ascend, and each part ends with its own.
+            if is_first && !self.is_behind_last(prefix, &item) {
+                return Err("the separators of the index do not ascend");
+            }
+            is_first = false;
+            end += item.block_len;
+            self.offsets.push(end);
+            let range = self.push(item.suffix)?;
             self.suffixes.extend(range);
-            self.sequences.push(*sequence);
+            self.sequences.push(item.sequence);
         }
-        let (suffix, _) = *items.last().ok_or(CUT)?;
-        self.splits.push(([prefix, suffix].concat(), end));
         Ok(())
+    }
+
+    /// Whether an item stands behind all that were taken before its part.
+    fn is_behind_last(&self, prefix: &[u8], item: &Item<'_>) -> bool {
+        let Some(&sequence) = self.sequences.last() else { return true };
+        // The prefix of the new part is there already.
+        let prefixes = self.prefixes.as_chunks().0;
+        let before = prefixes.len().checked_sub(2).and_then(|before| prefixes.get(before));
+        let last = [self.slice(before), self.slice(self.suffixes.as_chunks().0.last())].concat();
+        let order = last.cmp(&[prefix, item.suffix].concat());
+        order.then_with(|| item.sequence.cmp(&sequence)) == Ordering::Less
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<[u32; 2], &'static str> {
@@ -126,75 +138,65 @@ impl Gathered {
         Ok([start, end])
     }
 
+    fn slice(&self, range: Option<&[u32; 2]>) -> &[u8] {
+        let [start, end] = range.copied().unwrap_or_default();
+        self.bytes.get(start as usize..end as usize).unwrap_or_default()
+    }
+
     fn keys(&self) -> Vec<Joined<'_>> {
-        let slice = |range: Option<&[u32; 2]>| {
-            let [start, end] = range.copied().unwrap_or_default();
-            self.bytes.get(start as usize..end as usize).unwrap_or_default()
-        };
         let prefixes = self.prefixes.as_chunks().0;
         let suffixes = self.suffixes.as_chunks().0.iter().enumerate();
-        suffixes.map(|(at, own)| Joined(slice(prefixes.get(at / NODE)), slice(Some(own)))).collect()
+        let joined =
+            |(at, own)| Joined(self.slice(prefixes.get(at / PART_BLOCKS)), self.slice(Some(own)));
+        suffixes.map(joined).collect()
     }
 }
 
 impl TableIndex {
-    /// Reads the payload of the index block of a table whose `blocks` data blocks stand one behind
-    /// the other from `data_start` to `data_end`. The error is a reason in words.
-    pub(crate) fn decode(
-        arena: &Arena,
-        payload: &[u8],
-        blocks: u32,
-        data_start: u64,
-        data_end: u64,
-    ) -> Result<TableIndex, &'static str> {
-        let blocks = blocks as usize;
-        // A quarter of a piece's limit, for the arrays that are longer than the payload.
-        if payload.len() > 1 << 30 {
+    /// The index of all parts. The error is a reason in words.
+    pub(crate) fn new(arena: &Arena, mut gathered: Gathered) -> Result<TableIndex, &'static str> {
+        // A quarter of a piece's limit, for the arrays that are longer than the bytes.
+        if gathered.bytes.len() > 1 << 30 || gathered.offsets.len() > 1 << 28 {
             return Err(Gathered::TOO_LONG);
-        }
-        if blocks > payload.len() / 3 {
-            return Err("the index is too short for the number of blocks");
-        }
-        let mut decoder = Decoder::new(payload);
-        let mut gathered = Gathered { offsets: vec![data_start], ..Gathered::default() };
-        let mut read = 0;
-        while read < blocks {
-            let count = (blocks - read).min(NODE);
-            gathered.node(&mut decoder, count)?;
-            read += count;
-        }
-        if !decoder.is_done() {
-            return Err("the index goes on behind its last block");
-        }
-        if gathered.offsets.last() != Some(&data_end) {
-            return Err("the blocks in the index do not end where the index starts");
         }
         if gathered.sequences.iter().all(|&sequence| sequence == 0) {
             gathered.sequences.clear();
         }
+        let blocks = gathered.offsets.len() - 1;
         let heads = Heads::new(arena, &gathered.keys());
         if heads.is_none() && blocks > 0 {
             return Err(Gathered::TOO_LONG);
         }
         Ok(TableIndex {
             heads,
+            blocks,
             offsets: Fixed::new(arena, &gathered.offsets),
-            separators: Separators {
-                bytes: Fixed::new(arena, &gathered.bytes),
-                prefixes: Fixed::new(arena, &gathered.prefixes),
-                suffixes: Fixed::new(arena, &gathered.suffixes),
-                sequences: Fixed::new(arena, &gathered.sequences),
-            },
-            splits: gathered.splits,
+            separators: Separators::new(arena, &gathered),
         })
+    }
+
+    /// What stands in its place where it is paged, of a table of `blocks` blocks.
+    pub(crate) fn paged(arena: &Arena, blocks: usize) -> TableIndex {
+        TableIndex {
+            heads: None,
+            blocks,
+            offsets: Fixed::new(arena, &[]),
+            separators: Separators::new(arena, &Gathered::default()),
+        }
+    }
+
+    /// Whether only its top is in memory.
+    pub(crate) fn is_paged(&self) -> bool {
+        self.heads.is_none() && self.blocks > 0
     }
 
     /// How many blocks there are.
     pub(crate) fn blocks(&self) -> usize {
-        self.offsets.len() - 1
+        self.blocks
     }
 
-    /// Where a block starts in the file, and how many bytes it takes with its trailer.
+    /// Where a block starts in the file, and how many bytes it takes with its trailer. `None` where
+    /// there is no such block, or the index is paged.
     pub(crate) fn extent(&self, block: usize) -> Option<(u64, usize)> {
         let start = *self.offsets.get(block)?;
         let end = *self.offsets.get(block + 1)?;
@@ -203,7 +205,7 @@ impl TableIndex {
 
     /// The only block that can hold the first entry at or behind (`key`, `sequence`), if that is
     /// an entry of `key`; else the block that holds that entry or the one before. `None` where the
-    /// table ends before.
+    /// table ends before, [`PAGED`] where the index is.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         self.find_from(Way::default(), key, sequence, |_| ())
@@ -233,11 +235,17 @@ impl TableIndex {
         sequence: SequenceNumber,
         hint: impl Fn(usize),
     ) -> Option<usize> {
-        let found = match self.heads.as_ref()?.find_from(way, key, hint) {
+        let Some(heads) = &self.heads else { return self.find_without_heads() };
+        let found = match heads.find_from(way, key, hint) {
             Position::Behind(found) => found,
             Position::Among(low, high) => self.find_among(low, high, key, sequence),
         };
         (found < self.blocks()).then_some(found)
+    }
+
+    #[cold]
+    fn find_without_heads(&self) -> Option<usize> {
+        self.is_paged().then_some(PAGED)
     }
 
     #[inline(never)]
@@ -269,43 +277,21 @@ impl TableIndex {
         (block < self.blocks()).then(|| self.separators.compare(block, key, sequence))
     }
 
-    /// Keys that split the table, about every 64 blocks, each with the bytes of data before it.
-    pub(crate) fn splits(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        self.splits.iter().map(|(key, end)| (key.as_slice(), *end))
-    }
-
     /// How many bytes of memory the index takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let splits: usize = self.splits.iter().map(|(key, _)| key.len() + 32).sum();
         let heads = self.heads.as_ref().map_or(0, Heads::memory_bytes);
-        splits + heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
+        heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
     }
-}
-
-/// Separators ascend in internal order, across nodes too.
-fn check_order(
-    before: Option<(&[u8], SequenceNumber)>,
-    prefix: &[u8],
-    suffixes: &[(&[u8], SequenceNumber)],
-) -> Result<(), &'static str> {
-    let ordered = suffixes.windows(2).all(|pair| {
-        let order = pair[0].0.cmp(pair[1].0).then_with(|| pair[1].1.cmp(&pair[0].1));
-        order == Ordering::Less
-    });
-    let joined = match (before, suffixes.first()) {
-        (Some((key, sequence)), Some(first)) => {
-            let order = key.cmp([prefix, first.0].concat().as_slice());
-            order.then_with(|| first.1.cmp(&sequence)) == Ordering::Less
-        }
-        _ => true,
-    };
-    if ordered && joined { Ok(()) } else { Err("the separators of the index do not ascend") }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::format::sealed_checksum;
     use crate::index_builder::IndexBuilder;
+    use crate::index_region::IndexRegion;
 
     fn build(separators: &[(Vec<u8>, u64)]) -> TableIndex {
         let mut builder = IndexBuilder::default();
@@ -313,8 +299,25 @@ mod tests {
             builder.add(key, *sequence, 87);
         }
         let end = 32 + 100 * separators.len() as u64;
-        TableIndex::decode(&Arena::new(), &builder.finish(), separators.len() as u32, 32, end)
-            .unwrap()
+        let sealed = builder.finish(1, end);
+        read(&sealed.bytes, sealed.top_bytes, separators.len() as u32, end).unwrap()
+    }
+
+    /// Reads an index region as a table does that keeps all of it.
+    fn read(bytes: &[u8], top_bytes: u32, blocks: u32, end: u64) -> umbel_base::Result<TableIndex> {
+        let len = bytes.len() as u64;
+        let whole = IndexRegion {
+            path: Path::new("1.table"),
+            file_id: 1,
+            data: (32, end),
+            offset: end,
+            len,
+            top_bytes: u64::from(top_bytes),
+            checksum: sealed_checksum(bytes),
+            blocks,
+        };
+        let top = whole.top(&bytes[bytes.len().saturating_sub(top_bytes as usize)..])?;
+        whole.index(&Arena::new(), &top, bytes)
     }
 
     fn check(separators: &[(Vec<u8>, u64)], probes: &[(Vec<u8>, u64)]) {
@@ -363,26 +366,26 @@ mod tests {
     }
 
     #[test]
-    fn damaged_payloads_are_refused() {
+    fn damaged_bytes_are_refused() {
         let mut builder = IndexBuilder::default();
         for i in 0..100u64 {
             builder.add(format!("k{i:03}").as_bytes(), 0, 87);
         }
-        let payload = builder.finish();
         let end = 32 + 100 * 100;
-        assert!(TableIndex::decode(&Arena::new(), &payload, 100, 32, end).is_ok());
-        assert!(TableIndex::decode(&Arena::new(), &payload, 99, 32, end).is_err());
-        assert!(TableIndex::decode(&Arena::new(), &payload, 100, 32, end + 1).is_err());
-        assert!(TableIndex::decode(&Arena::new(), &payload, u32::MAX, 32, end).is_err());
-        for cut in 0..payload.len() {
-            assert!(TableIndex::decode(&Arena::new(), &payload[..cut], 100, 32, end).is_err());
+        let sealed = builder.finish(1, end);
+        let (bytes, top) = (sealed.bytes, sealed.top_bytes);
+        assert!(read(&bytes, top, 100, end).is_ok());
+        for blocks in [0, 1, 64, 99, 128, u32::MAX] {
+            assert!(read(&bytes, top, blocks, end).is_err(), "{blocks}");
         }
-        for index in 0..payload.len() {
-            let mut flipped = payload.clone();
+        assert!(read(&bytes, top, 100, end + 1).is_err());
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut], top.min(cut as u32), 100, end).is_err());
+        }
+        for index in 0..bytes.len() {
+            let mut flipped = bytes.clone();
             flipped[index] ^= 0xff;
-            if let Ok(index) = TableIndex::decode(&Arena::new(), &flipped, 100, 32, end) {
-                index.find(b"k050", 7);
-            }
+            assert!(read(&flipped, top, 100, end).is_err(), "byte {index}");
         }
     }
 }

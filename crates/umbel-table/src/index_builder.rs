@@ -1,15 +1,16 @@
-//! Builds the payload of the index block.
+//! Builds the index region: parts of 64 blocks each, and behind them their top. The bytes of both
+//! are described where they are read: [`crate::index_part`] and [`crate::index_top`].
 //!
-//! FORMAT: `payload := node*`, `node := prefix_len varint, prefix, item * (64, fewer in the last)`,
-//! `item := suffix_len varint, suffix, sequence varint, payload_len varint`. Prefix and suffix are
-//! a key at or behind the block's last one and before the next block's first; where the next block
-//! goes on with versions of the same key, the separator is that key and the sequence number of the
-//! block's last entry, else the number is 0. Blocks stand one behind the other, so that their
-//! lengths say where each starts.
+//! Prefix and suffix of an item are a key at or behind the block's last one and before the next
+//! block's first; where the next block goes on with versions of the same key, the separator is that
+//! key and the sequence number of the block's last entry, else the number is 0. Blocks stand one
+//! behind the other, so that their lengths say where each starts.
 
 use umbel_base::varint;
 
-use crate::format::{GROUP_ENTRIES_MAX, common_prefix};
+use crate::compress::Compression;
+use crate::format::{BlockKind, TRAILER_BYTES, common_prefix, seal};
+use crate::index_top::{PART_BLOCKS, put_entry};
 
 #[derive(Debug, Clone, Copy)]
 struct Item {
@@ -18,11 +19,32 @@ struct Item {
     payload_len: u64,
 }
 
+/// A part that is complete.
+#[derive(Debug)]
+struct Part {
+    payload: Vec<u8>,
+    last_separator: Vec<u8>,
+    last_sequence: u64,
+    data_len: u64,
+}
+
+/// The bytes of the region.
+#[derive(Debug)]
+pub(crate) struct SealedIndex {
+    pub(crate) bytes: Vec<u8>,
+    /// How many of them, at the end, are the top with its trailer.
+    pub(crate) top_bytes: u32,
+    /// The checksum in the top's trailer.
+    pub(crate) checksum: u64,
+}
+
 /// Gathers one separator and length per block.
 #[derive(Debug, Default)]
 pub(crate) struct IndexBuilder {
-    payload: Vec<u8>,
-    /// The separators of the open node, joined.
+    parts: Vec<Part>,
+    /// About what the parts and their entries in the top take in the file.
+    parts_bytes: usize,
+    /// The separators of the open part, joined.
     gathered: Vec<u8>,
     items: Vec<Item>,
     prefix_len: usize,
@@ -37,7 +59,7 @@ impl IndexBuilder {
 
     /// About how many bytes the payload takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.payload.len() + self.gathered.len() + self.items.len() * 4
+        self.parts_bytes + self.gathered.len() + self.items.len() * 4
     }
 
     /// Adds the next block.
@@ -51,31 +73,49 @@ impl IndexBuilder {
         self.gathered.extend_from_slice(separator);
         self.items.push(Item { separator_len: separator.len(), sequence, payload_len });
         self.blocks += 1;
-        if self.items.len() == GROUP_ENTRIES_MAX {
-            self.close_node();
+        if self.items.len() == PART_BLOCKS {
+            self.close_part();
         }
     }
 
-    fn close_node(&mut self) {
-        if self.items.is_empty() {
-            return;
-        }
-        varint::put_bytes(&mut self.payload, &self.gathered[..self.prefix_len]);
-        let mut at = 0;
+    fn close_part(&mut self) {
+        let Some(last) = self.items.last().copied() else { return };
+        let mut payload = Vec::with_capacity(self.gathered.len() + 4 * self.items.len());
+        varint::put_bytes(&mut payload, &self.gathered[..self.prefix_len]);
+        let (mut at, mut data_len) = (0, 0);
         for item in self.items.drain(..) {
             let end = at + item.separator_len;
-            varint::put_bytes(&mut self.payload, &self.gathered[at + self.prefix_len..end]);
-            varint::put_u64(&mut self.payload, item.sequence);
-            varint::put_u64(&mut self.payload, item.payload_len);
+            varint::put_bytes(&mut payload, &self.gathered[at + self.prefix_len..end]);
+            varint::put_u64(&mut payload, item.sequence);
+            varint::put_u64(&mut payload, item.payload_len);
+            data_len += item.payload_len + TRAILER_BYTES as u64;
             at = end;
         }
+        let last_separator = self.gathered[at - last.separator_len..].to_vec();
+        self.parts_bytes += payload.len() + last_separator.len() + 32;
         self.gathered.clear();
+        let last_sequence = last.sequence;
+        self.parts.push(Part { payload, last_separator, last_sequence, data_len });
     }
 
-    /// The payload.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
-        self.close_node();
-        self.payload
+    /// The region, of table `file_id`, which is to stand at `offset`.
+    pub(crate) fn finish(mut self, file_id: u64, offset: u64) -> SealedIndex {
+        self.close_part();
+        let mut bytes = Vec::with_capacity(self.parts_bytes);
+        let mut top = Vec::new();
+        let mut sealed = |payload: &mut Vec<u8>, kind| {
+            let at = offset + bytes.len() as u64;
+            let sum = seal(payload, file_id, at, kind, Compression::None);
+            bytes.extend_from_slice(payload);
+            sum
+        };
+        for mut part in self.parts {
+            let sum = sealed(&mut part.payload, BlockKind::IndexPart);
+            let separator = (part.last_separator.as_slice(), part.last_sequence);
+            put_entry(&mut top, separator, part.data_len, part.payload.len() as u64, sum);
+        }
+        let checksum = sealed(&mut top, BlockKind::Index);
+        SealedIndex { bytes, top_bytes: top.len() as u32, checksum }
     }
 }
 

@@ -6,17 +6,21 @@ use std::sync::Arc;
 use umbel_arena::prefetch;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
-use umbel_filter::{Bloom, FilterError, HashSecret};
+use umbel_filter::{Bloom, HashSecret};
 
 use crate::block::Block;
+use crate::filter_part::{decode_filter, folded};
 use crate::find::Found;
 use crate::footer::{Footer, Region};
 use crate::format::{BlockKind, open_sealed, sealed_checksum};
 use crate::heads::Way;
-use crate::index::TableIndex;
+use crate::index::{PAGED, TableIndex};
+use crate::index_region::IndexRegion;
+use crate::index_top::IndexTop;
 use crate::meta::TableMeta;
 use crate::options::KeyHasher;
 use crate::properties::Properties;
+use crate::residence::Residence;
 use crate::section::Derive;
 use crate::slots::{BlockCache, BlockSlots, KeepAll};
 use crate::tombstones;
@@ -25,11 +29,14 @@ use crate::tombstones;
 #[derive(Debug)]
 pub struct Table {
     index: TableIndex,
+    top: IndexTop,
     slots: Arc<BlockSlots>,
     /// The secret that tags are made with; where there is none, blocks are searched by order.
     secret: Option<HashSecret>,
     /// `None` where there is no filter, or none that this hash can ask.
     filter: Option<Bloom>,
+    /// Whether the filter in the file can be asked, whether or not it is in memory.
+    filter_is_usable: bool,
     tombstones: Arc<FragmentedTombstones>,
     tombstones_given: Vec<RangeTombstone>,
     cache: Arc<dyn BlockCache>,
@@ -61,6 +68,20 @@ impl Table {
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
     ) -> Result<Table> {
+        Table::open_as(file, meta, hasher, cache, Residence::default())
+    }
+
+    /// As [`Table::open`], but keeps in memory only what `residence` says.
+    ///
+    /// # Errors
+    /// As [`Table::open`]; what does not stay in memory is checked when it is read.
+    pub fn open_as(
+        file: Arc<dyn File>,
+        meta: &TableMeta,
+        hasher: Option<&KeyHasher>,
+        cache: Arc<dyn BlockCache>,
+        residence: Residence,
+    ) -> Result<Table> {
         let file_bytes = file.len()?;
         if file_bytes != meta.file_bytes {
             let reason = format!(
@@ -71,7 +92,7 @@ impl Table {
             return Err(Error::corruption(file.path(), at, reason));
         }
         let (footer, checksum) = Footer::read(&*file, meta.id)?;
-        let table = Table::assemble(file, footer, checksum, hasher, cache)?;
+        let table = Table::assemble(file, footer, checksum, hasher, cache, residence)?;
         if table.meta() != meta {
             let reason = "the table is not the one that is recorded under its id: it was replaced";
             return Err(table.corruption(table.footer.properties.offset, reason));
@@ -86,7 +107,7 @@ impl Table {
     /// As [`Table::open`].
     pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Table> {
         let (footer, checksum) = Footer::read(&*file, id)?;
-        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll))
+        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll), Residence::default())
     }
 
     fn assemble(
@@ -95,6 +116,7 @@ impl Table {
         footer_checksum: u64,
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
+        residence: Residence,
     ) -> Result<Table> {
         let part = |region: Region, kind| read_part(&*file, &footer, region, kind);
         let damaged = |region: Region| {
@@ -109,11 +131,16 @@ impl Table {
             return Err(damaged(footer.properties)("the properties contradict the footer"));
         }
         let arena = cache.arena();
-        let payload = part(footer.index, BlockKind::Index)?;
-        let data_end = footer.data.offset + footer.data.len;
-        let index =
-            TableIndex::decode(&arena, &payload, footer.blocks, footer.data.offset, data_end)
-                .map_err(damaged(footer.index))?;
+        let own = cache.arena_of_what_stays(&arena);
+        let region = IndexRegion::new(file.path(), &footer);
+        let (top, index, slots) = if residence.paged && footer.blocks > 0 {
+            let index = TableIndex::paged(&own, footer.blocks as usize);
+            (region.read_top(&*file)?, index, BlockSlots::sparse(&own, arena))
+        } else {
+            let (top, index) = region.read_all(&*file, &own)?;
+            let slots = BlockSlots::new(&own, arena, index.blocks());
+            (top, index, slots)
+        };
         let tombstones_given = match part(footer.tombstones, BlockKind::Tombstones)? {
             payload if payload.is_empty() => Vec::new(),
             payload => tombstones::decode(&payload).map_err(damaged(footer.tombstones))?,
@@ -121,19 +148,22 @@ impl Table {
         if tombstones_given.len() as u64 != meta.range_tombstones {
             return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
         }
-        let usable = |hasher: &&KeyHasher| {
+        let usable = |hasher: &KeyHasher| {
             hasher.kind == footer.hash_kind && hasher.seed_id == footer.seed_id
         };
-        let filter = match hasher.filter(usable) {
-            None => None,
-            Some(_) => {
-                let payload = part(footer.filter, BlockKind::Filter)?;
-                decode_filter(&payload).map_err(damaged(footer.filter))?
-            }
+        let filter_is_usable = hasher.is_some_and(usable);
+        let filter = if filter_is_usable && residence.filter_factor != Residence::NO_FILTER {
+            let payload = part(footer.filter, BlockKind::Filter)?;
+            let filter = decode_filter(&payload).map_err(damaged(footer.filter))?;
+            filter.map(|filter| folded(filter, residence.filter_factor))
+        } else {
+            None
         };
         Ok(Table {
-            slots: Arc::new(BlockSlots::new(arena, index.blocks())),
+            slots: Arc::new(slots),
             index,
+            top,
+            filter_is_usable,
             secret: hasher.map(|hasher| hasher.secret),
             filter,
             tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
@@ -171,22 +201,19 @@ impl Table {
         self.ahead_bytes
     }
 
-    /// Makes the filter smaller: by `factor`, or the next larger one up to `2 * factor` that
-    /// divides it. It stays as it is where none does, and goes where `factor` is `u64::MAX`.
-    pub fn shrink_filter(&mut self, factor: u64) {
-        if factor == u64::MAX {
-            self.filter = None;
-        } else if factor > 1
-            && let Some(filter) = &self.filter
-            && let Some(folded) = (factor..=factor * 2).find_map(|factor| filter.fold(factor))
-        {
-            self.filter = Some(folded);
-        }
+    /// Whether the file has a filter that can be asked, be it in memory or not.
+    pub(crate) fn filter_is_usable(&self) -> bool {
+        self.filter_is_usable
     }
 
-    /// Whether there is a filter that can say no.
+    /// Whether there is a filter in memory that can say no.
     pub fn has_filter(&self) -> bool {
         self.filter.is_some()
+    }
+
+    /// Bytes of the filter in memory.
+    pub fn filter_bytes(&self) -> usize {
+        self.filter.as_ref().map_or(0, Bloom::bytes)
     }
 
     /// The share of absent keys for which the filter says "maybe" by its design; 1 without one.
@@ -234,7 +261,7 @@ impl Table {
     }
 
     /// The number of the only block that can hold the newest version of `key` that is not newer
-    /// than `sequence`. `None` where the table ends before.
+    /// than `sequence`, to be passed to the stages below. `None` where the table ends before.
     #[inline]
     pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         self.locate_from(Way::default(), key, sequence)
@@ -306,7 +333,7 @@ impl Table {
         }
         // Reading the file takes its time: nobody's memory is to wait for it.
         drop(reading);
-        let block = self.load(number)?;
+        let Some(block) = self.load_for(number, key, sequence)? else { return Ok(None) };
         Ok(block.view().find(key, hash, sequence).map(read))
     }
 
@@ -317,17 +344,33 @@ impl Table {
         self.slots.read()
     }
 
+    /// The block that `locate` named, which has no piece in its slot. `None` where a paged index
+    /// says that the table ends before the key.
+    #[cold]
+    fn load_for(
+        &self,
+        number: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<Block>> {
+        let number = if number == PAGED { self.find_paged(key, sequence)? } else { Some(number) };
+        number.map(|number| self.load(number)).transpose()
+    }
+
     /// Reads a block into its slot and tells the cache.
     #[cold]
     pub(crate) fn load(&self, number: usize) -> Result<Block> {
+        if let Some(block) = self.held_block(number) {
+            return Ok(block);
+        }
         self.slots.count_miss();
         let block = self.read_block(number, Derive::All(self.secret.as_ref()))?;
         if !self.cache.loaded(block.memory_bytes()) {
             return Ok(block);
         }
-        let (block, was_empty) = self.slots.put(number, block);
-        if was_empty {
-            self.cache.admit(&self.slots, number as u32, block.memory_bytes());
+        let (block, taken) = self.slots.put(number, block);
+        if let Some(bytes) = taken {
+            self.cache.admit(&self.slots, number as u32, bytes);
         }
         Ok(block)
     }
@@ -341,7 +384,10 @@ impl Table {
 
     /// Where a block starts and how many bytes it takes with its trailer.
     pub(crate) fn extent(&self, number: usize) -> Result<(u64, usize)> {
-        let extent = self.index.extent(number);
+        let extent = match self.index.extent(number) {
+            None if self.is_paged() => self.extent_paged(number)?,
+            extent => extent,
+        };
         extent
             .ok_or_else(|| self.corruption(self.footer.index.offset, "a block is not in the index"))
     }
@@ -403,15 +449,16 @@ impl Table {
             .map(|f| f.start.len() + f.end.len() + 8 * f.sequences.len() + 72)
             .sum();
         let slots = self.slots.memory_bytes();
-        let filter = self.filter.as_ref().map_or(0, Bloom::bytes);
-        size_of::<Table>() + self.index.memory_bytes() + filter + slots + key_bytes + fragments
+        let filter = self.filter_bytes();
+        let index = self.index.memory_bytes() + self.top.memory_bytes();
+        size_of::<Table>() + index + filter + slots + key_bytes + fragments
     }
 
     /// Keys that split the table into stretches of about 64 blocks, ascending, each with the number
     /// of data bytes at or before it: to divide a compaction.
     pub fn block_separators(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let start = self.footer.data.offset;
-        self.index.splits().map(move |(key, end)| (key, end - start))
+        self.top.splits().map(move |(key, end)| (key, end - start))
     }
 
     /// The slots of the table's blocks.
@@ -421,6 +468,14 @@ impl Table {
 
     pub(crate) fn index(&self) -> &TableIndex {
         &self.index
+    }
+
+    pub(crate) fn top(&self) -> &IndexTop {
+        &self.top
+    }
+
+    pub(crate) fn cache(&self) -> &dyn BlockCache {
+        &*self.cache
     }
 
     pub(crate) fn footer(&self) -> &Footer {
@@ -462,13 +517,4 @@ pub(crate) fn read_part(
         return refuse("the part that starts here is not the one that the footer was written for");
     }
     open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0).map(Cow::into_owned)
-}
-
-/// `None` for a filter of a kind that this build does not know, which means "maybe".
-pub(crate) fn decode_filter(payload: &[u8]) -> std::result::Result<Option<Bloom>, &'static str> {
-    match Bloom::decode(payload) {
-        Ok(filter) => Ok(Some(filter)),
-        Err(FilterError::Malformed { reason }) => Err(reason),
-        Err(_) => Ok(None),
-    }
 }

@@ -8,9 +8,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbel_arena::{Arena, Reading, Slots};
+use umbel_arena::{Arena, Piece, Reading, Slots};
 
 use crate::block::{Block, View};
+use crate::sparse::{PLACE_BYTES, Sparse};
 
 /// What decides which blocks stay in memory.
 pub trait BlockCache: Send + Sync + Debug {
@@ -28,6 +29,12 @@ pub trait BlockCache: Send + Sync + Debug {
     fn arena(&self) -> Arena {
         Arena::new()
     }
+
+    /// Where what stays while a table is open is to live: apart from what comes and goes, so that
+    /// of this whole chunks can be given back. Unless said otherwise, where everything lives.
+    fn arena_of_what_stays(&self, arena: &Arena) -> Arena {
+        arena.clone()
+    }
 }
 
 /// A cache that keeps everything: for tools and tests that open a table by itself.
@@ -38,10 +45,12 @@ impl BlockCache for KeepAll {
     fn admit(&self, _slots: &Arc<BlockSlots>, _block: u32, _bytes: usize) {}
 }
 
-/// One slot per block of a table.
+/// One slot per block of a table. Where the table's index is paged there are none, and what is
+/// loaded is found by its number.
 #[derive(Debug)]
 pub struct BlockSlots {
     slots: Slots,
+    sparse: Option<Sparse>,
     arena: Arena,
     resident_bytes: AtomicU64,
     misses: AtomicU64,
@@ -66,13 +75,39 @@ impl BlockReading<'_> {
 }
 
 impl BlockSlots {
-    /// Empty slots for a table of `blocks` blocks.
-    pub(crate) fn new(arena: Arena, blocks: usize) -> BlockSlots {
+    /// Empty slots for a table of `blocks` blocks, which live in `arena`, the slots in `own`.
+    pub(crate) fn new(own: &Arena, arena: Arena, blocks: usize) -> BlockSlots {
         BlockSlots {
-            slots: Slots::new(&arena, blocks),
+            slots: Slots::new(own, &arena, blocks),
+            sparse: None,
             arena,
             resident_bytes: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+        }
+    }
+
+    /// What a table has instead whose index is paged.
+    pub(crate) fn sparse(own: &Arena, arena: Arena) -> BlockSlots {
+        BlockSlots { sparse: Some(Sparse::default()), ..BlockSlots::new(own, arena, 0) }
+    }
+
+    /// A block or a part of the index that was loaded, where there are no slots.
+    pub(crate) fn held(&self, number: u32) -> Option<Piece> {
+        self.sparse.as_ref()?.get(number)
+    }
+
+    /// Keeps a piece where there are no slots. Gives the piece that is there now, whether it is
+    /// this one, and the bytes it takes.
+    pub(crate) fn keep(&self, number: u32, piece: Piece) -> (Piece, bool, usize) {
+        let bytes = piece.memory_bytes() + PLACE_BYTES;
+        let Some(sparse) = &self.sparse else { return (piece, false, bytes) };
+        self.resident_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        match sparse.put(number, piece.clone()) {
+            Ok(()) => (piece, true, bytes),
+            Err(there) => {
+                self.resident_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+                (there, false, bytes)
+            }
         }
     }
 
@@ -126,20 +161,25 @@ impl BlockSlots {
         self.slots.prefetch_piece(block, lines);
     }
 
-    /// Puts a block that was loaded into its empty slot. Where another thread was faster, gives the
-    /// block that is there and `false`.
-    pub(crate) fn put(&self, block: usize, loaded: Block) -> (Block, bool) {
+    /// Puts a block that was loaded into its empty slot, and says how many bytes it takes there.
+    /// Where another thread was faster, gives the block that is there and `None`.
+    pub(crate) fn put(&self, block: usize, loaded: Block) -> (Block, Option<usize>) {
+        if self.sparse.is_some() {
+            let Ok(number) = u32::try_from(block) else { return (loaded, None) };
+            let (piece, was_empty, bytes) = self.keep(number, loaded.into_piece());
+            return (Block::from_piece(piece), was_empty.then_some(bytes));
+        }
         if block >= self.slots.len() {
-            return (loaded, false);
+            return (loaded, None);
         }
         let bytes = loaded.memory_bytes() as u64;
         // Counted before others can see it, so that no eviction takes off what was not added.
         self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
         match self.slots.put(block, loaded.clone().into_piece()) {
-            Ok(()) => (loaded, true),
+            Ok(()) => (loaded, Some(bytes as usize)),
             Err(there) => {
                 self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                (Block::from_piece(there), false)
+                (Block::from_piece(there), None)
             }
         }
     }
@@ -147,14 +187,28 @@ impl BlockSlots {
     /// Empties a slot. Returns how many bytes the cache gave up: 0 where it was empty. Readers that
     /// hold the block keep it alive until they are done.
     pub fn evict(&self, block: u32) -> usize {
-        let bytes = self.slots.evict(block as usize);
+        let bytes = match &self.sparse {
+            Some(sparse) => sparse.evict(block),
+            None => self.slots.evict(block as usize),
+        };
         self.resident_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         bytes
     }
 
+    /// The number of the arena's chunk that the block lies in; `None` where the slot is empty.
+    pub fn chunk(&self, block: u32) -> Option<u32> {
+        match &self.sparse {
+            Some(sparse) => sparse.chunk(block),
+            None => self.slots.chunk(block as usize),
+        }
+    }
+
     /// Whether the block was read since this was last asked; clears the mark.
     pub fn take_touched(&self, block: u32) -> bool {
-        self.slots.take_touched(block as usize)
+        match &self.sparse {
+            Some(sparse) => sparse.take_touched(block),
+            None => self.slots.take_touched(block as usize),
+        }
     }
 
     /// How many bytes the blocks in the slots take.

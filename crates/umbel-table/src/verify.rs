@@ -6,11 +6,13 @@ use umbel_base::{BlobPointer, Error, Result, SequenceNumber, ValueKind};
 use umbel_filter::{Bloom, HashSecret, hash_key};
 
 use crate::block::{Block, Place};
+use crate::filter_part::decode_filter;
 use crate::footer::{FOOTER_BYTES, Footer};
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::TableIndex;
+use crate::index_region::IndexRegion;
 use crate::meta::TableMeta;
-use crate::reader::{Table, decode_filter, read_part};
+use crate::reader::{Table, read_part};
 use crate::section::Derive;
 use crate::tombstones;
 
@@ -102,17 +104,9 @@ impl Table {
         let payload = part(footer.filter, BlockKind::Filter)?;
         let filter = decode_filter(&payload)
             .map_err(|reason| self.corruption(footer.filter.offset, reason))?;
-        let payload = part(footer.index, BlockKind::Index)?;
-        let end = footer.data.offset + footer.data.len;
-        let index = TableIndex::decode(
-            self.slots().arena(),
-            &payload,
-            footer.blocks,
-            footer.data.offset,
-            end,
-        )
-        .map_err(|reason| self.corruption(footer.index.offset, reason))?;
-        Ok((index, filter.filter(|_| self.has_filter())))
+        let region = IndexRegion::new(self.file().path(), footer);
+        let (_, index) = region.read_all(self.file(), self.slots().arena())?;
+        Ok((index, filter.filter(|_| self.filter_is_usable())))
     }
 
     fn verify_data(
@@ -134,7 +128,7 @@ impl Table {
             piece.resize(len, 0);
             self.file().read_exact_at(&mut piece, piece_at)?;
             for block in number..behind {
-                let (offset, len) = self.extent(block)?;
+                let Some((offset, len)) = index.extent(block) else { break };
                 let skip = (offset - piece_at) as usize;
                 let sealed = piece.get(skip..skip + len).unwrap_or_default();
                 walk.chain = chain_checksum(walk.chain, offset, sealed_checksum(sealed));

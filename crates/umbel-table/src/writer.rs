@@ -271,17 +271,34 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Writes a block behind the data; nothing where the payload is empty and `kind` optional.
+    /// Writes the index. Gives its region, and how many bytes its top takes.
+    fn write_index(&mut self) -> Result<(Region, u32)> {
+        let offset = self.output.end();
+        let sealed = std::mem::take(&mut self.index).finish(self.meta.id, offset);
+        if u32::try_from(sealed.bytes.len()).is_err() {
+            return Err(self.over_length());
+        }
+        self.output.push(&sealed.bytes)?;
+        let len = sealed.bytes.len() as u64;
+        Ok((Region { offset, len, checksum: sealed.checksum }, sealed.top_bytes))
+    }
+
+    #[cold]
+    fn over_length(&self) -> Error {
+        Error::invalid(format!(
+            "a part of table {} would be longer than 4 GiB: write smaller tables",
+            self.meta.id
+        ))
+    }
+
+    /// Writes a block behind the data; nothing where the payload is empty.
     fn write_part(&mut self, kind: BlockKind, mut payload: Vec<u8>) -> Result<Region> {
         let offset = self.output.end();
-        if payload.is_empty() && kind != BlockKind::Index {
+        if payload.is_empty() {
             return Ok(Region { offset, len: 0, checksum: 0 });
         }
         if u32::try_from(payload.len()).is_err() {
-            return Err(Error::invalid(format!(
-                "a part of table {} would be longer than 4 GiB: write smaller tables",
-                self.meta.id
-            )));
+            return Err(self.over_length());
         }
         let checksum = seal(&mut payload, self.meta.id, offset, kind, Compression::None);
         debug_assert_eq!(checksum, sealed_checksum(&payload));
@@ -314,8 +331,7 @@ impl TableBuilder {
         if !self.meta.blobs.is_sorted_by(|a, b| a.id < b.id) {
             return Err(Error::invalid("internal: two entries point at the same blob"));
         }
-        let index = std::mem::take(&mut self.index).finish();
-        let index = self.write_part(BlockKind::Index, index)?;
+        let (index, index_top_bytes) = self.write_index()?;
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0)).finish();
         let filter = self.write_part(BlockKind::Filter, filter)?;
         let tombstones = self.finish_tombstones();
@@ -332,6 +348,7 @@ impl TableBuilder {
             features: self.features,
             hash_kind: self.hasher.kind,
             seed_id: self.hasher.seed_id,
+            index_top_bytes,
             data,
             index,
             filter,

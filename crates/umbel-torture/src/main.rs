@@ -15,6 +15,7 @@ mod first_open;
 mod kill;
 mod lab;
 mod look;
+mod memory;
 mod model;
 mod planted;
 mod random;
@@ -45,7 +46,8 @@ struct Arguments {
     /// Decides everything that is chosen.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Which campaigns; all where none is named, but model and big-open not in the small part.
+    /// Which campaigns; all where none is named, but the small part leaves out model, big-open and
+    /// memory.
     #[arg(long, num_args = 1.., value_parser = NAMES)]
     campaign: Vec<String>,
     /// How many scripts made from the seed are added to the named ones.
@@ -54,9 +56,12 @@ struct Arguments {
     /// How many times the kill campaign kills.
     #[arg(long)]
     rounds: Option<u64>,
-    /// How many keys the filters and big-open campaigns take.
+    /// How many keys the filters, big-open and memory campaigns take.
     #[arg(long)]
     keys: Option<u64>,
+    /// The budgets of the memory campaign, in MiB.
+    #[arg(long, num_args = 1..)]
+    mebibytes: Vec<u64>,
     /// How many seeds the model campaign takes.
     #[arg(long, default_value_t = answers::SEEDS)]
     seeds: u64,
@@ -71,11 +76,21 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 9] =
-    ["crash", "first-open", "faults", "rot", "kill", "canaries", "filters", "big-open", "model"];
+const NAMES: [&str; 10] = [
+    "crash",
+    "first-open",
+    "faults",
+    "rot",
+    "kill",
+    "canaries",
+    "filters",
+    "big-open",
+    "memory",
+    "model",
+];
 
 /// What the small part leaves out: they say something only when they are large.
-const LARGE: [&str; 2] = ["big-open", "model"];
+const LARGE: [&str; 3] = ["big-open", "memory", "model"];
 
 fn main() -> ExitCode {
     // The processes to be killed are this program too. They are started before anything else is
@@ -84,6 +99,7 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((first, rest)) if first == kill::CHILD => std::process::exit(kill::run(rest)),
         Some((first, rest)) if first == big_open::CHILD => std::process::exit(big_open::run(rest)),
+        Some((first, rest)) if first == memory::CHILD => std::process::exit(memory::run(rest)),
         _ => {}
     }
     let arguments = Arguments::parse();
@@ -160,6 +176,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             filters::campaign(place, seed, arguments.keys.unwrap_or(keys))
         }
         "big-open" => big_open::campaign(place, seed, arguments.keys.unwrap_or(big_open::KEYS)),
+        "memory" => {
+            let named = &arguments.mebibytes;
+            let budgets = if named.is_empty() { &memory::MEBIBYTES[..] } else { named };
+            memory::campaign(place, seed, arguments.keys.unwrap_or(memory::KEYS), budgets)
+        }
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

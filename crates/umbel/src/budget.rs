@@ -4,12 +4,16 @@
 //! and the buffers of compactions. Each part but the cache has a share that it stays within; the
 //! cache takes what the others leave. Nothing is taken before data needs it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
+use umbel_table::Residence;
 
 use crate::options::{Caps, Options};
+use crate::residence::{Needs, plan};
 
 /// What is taken where nothing says how much memory there is.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
@@ -21,6 +25,9 @@ const LEAST: u64 = 6 << 20;
 /// Kept out of all shares: memory for blocks and indexes comes in chunks of this size, of which one
 /// is only partly filled.
 pub const CHUNK_BYTES: u64 = 2 << 20;
+/// Kept out of all shares too: what the process has besides that no part counts, program and stacks
+/// and what the allocator keeps between. A share of the budget, up to a limit.
+const BESIDES: (u64, u64) = (4, 32 << 20);
 /// The most that all memtables take before the fullest is flushed, without being told.
 const BUFFERS_MAX: u64 = 256 << 20;
 /// The least size of a memtable, a table and a log segment that a small budget brings about.
@@ -32,6 +39,11 @@ const SOURCES: u64 = 32;
 /// What a table being written takes besides its filter's hashes and its index.
 const WRITER_BYTES: u64 = 320 << 10;
 
+/// Up to this budget the allocator is asked to give back what it keeps of freed memory.
+const TRIMMED_MAX: u64 = 1 << 30;
+/// It is asked so often at most.
+const TRIM_EVERY_MILLIS: u64 = 100;
+
 /// How large each part may become. Decided when the store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
@@ -39,6 +51,8 @@ pub struct Sizes {
     pub total: u64,
     /// What the process may use, where something says.
     pub machine: Option<u64>,
+    /// What is kept free for what no part counts.
+    pub besides: u64,
     /// Bytes of all memtables together above which the fullest is flushed. Writers wait at twice
     /// that.
     pub buffers: u64,
@@ -72,7 +86,8 @@ impl Sizes {
             Some(given) => given,
             None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4).min(DEFAULT_MAX).max(least),
         };
-        let shared = total - CHUNK_BYTES;
+        let besides = (total.saturating_sub(asked) / BESIDES.0).min(BESIDES.1);
+        let shared = total - CHUNK_BYTES - besides;
         let buffers = options.write_buffer_total_bytes.unwrap_or((shared / 8).min(BUFFERS_MAX));
         let size = (shared / 16).max(SIZE_LEAST);
         let caps = Caps {
@@ -90,7 +105,8 @@ impl Sizes {
             buffers,
             caps,
             segment: options.log_segment_bytes.min(size),
-            tables: (shared / 2).min(shared - asked),
+            besides,
+            tables: (shared / 2).min(shared.saturating_sub(asked)),
             cache: (shared / 32, options.cache_bytes.unwrap_or(u64::MAX)),
             compactions: compactions as usize,
             ahead,
@@ -142,18 +158,17 @@ pub struct Budget {
     pub tables: Arc<AtomicU64>,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
-    /// How many times smaller filters become when a table is opened; [`NO_FILTER`]: they stay away.
-    pub filter_factor: AtomicU64,
+    /// What stays in memory of a table when it is opened, by level; see [`Residence`].
+    residence: [(AtomicBool, AtomicU64); LEVELS],
     /// Bytes of `tables` at which readers are closed next.
     pub close_at: AtomicU64,
     /// How many readers were closed to stay within the budget.
     pub readers_closed: AtomicU64,
     /// Held by who closes readers.
     pub closing: Mutex<()>,
+    /// When the allocator was last asked to give memory back, in milliseconds of the clock.
+    trimmed: AtomicU64,
 }
-
-/// A factor that means that filters are not kept in memory.
-pub const NO_FILTER: u64 = u64::MAX;
 
 impl Budget {
     /// A budget of these sizes of which nothing is used.
@@ -163,9 +178,10 @@ impl Budget {
             sizes,
             tables: Arc::default(),
             compactions: AtomicU64::new(0),
-            filter_factor: AtomicU64::new(1),
+            residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
             closing: Mutex::default(),
+            trimmed: AtomicU64::new(0),
         }
     }
 
@@ -174,27 +190,54 @@ impl Budget {
         self.tables.load(Ordering::Relaxed) > self.close_at.load(Ordering::Relaxed)
     }
 
+    /// Whether the allocator is to be asked at `now` to give back what it keeps of freed memory.
+    /// What it keeps matters beside a small budget only, and asking takes its time.
+    pub fn is_time_to_trim(&self, now: Duration) -> bool {
+        if self.sizes.total > TRIMMED_MAX {
+            return false;
+        }
+        let now = now.as_millis() as u64;
+        let last = self.trimmed.load(Ordering::Relaxed);
+        // Of several threads one is enough.
+        let set =
+            |from| self.trimmed.compare_exchange(from, now, Ordering::Relaxed, Ordering::Relaxed);
+        now >= last + TRIM_EVERY_MILLIS && set(last).is_ok()
+    }
+
     /// Counts `bytes` as those of a compaction or flush until the answer is dropped.
     pub fn claim(self: &Arc<Self>, bytes: u64) -> Claim {
         self.compactions.fetch_add(bytes, Ordering::Relaxed);
         Claim { budget: Arc::clone(self), bytes }
     }
 
-    /// Decides how much smaller filters become when tables are opened, by what all tables would
-    /// hold together if all were open.
-    pub fn decide_filters(&self, index_bytes: u64, filter_bytes: u64) {
-        let fits = |factor: &u64| index_bytes + filter_bytes / factor <= self.sizes.tables;
-        // Beyond four times smaller the usual filter says "maybe" to nearly everything. Where not
-        // even the indexes fit, tables are opened again and again, and half a filter spares most
-        // of the reads that follow.
-        let factor = match (1..=4).find(fits) {
-            Some(factor) => factor,
-            None if index_bytes <= self.sizes.tables => NO_FILTER,
-            None => 2,
-        };
-        self.filter_factor.store(factor, Ordering::Relaxed);
+    /// Decides what stays in memory of the tables of each level, by what they need and by what
+    /// readers of `past` tables hold.
+    pub fn decide_residence(&self, levels: &[Needs; LEVELS], past: u64) {
+        let most = self.sizes.tables;
+        let planned = plan(levels, most - past.min(most / 2));
+        for (level, residence) in self.residence.iter().zip(planned) {
+            level.0.store(residence.paged, Ordering::Relaxed);
+            level.1.store(residence.filter_factor, Ordering::Relaxed);
+        }
+    }
+
+    /// What stays in memory of a table of this level that is opened now.
+    pub fn residence(&self, level: usize) -> Residence {
+        if level == WALKED {
+            return Residence { paged: true, filter_factor: Residence::NO_FILTER };
+        }
+        match self.residence.get(level) {
+            Some((paged, factor)) => Residence {
+                paged: paged.load(Ordering::Relaxed),
+                filter_factor: factor.load(Ordering::Relaxed),
+            },
+            None => Residence::default(),
+        }
     }
 }
+
+/// Stands for a level: that of a table which is only walked over once.
+pub const WALKED: usize = usize::MAX;
 
 /// Bytes of a running compaction or flush.
 #[derive(Debug)]
@@ -265,7 +308,7 @@ mod tests {
         for mebibytes in [6, 7, 8, 13, 64, 512, 4096, 100_000] {
             let sizes = Sizes::new(&options(None, Some(mebibytes << 20))).unwrap();
             let parts =
-                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.total / 8;
+                2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.besides;
             assert!(parts <= sizes.total, "{sizes:?}");
             assert!(sizes.caps.memtable_bytes.min(BUFFERS_MAX) <= sizes.buffers);
             assert!(sizes.compactions >= 1);
@@ -273,17 +316,30 @@ mod tests {
     }
 
     #[test]
-    fn filters_fold_before_they_go() {
-        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
-        let factor = |index: u64, filters: u64| {
-            budget.decide_filters(index << 20, filters << 20);
-            budget.filter_factor.load(Ordering::Relaxed)
+    fn the_allocator_is_asked_seldom_and_beside_small_budgets_only() {
+        let budget = |mebibytes: u64| {
+            Budget::new(Sizes::new(&options(None, Some(mebibytes << 20))).unwrap())
         };
-        assert_eq!(factor(11, 20), 1);
-        assert_eq!(factor(12, 21), 2);
-        assert_eq!(factor(10, 60), 3);
-        assert_eq!(factor(19, 48), 4);
-        assert_eq!(factor(31, 48), NO_FILTER);
-        assert_eq!(factor(33, 48), 2);
+        let (small, large) = (budget(64), budget(2048));
+        let asked = [500, 550, 599, 600, 601].map(|millis| {
+            let now = Duration::from_millis(millis);
+            (small.is_time_to_trim(now), large.is_time_to_trim(now))
+        });
+        assert_eq!(asked.map(|both| both.0), [true, false, false, true, false]);
+        assert_eq!(asked.map(|both| both.1), [false; 5]);
+    }
+
+    #[test]
+    fn what_is_decided_is_what_tables_are_opened_with() {
+        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
+        assert_eq!(budget.residence(3), Residence::default());
+        let mut levels = [Needs::default(); LEVELS];
+        levels[3] = Needs { whole: 100 << 20, paged: 1 << 20, filters: 100 << 20 };
+        budget.decide_residence(&levels, 0);
+        let least = Residence { paged: true, filter_factor: Residence::NO_FILTER };
+        assert_eq!(budget.residence(3), least);
+        assert_eq!(budget.residence(WALKED), least);
+        budget.decide_residence(&[Needs::default(); LEVELS], 0);
+        assert_eq!(budget.residence(3), Residence::default());
     }
 }

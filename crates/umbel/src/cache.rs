@@ -4,11 +4,11 @@
 //! when the clock holds more bytes than it may, its hand passes over the slots, spares once each
 //! block that was touched since the last pass, and empties the first that was not.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use umbel_arena::Arena;
+use umbel_arena::{Arena, ArenaBytes};
 use umbel_table::{BlockCache, BlockSlots};
 
 /// So much may wait for readers even in the smallest cache.
@@ -18,6 +18,8 @@ const WAITING_BYTES_LEAST: u64 = 64 << 10;
 struct Seat {
     slots: Weak<BlockSlots>,
     block: u32,
+    /// The arena's chunk that the block lies in.
+    chunk: u32,
     bytes: usize,
 }
 
@@ -29,8 +31,10 @@ pub struct ClockCache {
     admitted: AtomicU64,
     evicted: AtomicU64,
     seats: Mutex<VecDeque<Seat>>,
-    /// Where all tables of the store have their blocks, indexes and slots.
+    /// Where all tables of the store have their blocks and parts of indexes that come and go.
     arena: Arena,
+    /// Where they have their indexes and slots, which stay while a table is open.
+    arena_of_what_stays: Arena,
 }
 
 impl ClockCache {
@@ -43,6 +47,7 @@ impl ClockCache {
             evicted: AtomicU64::new(0),
             seats: Mutex::default(),
             arena: Arena::new(),
+            arena_of_what_stays: Arena::new(),
         }
     }
 
@@ -57,6 +62,38 @@ impl ClockCache {
         if self.held() > capacity {
             self.make_room(&mut self.seats.lock().unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Gives back chunks of the arena until it holds `most` bytes at most, and some more, so that
+    /// this is seldom needed: blocks leave whether they were read or not, those in the chunks of
+    /// which the least is used. What readers hold at this moment may keep a chunk.
+    pub fn give_back(&self, most: u64) {
+        let excess = (self.arena.bytes().held as u64).saturating_sub(most);
+        if excess == 0 {
+            return;
+        }
+        let chunks: HashSet<u32> =
+            self.arena.emptiest((excess + most / 16) as usize).into_iter().collect();
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.retain(|seat| {
+            if !chunks.contains(&seat.chunk) {
+                return true;
+            }
+            if let Some(slots) = seat.slots.upgrade() {
+                slots.evict(seat.block);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed);
+            false
+        });
+        drop(seats);
+        self.arena.epochs().collect();
+    }
+
+    /// Bytes of whole chunks that blocks and what stays of tables take.
+    pub fn chunk_bytes(&self) -> ArenaBytes {
+        let (blocks, stays) = (self.arena.bytes(), self.arena_of_what_stays.bytes());
+        ArenaBytes { used: blocks.used + stays.used, held: blocks.held + stays.held }
     }
 
     fn make_room(&self, seats: &mut VecDeque<Seat>) {
@@ -96,6 +133,10 @@ impl BlockCache for ClockCache {
         self.arena.clone()
     }
 
+    fn arena_of_what_stays(&self, _arena: &Arena) -> Arena {
+        self.arena_of_what_stays.clone()
+    }
+
     fn loaded(&self, _bytes: usize) -> bool {
         let epochs = self.arena.epochs();
         if epochs.waiting_bytes() == 0 {
@@ -109,8 +150,10 @@ impl BlockCache for ClockCache {
 
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
+        // Where it has left again already, any will do: its seat goes when the hand passes.
+        let chunk = slots.chunk(block).unwrap_or(u32::MAX);
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.push_back(Seat { slots: Arc::downgrade(slots), block, bytes });
+        seats.push_back(Seat { slots: Arc::downgrade(slots), block, chunk, bytes });
         self.held.fetch_add(bytes as u64, Ordering::Relaxed);
         self.make_room(&mut seats);
     }

@@ -338,8 +338,8 @@ impl CompactionJob {
         let mut before = 0;
         for (level, table) in &self.inputs {
             match runs.last_mut() {
-                Some(run) if *level > 0 && *level == before => run.push(Arc::clone(table)),
-                _ => runs.push(vec![Arc::clone(table)]),
+                Some(run) if *level > 0 && *level == before => run.push(table.for_a_walk()),
+                _ => runs.push(vec![table.for_a_walk()]),
             }
             before = *level;
         }

@@ -62,6 +62,7 @@ mod poison;
 mod read;
 mod recovery;
 mod relog;
+mod residence;
 mod scan;
 mod segments;
 mod snapshot;

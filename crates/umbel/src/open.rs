@@ -350,7 +350,7 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
     let mut added = Vec::new();
     for (level, metas) in record.levels.iter().enumerate() {
         for meta in metas {
-            added.push((level, Arc::new(TableFile::new(meta.clone(), Arc::clone(context)))));
+            added.push((level, Arc::new(TableFile::new(meta.clone(), level, Arc::clone(context)))));
         }
     }
     Version::default().apply(&[], &added)

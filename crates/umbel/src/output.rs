@@ -37,6 +37,7 @@ pub struct Output {
     store: Arc<Store>,
     /// Metadata of the tables, in key order.
     pub metas: Vec<TableMeta>,
+    level: usize,
     /// What became of the entries.
     pub counts: StreamCounts,
     unfinished: Option<u64>,
@@ -44,10 +45,10 @@ pub struct Output {
 }
 
 impl Output {
-    fn new(store: &Arc<Store>) -> Output {
+    fn new(store: &Arc<Store>, level: usize) -> Output {
         let counts = StreamCounts::default();
         let store = Arc::clone(store);
-        Output { store, metas: Vec::new(), counts, unfinished: None, adopted: false }
+        Output { store, metas: Vec::new(), level, counts, unfinished: None, adopted: false }
     }
 
     /// Makes the names durable, opens every table, which checks that it can be read back, and hands
@@ -56,7 +57,8 @@ impl Output {
         let folder = &self.store.folder;
         self.store.options.env.files.sync_dir(folder)?;
         let open = |meta: &TableMeta| {
-            let table = Arc::new(TableFile::new(meta.clone(), Arc::clone(&self.store.context)));
+            let context = Arc::clone(&self.store.context);
+            let table = Arc::new(TableFile::new(meta.clone(), self.level, context));
             table.reader()?;
             Ok(table)
         };
@@ -149,7 +151,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     mut stream: CompactionStream<C, B>,
     tombstones: &[RangeTombstone],
 ) -> Result<Output> {
-    let mut output = Output::new(store);
+    let mut output = Output::new(store, plan.level);
     let mut builder: Option<TableBuilder> = None;
     let mut lower = plan.lower.clone();
     while let Some(entry) = stream.next_entry()? {

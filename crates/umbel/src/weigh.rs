@@ -2,17 +2,17 @@
 //! the block cache, which readers of tables are closed, how large filters are kept.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use umbel_table::BlockCache;
+use umbel_base::limits::LEVELS;
 
 use crate::budget::CHUNK_BYTES;
 use crate::keyspace_core::KeyspaceCore;
+use crate::residence::Needs;
 use crate::store::Store;
 use crate::version::{Keeper, TableFile};
 
-/// Bytes of a block's slot in an open table, about.
-const SLOT_BYTES: u64 = 16;
 /// Bytes of a seat in the cache, for each byte of a block of 4 KiB: one in so many.
 const SEATS_SHARE: u64 = 64;
 
@@ -50,7 +50,7 @@ impl Parts {
 /// What the parts of `store` hold now; `log` is what the log holds.
 pub fn parts(store: &Store, log: u64) -> Parts {
     let keyspaces = store.keyspaces();
-    let arena = store.cache.arena().bytes();
+    let arena = store.cache.chunk_bytes();
     let held = keyspaces.iter().map(|keyspace| keyspace.view.past().memtable_bytes);
     Parts {
         memtables: keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum(),
@@ -63,12 +63,30 @@ pub fn parts(store: &Store, log: u64) -> Parts {
     }
 }
 
-/// Leaves to the cache what the other parts do not hold; what it has too much goes at once.
+/// Leaves to the cache what the other parts do not hold; what it has too much goes at once, but
+/// chunks of the arena only with [`give_back`].
 ///
-/// Where writes may come, what they are going to need is kept free from the start: blocks that
-/// leave the cache free pieces of chunks, and few whole chunks that could go to others.
+/// Where writes may come, what they are going to need is kept free from the start.
 pub fn settle_cache(store: &Store, parts: &Parts) {
     let (least, most) = store.budget.sizes.cache;
+    let left = left_to_blocks(store, parts);
+    let left = left - left / SEATS_SHARE;
+    store.cache.set_capacity(left.max(least).min(most));
+}
+
+/// Gives back chunks that the cache has too many. Takes its time: it looks at every cached block.
+fn give_back(store: &Store) {
+    let log = store.commit_lock().wal.mapped_bytes();
+    let parts = parts(store, log);
+    let left = left_to_blocks(store, &parts);
+    // The chunk that is filled, and the empty one that the arena keeps.
+    let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
+    store.cache.give_back(left.max(least));
+    settle_cache(store, &parts);
+}
+
+/// The bytes of chunks that blocks may take.
+fn left_to_blocks(store: &Store, parts: &Parts) -> u64 {
     let mut parts = *parts;
     if !store.read_only {
         let sizes = &store.budget.sizes;
@@ -76,32 +94,51 @@ pub fn settle_cache(store: &Store, parts: &Parts) {
         parts.log = parts.log.max(sizes.segment);
         parts.compactions = parts.compactions.max(sizes.working);
     }
-    let kept = parts.fixed() + parts.spare.max(CHUNK_BYTES);
-    let left = store.budget.sizes.total.saturating_sub(kept);
-    let left = left - left / SEATS_SHARE;
-    store.cache.set_capacity(left.max(least).min(most));
+    let sizes = &store.budget.sizes;
+    sizes.total.saturating_sub(parts.fixed() + CHUNK_BYTES + sizes.besides)
 }
 
 /// After a flush or compaction: other tables, other needs.
 pub fn after_work(store: &Store) {
-    let (mut index_bytes, mut filter_bytes) = (0, 0);
-    for keyspace in store.keyspaces() {
-        for (_, table) in keyspace.view.load().version.tables() {
-            index_bytes += table.meta.index_bytes + u64::from(table.meta.blocks) * SLOT_BYTES;
-            filter_bytes += table.meta.filter_bytes;
+    let keyspaces = store.keyspaces();
+    let mut levels = [Needs::default(); LEVELS];
+    let mut current = 0;
+    for keyspace in &keyspaces {
+        for (level, table) in keyspace.view.load().version.tables() {
+            levels[level].add(&table.meta);
+            current += reader_bytes(table).unwrap_or(0);
+            // Tables move to other levels as they are.
+            table.set_level(level);
         }
     }
     let budget = &store.budget;
-    budget.decide_filters(index_bytes, filter_bytes);
+    // Readers of tables that were replaced, or closed while a cursor was at them, stay until the
+    // cursors go.
+    let past = budget.tables.load(Ordering::Relaxed).saturating_sub(current);
+    budget.decide_residence(&levels, past);
     budget.close_at.store(budget.sizes.tables, Ordering::Relaxed);
     if budget.is_over() {
         store.close_readers();
     }
+    give_back(store);
+    if budget.is_time_to_trim(store.options.env.clock.now()) {
+        store.options.env.resources.give_back_memory();
+    }
 }
+
+/// What the reader of a table takes; `None` where the table is not open.
+fn reader_bytes(table: &TableFile) -> Option<u64> {
+    table.opened().map(|reader| (size_of::<TableFile>() + reader.pinned_bytes()) as u64)
+}
+
+/// References of a table that its version has: in its level, and as point reads want it.
+const OF_ONE_VERSION: usize = 2;
 
 /// A reader that may be closed.
 struct Candidate<'a> {
     keyspace: usize,
+    /// Whether less of it would stay if it were opened now.
+    is_heavier_than_planned: bool,
     /// Whether its whole level takes so little that nearly every read needs it.
     is_small_level: bool,
     table: &'a TableFile,
@@ -109,11 +146,13 @@ struct Candidate<'a> {
     cached_bytes: u64,
 }
 
-/// What goes first: tables of large levels, of them those of which little is cached, which says
-/// that they were read seldom of late, and of those the one that was opened first.
-fn order(candidate: &Candidate<'_>) -> (bool, u64, u64) {
+/// What goes first: tables of which less would stay if they were opened now; tables of large
+/// levels, of them those of which little is cached, which says that they were read seldom of late,
+/// and of those the one that was opened first.
+fn order(candidate: &Candidate<'_>) -> (bool, bool, u64, u64) {
     let read_of_late = candidate.cached_bytes / (64 << 10);
-    (candidate.is_small_level, read_of_late, candidate.table.opening_number())
+    let stays = !candidate.is_heavier_than_planned;
+    (stays, candidate.is_small_level, read_of_late, candidate.table.opening_number())
 }
 
 impl Keeper for Store {
@@ -132,20 +171,21 @@ impl Keeper for Store {
         let mut candidates = Vec::new();
         for (keyspace, view) in views.iter().enumerate() {
             for tables in &view.version.levels {
-                let bytes = |table: &TableFile| {
-                    table
-                        .opened()
-                        .map(|reader| (size_of::<TableFile>() + reader.pinned_bytes()) as u64)
-                };
-                let level_bytes: u64 = tables.iter().filter_map(|table| bytes(table)).sum();
+                let level_bytes: u64 = tables.iter().filter_map(|table| reader_bytes(table)).sum();
                 for table in tables.iter().filter(|table| !table.is_busy()) {
-                    let (Some(bytes), Some(reader)) = (bytes(table), table.opened()) else {
+                    let (Some(bytes), Some(reader)) = (reader_bytes(table), table.opened()) else {
                         continue;
                     };
+                    // What an older version has too stays with its cursors: closing it here would
+                    // only have it opened a second time.
+                    if Arc::strong_count(table) > OF_ONE_VERSION {
+                        continue;
+                    }
                     let cached_bytes = reader.slots().resident_bytes();
                     let is_small_level = level_bytes <= most / 8;
                     candidates.push(Candidate {
                         keyspace,
+                        is_heavier_than_planned: table.is_heavier_than_planned(),
                         is_small_level,
                         table,
                         bytes,
@@ -173,7 +213,7 @@ impl Keeper for Store {
     }
 }
 
-fn close(keyspaces: &[std::sync::Arc<KeyspaceCore>], closed: &[HashSet<u64>]) {
+fn close(keyspaces: &[Arc<KeyspaceCore>], closed: &[HashSet<u64>]) {
     for (keyspace, ids) in keyspaces.iter().zip(closed) {
         if !ids.is_empty() {
             keyspace.view.close_readers(ids);

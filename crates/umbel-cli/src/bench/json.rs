@@ -58,6 +58,8 @@ pub fn settings(settings: &Settings) -> Value {
         "compression": settings.compression_name,
         "compression_ratio": settings.compression_ratio,
         "bloom_bits": settings.keyspace.bloom_bits,
+        "memory": settings.options.memory_bytes,
+        "open_tables": settings.options.open_tables_max,
         "cache_size": settings.options.cache_bytes,
         "write_buffer_size": settings.keyspace.memtable_bytes,
         "block_size": settings.keyspace.block_bytes,

@@ -8,17 +8,18 @@ use umbel::{KeyspaceStats, LevelStats};
 
 use crate::args::InspectArgs;
 use crate::errors::Outcome;
+use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;
 use crate::statistics;
 use crate::store::Store;
 
 /// Shows the store, or the file that was named.
-pub fn run(store: Option<&Path>, args: &InspectArgs, json: bool) -> Outcome<()> {
+pub fn run(store: Option<&Path>, args: &InspectArgs, json: bool, limits: Limits) -> Outcome<()> {
     let mut output = Output::new();
     match &args.file {
         Some(path) => file::inspect(&mut output, path, json)?,
-        None => inspect_store(&mut output, &Store::named(store)?, json)?,
+        None => inspect_store(&mut output, &Store::named(store, limits)?, json)?,
     }
     output.flush()
 }

@@ -263,3 +263,16 @@ fn the_manual_names_every_command_flag_and_exit_code() {
         assert!(words(row).contains(&words(meaning)), "{row} does not say: {meaning}");
     }
 }
+
+#[test]
+fn memory_and_open_tables_are_bounded_by_flags() {
+    let ground = Ground::with(&FRUIT);
+    let stats = ground.run(&["--memory=8MiB", "--open-tables=4", "--json", "stats"]);
+    let stats = stats.succeeds().json();
+    assert_eq!(stats["memory"]["budget_bytes"], json!(8 << 20));
+    assert_eq!(stats["descriptors"]["open_tables_max"], json!(4));
+    let least = "the least that works is 6291456";
+    ground.run(&["get", "apple", "--memory", "1MiB"]).fails(2, &[least]);
+    ground.run(&["get", "apple", "--memory", "much"]).fails(2, &["--memory", "`much`"]);
+    ground.run(&["stats", "--open-tables=3"]).fails(2, &["--open-tables", "must be 4 to"]);
+}

@@ -39,6 +39,17 @@ impl Resources for SystemResources {
         }
         getrlimit(Resource::Nofile).current
     }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+    #[expect(unsafe_code, reason = "a function of the C library without a safe face")]
+    fn give_back_memory(&self) {
+        unsafe extern "C" {
+            /// The GNU C library's, which the standard library allocates with.
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: it may be called at any time from any thread; memory in use stays as it is.
+        let _ = unsafe { malloc_trim(0) };
+    }
 }
 
 /// The memory that `/proc/meminfo` says the machine has.

@@ -12,7 +12,8 @@ pub const ENGINE: Engine = Engine {
     name: "umbel",
     missing: None,
     settings: "defaults (64 MiB memtables, 4 KiB blocks, 10 bits per key at every level, no \
-               compression, 2 background threads) with the cache of the run; single puts, \
+               compression, 2 background threads) with the cache of the run as the budget for all \
+               memory; single puts, \
                buffered, log on; read with values lent and cursors, and with values copied and \
                iterators",
     multi_get: true,
@@ -30,7 +31,8 @@ struct Umbel {
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
-    let options = Options { cache_bytes: Some(settings.cache_bytes), ..Options::default() };
+    // One budget for everything: what the others are given for their caches alone.
+    let options = Options { memory_bytes: Some(settings.cache_bytes), ..Options::default() };
     let db = Db::open(folder, options)?;
     let keyspace = db.keyspace("default", KeyspaceOptions::default())?;
     Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))

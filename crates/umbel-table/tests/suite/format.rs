@@ -154,7 +154,9 @@ fn lengths_in_index(bytes: &[u8], regions: &[[u64; 3]]) -> Vec<u64> {
     let mut lengths = Vec::new();
     let prefix = reader.varint("");
     reader.text(prefix, "");
-    while (reader.at as u64) < regions[1][0] + regions[1][1] - 13 {
+    // Of one part: the top behind it says how long it is.
+    let top = u32::from_le_bytes(bytes[bytes.len() - 148..][..4].try_into().unwrap());
+    while (reader.at as u64) < regions[1][0] + regions[1][1] - u64::from(top) - 13 {
         let suffix = reader.varint("");
         reader.text(suffix, "");
         reader.varint("");
@@ -164,7 +166,7 @@ fn lengths_in_index(bytes: &[u8], regions: &[[u64; 3]]) -> Vec<u64> {
 }
 
 fn read_parts(reader: &mut Reader<'_>, regions: &[[u64; 3]], blocks: usize) {
-    reader.heading("index block");
+    reader.heading("index part 0");
     let start = reader.at;
     let len = reader.varint("prefix length");
     reader.text(len, "prefix");
@@ -174,6 +176,15 @@ fn read_parts(reader: &mut Reader<'_>, regions: &[[u64; 3]], blocks: usize) {
         reader.varint("separator sequence");
         reader.varint("payload length");
     }
+    let (part_len, sum) = (reader.at + 13 - start, reader.trailer(start, 6));
+    reader.heading("index top");
+    let start = reader.at;
+    let len = reader.varint("part 0: last separator's length");
+    reader.text(len, "last separator");
+    reader.varint("its sequence");
+    assert_eq!(reader.varint("bytes of data blocks"), regions[0][1]);
+    assert_eq!(reader.varint("bytes of the part"), part_len as u64);
+    assert_eq!(reader.fixed(8, "checksum of the part"), sum);
     assert_eq!(reader.trailer(start, 2), regions[1][2]);
     reader.heading("filter block");
     let start = reader.at;
@@ -213,7 +224,7 @@ fn read_footer(reader: &mut Reader<'_>) {
     reader.fixed(1, "comparator");
     reader.fixed(2, "zero");
     reader.fixed(4, "seed id");
-    reader.fixed(4, "zero");
+    reader.fixed(4, "bytes of the index's top");
     for region in ["data", "index", "filter", "tombstones", "properties"] {
         reader.fixed(8, &format!("{region}: offset"));
         reader.fixed(8, "length");

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, ValueKind};
-use umbel_table::{Compression, Table, TableWalk};
+use umbel_table::{BlockCache, Compression, KeepAll, Table, TableWalk};
 
-use crate::world::{Model, TABLE_ID, entry, get, hasher, open, options, run, walk};
+use crate::world::{
+    KeepNothing, Model, TABLE_ID, entry, get, hasher, open, open_paged, options, run, walk,
+};
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
@@ -167,6 +169,13 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     let stranger = open(&file, &meta, Some(&stranger)).unwrap();
     assert!(!stranger.has_filter());
     compare(model, &stranger);
+    for cache in [Arc::new(KeepAll) as Arc<dyn BlockCache>, Arc::new(KeepNothing)] {
+        let paged = open_paged(&file, &meta, cache).unwrap();
+        assert!(paged.is_paged() && !paged.has_filter());
+        assert!(paged.block_separators().eq(table.block_separators()));
+        compare(model, &paged);
+        assert_eq!(paged.verify().unwrap(), report, "the filter in the file is verified too");
+    }
     let standalone = Table::open_standalone(Arc::new(file), TABLE_ID).unwrap();
     assert_eq!(standalone.meta(), &meta);
     standalone.verify().unwrap();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
 use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
 use umbel_table::{
-    Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta, TableOptions, TableRun,
+    BlockCache, BlockSlots, Compression, KeepAll, KeyHasher, Residence, Table, TableBuilder,
+    TableMeta, TableOptions, TableRun,
 };
 
 use crate::memory::MemoryFile;
@@ -83,6 +84,27 @@ pub fn options(block_bytes: usize, compression: Compression) -> TableOptions {
 pub fn open(file: &MemoryFile, meta: &TableMeta, hasher: Option<&KeyHasher>) -> Result<Arc<Table>> {
     let file = Arc::new(file.clone());
     Table::open(file, meta, hasher, Arc::new(KeepAll)).map(Arc::new)
+}
+
+/// A cache that keeps nothing that was loaded.
+#[derive(Debug)]
+pub struct KeepNothing;
+
+impl BlockCache for KeepNothing {
+    fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize) {
+        assert_eq!(slots.evict(block), bytes, "what is told is what goes");
+    }
+}
+
+/// A table of whose index only the top stays, without its filter.
+pub fn open_paged(
+    file: &MemoryFile,
+    meta: &TableMeta,
+    cache: Arc<dyn BlockCache>,
+) -> Result<Arc<Table>> {
+    let residence = Residence { paged: true, filter_factor: Residence::NO_FILTER };
+    let file = Arc::new(file.clone());
+    Table::open_as(file, meta, Some(&hasher()), cache, residence).map(Arc::new)
 }
 
 /// A point read as the engine does it: the filter first.

@@ -33,9 +33,14 @@ pub struct MemoryStats {
     pub log_bytes: u64,
     /// Buffers of running flushes and compactions, about.
     pub compaction_bytes: u64,
-    /// How many times smaller the filters of tables opened now are kept than they are on disk; 0
-    /// where they are not kept.
-    pub filter_factor: u64,
+    /// Tables that are open.
+    pub tables_open: u64,
+    /// Open tables of whose indexes only the tops stay, the parts coming and going as blocks do.
+    pub indexes_paged: u64,
+    /// Open tables whose filters are kept smaller than they are on disk.
+    pub filters_folded: u64,
+    /// Open tables whose filters are not kept.
+    pub filters_left_out: u64,
     /// Tables that were closed, to be opened again when needed, to stay within the budget.
     pub tables_closed: u64,
 }
@@ -82,7 +87,7 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
     let parts = weigh::parts(store, log_bytes);
     weigh::settle_cache(store, &parts);
     let budget = &store.budget;
-    let factor = budget.filter_factor.load(Ordering::Relaxed);
+    let kept = kept(store);
     MemoryStats {
         budget_bytes: budget.sizes.total,
         machine_bytes: budget.sizes.machine,
@@ -95,9 +100,27 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
         table_bytes: parts.tables,
         log_bytes: parts.log,
         compaction_bytes: parts.compactions,
-        filter_factor: if factor == u64::MAX { 0 } else { factor },
         tables_closed: budget.readers_closed.load(Ordering::Relaxed),
+        ..kept
     }
+}
+
+/// How many tables are open, and what of them is kept.
+fn kept(store: &Store) -> MemoryStats {
+    let mut kept = MemoryStats::default();
+    for keyspace in store.keyspaces() {
+        let view = keyspace.view.load();
+        for (_, table) in view.version.tables() {
+            let Some(reader) = table.opened() else { continue };
+            let on_disk = table.meta.filter_bytes;
+            kept.tables_open += 1;
+            kept.indexes_paged += u64::from(reader.is_paged());
+            kept.filters_left_out += u64::from(on_disk > 0 && !reader.has_filter());
+            let is_folded = reader.has_filter() && reader.filter_bytes() as u64 <= on_disk / 2;
+            kept.filters_folded += u64::from(is_folded);
+        }
+    }
+    kept
 }
 
 pub(super) fn descriptors(store: &Store) -> DescriptorStats {
@@ -141,8 +164,8 @@ impl fmt::Display for MemoryStats {
         writeln!(
             f,
             "memory: {:.1} of {:.1} MiB: memtables {:.1}, memtables held by cursors {:.1}, blocks \
-             {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}; filters kept \
-             {}, {} tables closed",
+             {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}; {} tables open, \
+             {} indexes paged, {} filters folded, {} left out; {} tables closed",
             mebibytes(self.held_bytes),
             mebibytes(self.budget_bytes),
             mebibytes(self.memtable_bytes),
@@ -152,11 +175,10 @@ impl fmt::Display for MemoryStats {
             mebibytes(self.table_bytes),
             mebibytes(self.log_bytes),
             mebibytes(self.compaction_bytes),
-            match self.filter_factor {
-                0 => "not at all".to_string(),
-                1 => "whole".to_string(),
-                factor => format!("{factor} times smaller"),
-            },
+            self.tables_open,
+            self.indexes_paged,
+            self.filters_folded,
+            self.filters_left_out,
             self.tables_closed
         )?;
         match self.machine_bytes {

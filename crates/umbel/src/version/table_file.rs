@@ -2,17 +2,17 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
 use umbel_base::{Error, Result};
 use umbel_env::FileSystem;
-use umbel_table::{BlockCache, BlockSlots, KeyHasher, Table, TableMeta};
+use umbel_table::{BlockCache, BlockSlots, KeyHasher, Residence, Table, TableMeta};
 
 use super::head::{Heads, head};
 use crate::blobs::{BlobFile, Blobs};
-use crate::budget::Budget;
+use crate::budget::{Budget, WALKED};
 use crate::cache::ClockCache;
 use crate::counters;
 use crate::descriptors::{Descriptors, PooledHandle};
@@ -61,6 +61,10 @@ impl BlockCache for NotedCache {
         self.0.arena()
     }
 
+    fn arena_of_what_stays(&self, arena: &Arena) -> Arena {
+        self.0.arena_of_what_stays(arena)
+    }
+
     fn loaded(&self, bytes: usize) -> bool {
         counters::note_load();
         self.0.loaded(bytes)
@@ -80,6 +84,8 @@ pub struct TableFile {
     heads: Heads,
     file: Arc<LiveFile>,
     reader: OnceLock<Arc<Table>>,
+    /// What stays of it in memory is decided by its level.
+    level: AtomicUsize,
     opening: Mutex<()>,
     opening_number: AtomicU64,
 }
@@ -98,8 +104,9 @@ struct LiveFile {
 }
 
 impl TableFile {
-    /// A table the manifest names. Its file is opened when first read.
-    pub fn new(meta: TableMeta, context: Arc<TableContext>) -> TableFile {
+    /// A table the manifest names, or is to name, at this level. Its file is opened when first
+    /// read.
+    pub fn new(meta: TableMeta, level: usize, context: Arc<TableContext>) -> TableFile {
         let blobs = meta.blobs.iter().map(|pointer| context.blobs.hold(pointer)).collect();
         TableFile {
             heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
@@ -113,6 +120,7 @@ impl TableFile {
             }),
             meta,
             reader: OnceLock::new(),
+            level: AtomicUsize::new(level),
             opening: Mutex::default(),
             opening_number: AtomicU64::new(0),
         }
@@ -125,9 +133,21 @@ impl TableFile {
             heads: self.heads,
             file: Arc::clone(&self.file),
             reader: OnceLock::new(),
+            level: AtomicUsize::new(self.level.load(Ordering::Relaxed)),
             opening: Mutex::default(),
             opening_number: AtomicU64::new(0),
         }
+    }
+
+    /// The same table for one walk over all of it: where it is not open, and not all of it would
+    /// stay in memory, with as little as can be.
+    pub fn for_a_walk(self: &Arc<Self>) -> Arc<TableFile> {
+        if self.opened().is_some() || self.residence() == Residence::default() {
+            return Arc::clone(self);
+        }
+        let walked = self.unopened();
+        walked.set_level(WALKED);
+        Arc::new(walked)
     }
 
     /// The reader, opened on first use.
@@ -176,14 +196,38 @@ impl TableFile {
         })?;
         let cache = Arc::new(NotedCache(Arc::clone(&context.cache)));
         let handle = Arc::new(PooledHandle(Arc::clone(&file)));
-        let mut table = Table::open(handle, &self.meta, Some(&context.hasher), cache)?;
+        let hasher = Some(&context.hasher);
+        let residence = self.residence();
+        let mut table = Table::open_as(handle, &self.meta, hasher, cache, residence)?;
         table.set_ahead_bytes(context.budget.sizes.ahead as usize);
-        table.shrink_filter(context.budget.filter_factor.load(Ordering::Relaxed));
         let pinned = table.pinned_bytes() + size_of::<TableFile>();
         file.count_pinned(pinned as u64, &context.budget.tables);
         let number = context.openings.fetch_add(1, Ordering::Relaxed);
         self.opening_number.store(number, Ordering::Relaxed);
         Ok(self.reader.get_or_init(|| Arc::new(table)))
+    }
+
+    /// What stays of it in memory if it is opened now.
+    fn residence(&self) -> Residence {
+        self.file.context.budget.residence(self.level.load(Ordering::Relaxed))
+    }
+
+    /// Says at which level it is now.
+    pub fn set_level(&self, level: usize) {
+        if self.level.load(Ordering::Relaxed) != level {
+            self.level.store(level, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether less of it would stay in memory if it were opened now.
+    pub fn is_heavier_than_planned(&self) -> bool {
+        let residence = self.residence();
+        self.opened().is_some_and(|reader| {
+            residence.paged && !reader.is_paged()
+                || residence.filter_factor == Residence::NO_FILTER && reader.has_filter()
+                || reader.filter_bytes() * residence.filter_factor.min(4) as usize
+                    > 2 * self.meta.filter_bytes as usize
+        })
     }
 
     /// The heads of its bounds.
