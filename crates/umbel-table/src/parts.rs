@@ -35,10 +35,16 @@ impl Trailer {
         self.0 & Trailer::KIND == ValueKind::Put as u64
     }
 
+    /// The kind, `None` where no version wrote it.
+    #[inline]
+    pub(crate) fn known_kind(self) -> Option<ValueKind> {
+        ValueKind::from_u8((self.0 & Trailer::KIND) as u8)
+    }
+
     /// The kind. Blocks with one that is not known are refused when they are loaded.
     #[inline]
     pub(crate) fn kind(self) -> ValueKind {
-        ValueKind::from_u8((self.0 & Trailer::KIND) as u8).unwrap_or(ValueKind::Delete)
+        self.known_kind().unwrap_or(ValueKind::Delete)
     }
 
     #[inline]

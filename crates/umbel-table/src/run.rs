@@ -123,8 +123,9 @@ impl TableRun {
         }
         let bytes = if self.is_unpacked { &self.unpacked } else { &self.ahead };
         let around = bytes.get(self.at..self.end)?;
-        let Parts { suffix_at, suffix_len, value_len, sequence, kind } =
+        let Parts { suffix_at, suffix_len, value_len, trailer } =
             read_usual(around).or_else(|| read_any(around))?;
+        let kind = trailer.known_kind()?;
         if suffix_at + suffix_len + value_len > around.len() {
             return None;
         }
@@ -133,7 +134,7 @@ impl TableRun {
         let repeats = same(suffix, self.key.suffix());
         self.key.set_suffix(suffix, around);
         self.left -= 1;
-        self.sequence = sequence;
+        self.sequence = trailer.sequence();
         self.kind = Some(kind);
         self.value_at = self.at + suffix_at + suffix_len;
         self.at = self.value_at + value_len;
@@ -175,7 +176,7 @@ impl TableRun {
     /// Moves to the first entry at or behind (`key`, `sequence`) in internal order.
     pub fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.valid = false;
-        let Some(number) = table.locate(key, sequence) else { return Ok(()) };
+        let Some(number) = table.find_block(key, sequence)? else { return Ok(()) };
         if !self.enter(table, number)? {
             return Ok(());
         }

@@ -16,7 +16,8 @@ pub fn options(script: &Script, env: Env) -> Options {
         cache_bytes: Some(1 << 20),
         memory_bytes: None,
         open_tables_max: None,
-        direct_writes: Some(true),
+        // Half of the scripts have each way.
+        direct_writes: Some(script.ops.len().is_multiple_of(2)),
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
         inline_value_bytes_max: script.inline_value_bytes_max,

@@ -223,7 +223,7 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
         Some(kind) => {
             if let Some(pointer) = write.blob() {
                 view.active.hold_blob(store.context.blobs.hold(&pointer));
-                add(&write.keyspace.counters.user_bytes, pointer.value_bytes);
+                add_alone(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
             memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
         }
@@ -235,7 +235,7 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
     view.active.note(sequence);
     let bytes = (write.key.len() + write.value.len()) as u64;
     add_alone(&write.keyspace.counters.user_bytes, bytes);
-    view.active.is_full(write.keyspace.memtable_bytes_max())
+    view.active.is_full(write.keyspace.buffer_bytes_max())
 }
 
 /// Freezes what has become too large. Answers whether anything was frozen.

@@ -74,13 +74,21 @@ impl DbCursor {
     /// Copies of the first key within the bounds and its value.
     pub(crate) fn into_first(mut self) -> Result<Option<Entry>> {
         self.seek_to_first()?;
-        Ok(self.valid().then(|| (self.key().to_vec(), self.value().to_vec())))
+        self.into_entry()
     }
 
     /// Copies of the last key within the bounds and its value.
     pub(crate) fn into_last(mut self) -> Result<Option<Entry>> {
         self.seek_to_last()?;
-        Ok(self.valid().then(|| (self.key().to_vec(), self.value().to_vec())))
+        self.into_entry()
+    }
+
+    fn into_entry(mut self) -> Result<Option<Entry>> {
+        if !self.valid() {
+            return Ok(None);
+        }
+        let key = self.key().to_vec();
+        Ok(Some((key, self.owned_value()?)))
     }
 
     /// Moves to the first key not less than `key`.

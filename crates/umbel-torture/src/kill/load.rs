@@ -67,7 +67,7 @@ pub fn options(seed: u64) -> Options {
         cache_bytes: Some(1 << 20),
         memory_bytes: None,
         open_tables_max: None,
-        direct_writes: Some(true),
+        direct_writes: Some(join(seed, 4).is_multiple_of(2)),
         background_threads: [2, 2, 1, 0][(join(seed, 1) % 4) as usize],
         log_segment_bytes: 64 << 10,
         // In every other folder the longest values get files of their own.
