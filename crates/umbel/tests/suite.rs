@@ -6,6 +6,7 @@ mod suite {
     mod budget;
     mod child;
     mod errors;
+    mod golden;
     mod hooked;
     mod keys;
     mod lifetimes;

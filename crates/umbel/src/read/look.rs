@@ -76,19 +76,24 @@ impl Look<'_> {
         read: F,
         fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
     ) -> Result<Option<R>> {
-        // Handed on until the one place that finds the key uses it.
-        let mut read = Some(read);
-        let found = match self.in_memory(view, &mut read) {
-            Some(found) => found,
-            None => match self.in_tables(view, &mut read)? {
-                Some(found) => found,
-                None => return Ok(None),
-            },
+        let read = Cell::new(Some(read));
+        // Handed on until the one place that finds the key uses it. The loads are counted before
+        // the value is lent: what is read then is counted by whoever reads it.
+        let mut lend = Some(|value: &[u8]| {
+            self.counters.count_loads();
+            (read.take().expect("a value is lent once"))(value)
+        });
+        let found = match self.in_memory(view, &mut lend) {
+            Some(found) => Ok(Some(found)),
+            None => self.in_tables(view, &mut lend),
         };
-        match (found, read) {
-            (Answer::Value(value), _) => Ok(Some(value)),
-            (Answer::Pointer, Some(read)) => fetch(self.aside.get(), read).map(Some),
-            (Answer::Pointer | Answer::Deleted, _) => Ok(None),
+        if let Ok(Some(Answer::Value(value))) = found {
+            return Ok(Some(value));
+        }
+        self.counters.count_loads();
+        match (found?, read.take()) {
+            (Some(Answer::Pointer), Some(read)) => fetch(self.aside.get(), read).map(Some),
+            _ => Ok(None),
         }
     }
 

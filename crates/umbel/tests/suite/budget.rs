@@ -134,7 +134,7 @@ fn readers_are_closed_and_filters_fold_when_tables_take_too_much() {
         assert_eq!(keyspace.get_at(&snapshot, key(number)).unwrap(), Some(value(number, 0)));
     }
     let stats = db.stats();
-    assert!(stats.memory.tables_closed > 10, "{stats}");
+    assert!(stats.memory.tables_closed > 0, "{stats}");
     assert!(stats.memory.indexes_paged > 0, "{stats}");
     assert!(stats.memory.filters_folded + stats.memory.filters_left_out > 0, "{stats}");
     assert_eq!((stats.readers.snapshots, stats.readers.cursors_behind > 0), (1, true), "{stats}");

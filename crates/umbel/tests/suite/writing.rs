@@ -109,7 +109,8 @@ fn a_crash_in_a_direct_write_loses_nothing() {
             let (sim, _db, keyspace) = about_to_flush();
             assert_eq!(sim.calls(), begin);
             sim.crash_at(call, when);
-            keyspace.flush().unwrap_err();
+            // Done before the power goes where that is while obsolete logs are put away.
+            let _ = keyspace.flush();
             let policies = [Survival::None, Survival::All, Survival::Garbage(0.7)];
             for (seed, policy) in policies.into_iter().enumerate() {
                 holds_everything(&sim.crash_image(&policy, seed as u64));
