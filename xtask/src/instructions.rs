@@ -88,15 +88,9 @@ fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
         let keys = count(&program, &store, shape, "nothing")?;
         for operation in OPERATIONS {
             let all = count(&program, &store, shape, operation)?;
-<<<<<<< HEAD
-            // What is written into tables was made before.
-            let harness = if ["flush", "compact"].contains(&operation) { 0 } else { keys };
-            let each = all.saturating_sub(harness) / REPEATS;
-=======
-            // A scan makes no keys.
-            let made = if operation == "scan" { 0 } else { empty };
-            let each = all.saturating_sub(made) / REPEATS;
->>>>>>> reads
+            // A scan makes no keys, and what is written into tables was made before.
+            let makes = !["scan", "flush", "compact"].contains(&operation);
+            let each = all.saturating_sub(if makes { keys } else { 0 }) / REPEATS;
             rows.push((format!("{shape} {operation}"), each));
         }
     }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use umbel::{
-    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
-    VerifyReport,
+    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats,
+    Stats, VerifyReport,
 };
 
 /// All statistics.

@@ -8,6 +8,7 @@
 //! format version `u32`, checksum `u64` of all bytes of the footer before it, magic. The tail is
 //! the same in every version.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use umbel_base::checksum::checksum;
@@ -15,7 +16,8 @@ use umbel_base::{Decoder, Error, Result};
 use umbel_env::File;
 
 use crate::format::{
-    FORMAT_VERSION, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, TRAILER_BYTES, feature,
+    BlockKind, FORMAT_VERSION, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, TRAILER_BYTES, feature,
+    open_sealed, sealed_checksum,
 };
 
 /// FORMAT: length of the footer of this version.
@@ -191,4 +193,26 @@ impl Footer {
             Err(Error::corruption(path, at, "the parts named in the footer do not fill the file"))
         }
     }
+}
+
+/// Reads and checks a part behind the data; empty where the table has none.
+pub(crate) fn read_part(
+    file: &dyn File,
+    footer: &Footer,
+    region: Region,
+    kind: BlockKind,
+) -> Result<Vec<u8>> {
+    if region.len == 0 {
+        return Ok(Vec::new());
+    }
+    let refuse = |reason: &str| Err(Error::corruption(file.path(), region.offset, reason));
+    let Ok(len) = usize::try_from(region.len) else {
+        return refuse("a part of the table is longer than this machine can hold");
+    };
+    let mut sealed = vec![0; len];
+    file.read_exact_at(&mut sealed, region.offset)?;
+    if sealed_checksum(&sealed) != region.checksum {
+        return refuse("the part that starts here is not the one that the footer was written for");
+    }
+    open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0).map(Cow::into_owned)
 }

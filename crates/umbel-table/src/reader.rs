@@ -1,6 +1,5 @@
 //! Reads a table file: point reads, and the loading of blocks for everything else.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use umbel_arena::prefetch;
@@ -11,8 +10,8 @@ use umbel_filter::{Bloom, HashSecret};
 use crate::block::Block;
 use crate::filter_part::{decode_filter, folded};
 use crate::find::Found;
-use crate::footer::{Footer, Region};
-use crate::format::{BlockKind, open_sealed, sealed_checksum};
+use crate::footer::{Footer, Region, read_part};
+use crate::format::{BlockKind, open_sealed};
 use crate::heads::Way;
 use crate::index::{PAGED, TableIndex};
 use crate::index_region::IndexRegion;
@@ -495,26 +494,4 @@ fn complete(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
     meta.index_bytes = footer.index.len;
     meta.blocks = footer.blocks;
     meta.footer_checksum = footer_checksum;
-}
-
-/// Reads and checks a part behind the data; empty where the table has none.
-pub(crate) fn read_part(
-    file: &dyn File,
-    footer: &Footer,
-    region: Region,
-    kind: BlockKind,
-) -> Result<Vec<u8>> {
-    if region.len == 0 {
-        return Ok(Vec::new());
-    }
-    let refuse = |reason: &str| Err(Error::corruption(file.path(), region.offset, reason));
-    let Ok(len) = usize::try_from(region.len) else {
-        return refuse("a part of the table is longer than this machine can hold");
-    };
-    let mut sealed = vec![0; len];
-    file.read_exact_at(&mut sealed, region.offset)?;
-    if sealed_checksum(&sealed) != region.checksum {
-        return refuse("the part that starts here is not the one that the footer was written for");
-    }
-    open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0).map(Cow::into_owned)
 }

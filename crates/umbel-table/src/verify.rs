@@ -7,12 +7,13 @@ use umbel_filter::{Bloom, HashSecret, hash_key};
 
 use crate::block::{Block, Place};
 use crate::filter_part::decode_filter;
+use crate::footer::read_part;
 use crate::footer::{FOOTER_BYTES, Footer};
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::TableIndex;
 use crate::index_region::IndexRegion;
 use crate::meta::TableMeta;
-use crate::reader::{Table, read_part};
+use crate::reader::Table;
 use crate::section::Derive;
 use crate::tombstones;
 

@@ -9,6 +9,7 @@ use crate::compact::{self, Step};
 use crate::compaction::last::{Behind, LAST, Wanted};
 use crate::compaction::pick;
 use crate::counters::read;
+use crate::flush_now;
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 
@@ -112,7 +113,7 @@ pub fn compact_range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> Result<()> {
-    background::flush_together(store, std::slice::from_ref(keyspace), None)?;
+    flush_now::flush_together(store, std::slice::from_ref(keyspace), None)?;
     for level in 0..LAST {
         while step(store, || compact::pick_range(keyspace, level, start, end))?.is_some() {}
     }

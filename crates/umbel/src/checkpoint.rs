@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result};
 
-use crate::background;
+use crate::flush_now;
 use crate::folder;
 use crate::names;
 use crate::poison::Poison;
@@ -39,7 +39,7 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<()> {
             let whole = manifest.state().keyspaces.keys().all(flushed);
             Ok(whole.then(|| (manifest.state().clone(), views)))
         };
-        if let Some(captured) = background::flush_then(store, &keyspaces, None, capture)? {
+        if let Some(captured) = flush_now::flush_then(store, &keyspaces, None, capture)? {
             break captured;
         }
     };

@@ -5,8 +5,9 @@ use std::sync::{Arc, PoisonError};
 
 use umbel_base::{Error, Result};
 
-use crate::background::{self, OLD_LOGS_MAX};
+use crate::background::OLD_LOGS_MAX;
 use crate::flush;
+use crate::flush_now;
 use crate::segments;
 use crate::store::Store;
 use crate::version::Edit;
@@ -67,7 +68,7 @@ fn finish(store: &Arc<Store>) -> Result<()> {
         // The next open replays these few from the log. Without a log that would lose them.
         keyspaces.retain(|keyspace| !keyspace.logs());
     }
-    let jobs = background::freeze_all(store, &keyspaces, None);
+    let jobs = flush_now::freeze_all(store, &keyspaces, None);
     if !jobs.is_empty() {
         flush::flush(store, &jobs)?;
     }

@@ -12,6 +12,7 @@ use crate::blobs;
 use crate::by_hand;
 use crate::checkpoint;
 use crate::close;
+use crate::flush_now;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
@@ -50,7 +51,7 @@ impl Db {
         let handle = Arc::new(Handle { store });
         background::start(&handle.store)?;
         if !read_only {
-            background::after_open(&handle.store)?;
+            flush_now::after_open(&handle.store)?;
         }
         Ok(Db { handle })
     }
@@ -194,7 +195,7 @@ impl Db {
     /// Writes every memtable into tables and waits for it.
     pub fn flush(&self) -> Result<()> {
         let keyspaces = self.handle.store.keyspaces();
-        background::flush_together(&self.handle.store, &keyspaces, None)
+        flush_now::flush_together(&self.handle.store, &keyspaces, None)
     }
 
     /// Flushes several keyspaces without a log together with `marker`: after a crash either all of
@@ -214,7 +215,7 @@ impl Db {
                 cores.push(Arc::clone(&keyspace.core));
             }
         }
-        background::flush_together(&self.handle.store, &cores, Some(marker))
+        flush_now::flush_together(&self.handle.store, &cores, Some(marker))
     }
 
     /// Reads every byte of every table and checks it. Damage is in the report, not in the error.

@@ -7,6 +7,7 @@ use umbel_base::{Error, Result};
 
 use crate::background;
 use crate::by_hand;
+use crate::flush_now;
 use crate::handle::Handle;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::KeyspaceOptions;
@@ -291,7 +292,7 @@ impl Keyspace {
     pub fn flush(&self) -> Result<()> {
         self.core.check_not_dropped()?;
         let keyspaces = std::slice::from_ref(&self.core);
-        background::flush_together(&self.handle.store, keyspaces, None)
+        flush_now::flush_together(&self.handle.store, keyspaces, None)
     }
 
     /// The marker stored with the last durable flush; see `Batch::set_marker`.

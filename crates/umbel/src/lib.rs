@@ -43,6 +43,7 @@ mod counters;
 mod db;
 mod descriptors;
 mod flush;
+mod flush_now;
 mod folder;
 mod garbage;
 mod handle;
@@ -84,7 +85,8 @@ pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Opt
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
 pub use stats::{
-    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats, Stats,
+    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats,
+    Stats,
 };
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;

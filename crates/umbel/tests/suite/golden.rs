@@ -1,7 +1,7 @@
 //! Stores kept as files: what was written once is read for good, and is written the same again.
 //!
-//! `tests/golden/v1` holds three stores. `killed` is what a killed process left: open and sealed log
-//! segments, tables of several levels, a manifest that grew. `closed` is the same store after a
+//! `tests/golden/v1` holds three stores. `killed` is what a killed process left: open and sealed
+//! log segments, tables of several levels, a manifest that grew. `closed` is the same store after a
 //! clean end. `compressed` has tables in every compression; it is only read, because another
 //! release of a compressor may write other bytes.
 //!

@@ -1,0 +1,94 @@
+//! Flushes that a caller asks for: of several keyspaces together, as they are at one moment.
+
+use std::sync::{Arc, PoisonError};
+
+use umbel_base::Result;
+
+use crate::background::{
+    OLD_LOGS_MAX, check_not_stopped, run_inline, update_pressure, weigh_buffers,
+};
+use crate::flush::{self, FlushJob};
+use crate::keyspace_core::KeyspaceCore;
+use crate::store::Store;
+
+/// Flushes these keyspaces together, with one marker for all where one is given.
+pub fn flush_together(
+    store: &Arc<Store>,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+) -> Result<()> {
+    flush_then(store, keyspaces, marker, || Ok(()))
+}
+
+/// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may
+/// flush one of them.
+pub fn flush_then<R>(
+    store: &Arc<Store>,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+    then: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    store.check_writable()?;
+    let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+    begin_flush(store, &ids)?;
+    let jobs = freeze_all(store, keyspaces, marker);
+    let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
+    weigh_buffers(store);
+    let result = flushed.map_err(|error| store.final_error(error)).and_then(|()| then());
+    store.work_lock().flushing.retain(|id| !ids.contains(id));
+    keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
+    store.signal();
+    let result = result?;
+    if store.options.background_threads == 0 {
+        run_inline(store)?;
+    }
+    Ok(result)
+}
+
+/// Freezes these keyspaces at one moment and says what is to be flushed of them.
+pub fn freeze_all(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    marker: Option<&[u8]>,
+) -> Vec<FlushJob> {
+    // One moment for all of them: nobody commits meanwhile.
+    let _commit = store.commit_lock();
+    let job = |keyspace: &Arc<KeyspaceCore>| {
+        if !keyspace.view.load().active.is_empty() {
+            keyspace.view.freeze(&keyspace.options());
+        }
+        FlushJob {
+            keyspace: Arc::clone(keyspace),
+            buffers: keyspace.view.load().frozen.clone(),
+            marker: marker.map(<[u8]>::to_vec),
+        }
+    };
+    let wanted = |job: &FlushJob| !job.buffers.is_empty() || job.marker.is_some();
+    keyspaces.iter().map(job).filter(wanted).collect()
+}
+
+/// Flushes what recovery left over where keeping its logs would cost the next open too much.
+pub fn after_open(store: &Arc<Store>) -> Result<()> {
+    let (logs, bytes, _) = store.commit_lock().wal.old_summary();
+    if logs > OLD_LOGS_MAX || bytes > store.budget.sizes.buffers {
+        let keyspaces = store.keyspaces();
+        freeze_all(store, &keyspaces, None);
+    }
+    if store.options.background_threads == 0 {
+        return run_inline(store);
+    }
+    store.signal();
+    Ok(())
+}
+
+/// Waits until nobody flushes these keyspaces and then claims them.
+fn begin_flush(store: &Store, ids: &[u32]) -> Result<()> {
+    let mut state = store.work_lock();
+    while state.flushing.iter().any(|id| ids.contains(id)) {
+        store.poison.check()?;
+        state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    check_not_stopped(&state)?;
+    state.flushing.extend(ids);
+    Ok(())
+}
