@@ -25,6 +25,8 @@ const WORTH: u64 = 12;
 /// Places of a table at which keys are looked at, and how many at each.
 const PLACES: usize = 8;
 const KEYS: usize = 32;
+/// A filter that says "maybe" to more of the keys that are not there is not believed.
+const RATE_MAX: f64 = 0.05;
 
 /// What [`find`] found.
 #[derive(Debug)]
@@ -158,6 +160,14 @@ fn sample(
     Ok((looked_at, hiding))
 }
 
+/// Whether a table has a key with this hash, as far as its filter can tell. One that says "maybe"
+/// to many would make garbage of all that is above it.
+fn has(table: &TableFile, hash: u64) -> Result<bool> {
+    let reader = table.reader()?;
+    let can_tell = reader.has_filter() && reader.designed_rate() <= RATE_MAX;
+    Ok(can_tell && reader.may_contain(hash))
+}
+
 /// Whether `key`, which `table` has, may lie in an older table too.
 fn lies_below(
     store: &Store,
@@ -170,7 +180,7 @@ fn lies_below(
     if level == 0 {
         let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
         for other in older.skip(1).filter(|other| other.meta.smallest.as_slice() <= key) {
-            if other.reaches(key) && other.reader()?.may_contain(hash) {
+            if other.reaches(key) && has(other, hash)? {
                 return Ok(true);
             }
         }
@@ -178,7 +188,7 @@ fn lies_below(
     for tables in version.levels.iter().skip(level.max(1) + usize::from(level > 0)) {
         if let Some(other) = tables.get(first_reaching(tables, key))
             && other.meta.smallest.as_slice() <= key
-            && other.reader()?.may_contain(hash)
+            && has(other, hash)?
         {
             return Ok(true);
         }

@@ -188,6 +188,24 @@ fn new_keys_are_no_garbage() {
     assert_eq!(by_level(&keyspace), before);
 }
 
+/// Without a filter below them all keys above looked as if they hid something.
+#[test]
+fn new_keys_are_no_garbage_where_no_filter_can_tell() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions { bloom_bits: 0, ..large() };
+    let keyspace = db.keyspace("a", options).unwrap();
+    fill(&keyspace, 0..KEYS, 1);
+    keyspace.compact(None, None).unwrap();
+    for index in 0..KEYS / 4 {
+        keyspace.put([key(index).as_slice(), b"+"].concat(), b"new").unwrap();
+    }
+    keyspace.flush().unwrap();
+    let before = by_level(&keyspace);
+    db.wait_for_compaction().unwrap();
+    assert_eq!(by_level(&keyspace), before);
+}
+
 #[test]
 fn garbage_goes_by_itself_when_nobody_writes() {
     let sim = Sim::new(1);
