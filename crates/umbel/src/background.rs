@@ -75,11 +75,12 @@ pub fn commit(
         writes.check(durability)?;
         blobs = long_values::write(store, writes)?;
     }
-    let aftermath = commit::commit(store, writes, durability)?;
-    if let Some(blobs) = blobs {
+    let mut aftermath = Aftermath::default();
+    let committed = commit::commit(store, writes, durability, &mut aftermath);
+    if let (Some(blobs), Ok(())) = (blobs, &committed) {
         blobs.keep();
     }
-    see_to(store, aftermath)
+    see_to(store, aftermath, committed)
 }
 
 /// Commits one write, held back as far as the background work is behind.
@@ -94,8 +95,9 @@ pub fn commit_one(
         return commit_long(store, keyspace, key, value);
     }
     hold_back(store, keyspace, key.len() + value.len())?;
-    let aftermath = commit::commit_one(store, keyspace, action, key, value)?;
-    see_to(store, aftermath)
+    let mut aftermath = Aftermath::default();
+    let committed = commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+    see_to(store, aftermath, committed)
 }
 
 /// Commits a put of a value that gets a file of its own.
@@ -112,13 +114,26 @@ fn commit_long(
     let mut blobs = NewBlobs::begin(store)?;
     let pointer = blobs.write(value)?.encode();
     blobs.finish()?;
-    let aftermath = commit::commit_one(store, keyspace, Action::PutBlob, key, &pointer)?;
-    blobs.keep();
-    see_to(store, aftermath)
+    let (mut aftermath, action) = (Aftermath::default(), Action::PutBlob);
+    let committed = commit::commit_one(store, keyspace, action, key, &pointer, &mut aftermath);
+    if committed.is_ok() {
+        blobs.keep();
+    }
+    see_to(store, aftermath, committed)
 }
 
+/// Sees to what a commit left behind, and answers what came of it. A commit that was refused may
+/// have taken along others that were not.
 #[inline]
-fn see_to(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
+fn see_to(store: &Arc<Store>, aftermath: Aftermath, committed: Result<()>) -> Result<()> {
+    if aftermath == Aftermath::default() {
+        return committed;
+    }
+    let seen_to = do_what_is_due(store, aftermath);
+    committed.and(seen_to)
+}
+
+fn do_what_is_due(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
     if aftermath.log_nudged {
         segments::see_to(store)?;
     }

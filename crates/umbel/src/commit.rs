@@ -24,7 +24,7 @@ use crate::writes::{
 pub const BUFFERS_HARD: u64 = 2;
 
 /// What a commit left behind for its caller to see to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Aftermath {
     /// Whether a memtable was frozen and waits to be flushed.
     pub frozen: bool,
@@ -34,22 +34,24 @@ pub struct Aftermath {
 
 /// Commits a batch. On success it is visible, and durable as `durability` says or, where that is
 /// `None`, as the store's options do. `writes` is as it was afterwards, whatever came of it.
+///
+/// `aftermath` is to be seen to even where this fails: others may have been taken along.
 pub fn commit(
     store: &Store,
     writes: &mut Writes,
     durability: Option<Durability>,
-) -> Result<Aftermath> {
+    aftermath: &mut Aftermath,
+) -> Result<()> {
     store.check_writable()?;
     writes.check(durability)?;
     let taken = std::mem::take(writes);
     let request = Arc::new(Request { writes: taken, durability, outcome: Mutex::default() });
     queue(store).push(Arc::clone(&request));
     let mut state = store.commit_lock();
-    let mut aftermath = Aftermath { frozen: false, log_nudged: false };
     let mut outcome = take_outcome(&request);
     if outcome.is_none() {
         let group = std::mem::take(&mut *queue(store));
-        aftermath = commit_group(store, &mut state, &group);
+        *aftermath = commit_group(store, &mut state, &group);
         outcome = take_outcome(&request);
     }
     drop(state);
@@ -57,19 +59,19 @@ pub fn commit(
     let request = Arc::into_inner(request).expect("nobody else holds a request with an outcome");
     *writes = request.writes;
     let committed = outcome.unwrap_or(Err(Error::Closed))?;
-    finish(store, committed, durability)?;
-    Ok(aftermath)
+    finish(store, committed, durability)
 }
 
 /// Commits one put or delete as durable as the store's options say, without a detour where nobody
-/// else is writing.
+/// else is writing. `aftermath` is that of [`commit`].
 pub fn commit_one(
     store: &Store,
     keyspace: &Arc<KeyspaceCore>,
     action: Action,
     key: &[u8],
     value: &[u8],
-) -> Result<Aftermath> {
+    aftermath: &mut Aftermath,
+) -> Result<()> {
     check_operation(action, key, value)?;
     let mut state = match store.commit.try_lock() {
         Ok(state) => state,
@@ -77,7 +79,7 @@ pub fn commit_one(
         Err(TryLockError::WouldBlock) => {
             let mut writes = Writes::default();
             writes.push(action, keyspace, key, value);
-            return commit(store, &mut writes, None);
+            return commit(store, &mut writes, None, aftermath);
         }
     };
     store.check_writable()?;
@@ -94,10 +96,9 @@ pub fn commit_one(
         keyspace.view.freeze(&keyspace.options());
     }
     let frozen = full | weigh_if_due(store, &mut state, key.len() + value.len());
-    let log_nudged = state.wal.take_nudge();
+    *aftermath = Aftermath { frozen, log_nudged: state.wal.take_nudge() };
     drop(state);
-    finish(store, committed, None)?;
-    Ok(Aftermath { frozen, log_nudged })
+    finish(store, committed, None)
 }
 
 fn queue(store: &Store) -> std::sync::MutexGuard<'_, Vec<Arc<Request>>> {

@@ -264,3 +264,7 @@ fn check_name(name: &str) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "db_tests.rs"]
+mod tests;

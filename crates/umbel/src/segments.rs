@@ -125,7 +125,9 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
     drop(manifest);
     let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Some(late) = refused {
-        give_back_files(store, &[], Surplus { spares: vec![late], reusable: None })?;
+        let late = Surplus { spares: vec![late], reusable: None };
+        drop_from_manifest(store, &[], &late)?;
+        remove(store, late);
     }
     Ok(())
 }
@@ -217,26 +219,31 @@ fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
     store.poison.check()?;
     let (obsolete, surplus) = {
         let mut state = store.commit_lock();
-        take(store, &mut state, is_quiet)?
+        let taken = take(store, &mut state, is_quiet)?;
+        state.wal.give_back();
+        taken
     };
-    give_back_files(store, &obsolete, surplus)
+    drop_from_manifest(store, &obsolete, &surplus)?;
+    store.commit_lock().wal.gave_back(&obsolete);
+    remove_files(store, &obsolete, surplus);
+    Ok(())
 }
 
-fn give_back_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) -> Result<()> {
+fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus) -> Result<()> {
     let edits = obsolete.iter().map(|segment| segment.id);
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
-    {
-        let mut manifest = store.manifest_lock()?;
-        // A spare may have been dropped meanwhile by whoever made a segment beyond it.
-        let is_named = |edit: &Edit| match edit {
-            Edit::DropLog(id) => manifest.state().logs.contains_key(id),
-            _ => true,
-        };
-        let edits: Vec<_> = edits.filter(is_named).collect();
-        if !edits.is_empty() {
-            manifest.commit(&edits)?;
-        }
-    }
+    let mut manifest = store.manifest_lock()?;
+    // A spare may have been dropped meanwhile by whoever made a segment beyond it.
+    let is_named = |edit: &Edit| match edit {
+        Edit::DropLog(id) => manifest.state().logs.contains_key(id),
+        _ => true,
+    };
+    let edits: Vec<_> = edits.filter(is_named).collect();
+    if edits.is_empty() { Ok(()) } else { manifest.commit(&edits).map(|_| ()) }
+}
+
+/// Uses again or removes what no edit names any more.
+fn remove_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) {
     let mut useless = Vec::new();
     for segment in obsolete {
         if !store.commit_lock().wal.offer(segment) {
@@ -248,7 +255,6 @@ fn give_back_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) -> 
         // What cannot be removed now is removed at the next open.
         let _ = store.options.env.files.remove_file(&names::log(&store.folder, id));
     }
-    Ok(())
 }
 
 /// Removes what no edit names any more.

@@ -76,6 +76,8 @@ pub struct Wal {
     to_populate: bool,
     /// Whether a chore came up.
     nudged: bool,
+    /// How many times segments were taken out that the manifest may name still.
+    giving_back: usize,
     shape: LogShape,
 }
 
@@ -121,6 +123,7 @@ impl Wal {
             is_at_rest: false,
             to_populate: false,
             nudged: false,
+            giving_back: 0,
             shape: LogShape::default(),
         }
     }
@@ -137,9 +140,13 @@ impl Wal {
     }
 
     /// Goes on in a spare segment. `false`, with nothing done, where there is none in which the
-    /// payload fits. After a failure nothing may be appended any more and the caller poisons the
+    /// payload fits, or where older ones are about to be dropped: recovery would stop at one of
+    /// them that it finds empty. After a failure nothing may be appended any more and the caller poisons the
     /// store.
     pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
+        if self.giving_back > 0 {
+            return Ok(false);
+        }
         match self.spares.pop_front_if(|spare| spare.fits(payload_bytes)) {
             Some(spare) => self.begin(spare).map(|()| true),
             None => Ok(false),
@@ -297,7 +304,7 @@ impl Wal {
             Some(writer) => writer.end() >= self.spare_at,
             None => self.is_at_rest && self.spare_at < u64::MAX,
         };
-        if !is_due || !self.spares.is_empty() {
+        if !is_due || !self.spares.is_empty() || self.giving_back > 0 {
             return None;
         }
         // Not again where it fails.
@@ -378,9 +385,20 @@ impl Wal {
     /// Takes out the old segments whose every entry is at or below `sequence`, oldest first.
     pub fn take_obsolete(&mut self, sequence: SequenceNumber) -> Vec<OldSegment> {
         let count = self.old.iter().take_while(|s| s.last_sequence <= sequence).count();
-        let obsolete: Vec<_> = self.old.drain(..count).collect();
+        self.old.drain(..count).collect()
+    }
+
+    /// Notes that segments were taken out which the manifest names until [`Wal::gave_back`] says
+    /// otherwise: until then a sync covers them, so that no newer one is durable before them.
+    pub fn give_back(&mut self) {
+        self.giving_back += 1;
+    }
+
+    /// Notes that no edit names any more what was given back.
+    pub fn gave_back(&mut self, obsolete: &[OldSegment]) {
+        self.giving_back -= 1;
+        self.nudged = true;
         obsolete.iter().for_each(|segment| self.tail.remove(segment.id));
-        obsolete
     }
 
     /// How many old segments are kept, their bytes, and the newest sequence number of the oldest.
@@ -431,6 +449,13 @@ impl Wal {
         for (file, len) in std::mem::take(&mut self.to_cut) {
             file.set_len(len)?;
         }
+        // One that was ended since the last sync has its last mark in memory only.
+        for segment in &mut self.old {
+            if let Some((progress, sealed)) = segment.unrecorded.take() {
+                progress.sync()?;
+                edits.push(Edit::Log { id: segment.id, state: LogState::Sealed(sealed) });
+            }
+        }
         let Some(mut writer) = self.current.take() else { return Ok((edits, surplus)) };
         let sealed = writer.seal()?;
         let (id, file) = (writer.log_id(), writer.file());
@@ -447,3 +472,7 @@ impl Wal {
 fn ahead(end: u64) -> u64 {
     end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
 }
+
+#[cfg(test)]
+#[path = "wal_tests.rs"]
+mod tests;

@@ -56,7 +56,7 @@ impl Tail {
     }
 
     /// What a sync that begins now covers: the number first, so that the segments hold it.
-    fn begin(&self) -> (SequenceNumber, Vec<Arc<LogProgress>>) {
+    pub(super) fn begin(&self) -> (SequenceNumber, Vec<Arc<LogProgress>>) {
         let through = self.through.load(Ordering::Acquire);
         (through, self.segments().clone())
     }
