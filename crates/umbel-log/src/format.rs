@@ -72,9 +72,9 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// The file id in the checksums of the log's records.
+    /// The file id in the checksums of the log's records. Its lower half stands in each of them.
     #[inline]
-    fn checksum_id(self) -> u64 {
+    pub(crate) fn checksum_id(self) -> u64 {
         self.log_id ^ self.salt
     }
 }
@@ -157,15 +157,16 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// FORMAT: `checksum:u64 length:u32 log_id_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`.
-    /// A durable mark beyond 32 GiB is stored as 32 GiB, which is less but as true.
+    /// FORMAT: `checksum:u64 length:u32 bound_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`,
+    /// where `bound_low` is the low half of [`Binding::checksum_id`], so that nobody who does not
+    /// know the salt can store a value that looks like records of a later log. A durable mark beyond 32 GiB is stored as 32 GiB, which is less but as true.
     #[inline]
-    pub fn encode(&self, log_id: u64) -> [u8; RECORD_HEADER_BYTES] {
+    pub fn encode(&self, checksum_id: u64) -> [u8; RECORD_HEADER_BYTES] {
         let mark = u32::try_from(self.durable / RECORD_ALIGN).unwrap_or(u32::MAX);
         let mut bytes = [0; RECORD_HEADER_BYTES];
         bytes[..8].copy_from_slice(&self.checksum.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.payload_bytes.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(log_id as u32).to_le_bytes());
+        bytes[12..16].copy_from_slice(&(checksum_id as u32).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..28].copy_from_slice(&mark.to_le_bytes());
         bytes[28] = self.kind as u8;
@@ -176,8 +177,8 @@ impl RecordHeader {
     /// looked at: it needs the payload.
     /// REQUIRES: `bytes` holds at least [`RECORD_HEADER_BYTES`].
     #[inline]
-    pub fn decode(log_id: u64, bytes: &[u8]) -> Option<RecordHeader> {
-        if u32_at(bytes, 12) != log_id as u32 {
+    pub fn decode(checksum_id: u64, bytes: &[u8]) -> Option<RecordHeader> {
+        if u32_at(bytes, 12) != checksum_id as u32 {
             return None;
         }
         // The kind and the three reserved zeros behind it, read as one number.

@@ -303,7 +303,9 @@ impl LogReader {
             return Ok(None);
         }
         let head = self.window.get(offset, RECORD_HEADER_BYTES)?;
-        let Some(record) = RecordHeader::decode(self.binding.log_id, head) else { return Ok(None) };
+        let Some(record) = RecordHeader::decode(self.binding.checksum_id(), head) else {
+            return Ok(None);
+        };
         if record.record_bytes() > self.window.remaining(offset) {
             return Ok(None);
         }

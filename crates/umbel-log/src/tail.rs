@@ -98,7 +98,7 @@ impl Search {
     /// Tries every aligned offset of a chunk that begins at `start`, up to the first candidate that
     /// decides or that reaches out of the chunk.
     fn chunk(&mut self, chunk: &[u8], start: u64) -> Found {
-        let low = self.binding.log_id as u32;
+        let low = self.binding.checksum_id() as u32;
         for (index, bytes) in
             chunk.windows(RECORD_HEADER_BYTES).step_by(RECORD_ALIGN as usize).enumerate()
         {
@@ -127,7 +127,7 @@ impl Search {
     /// A header that could be what is searched for, judged without its payload.
     #[inline]
     fn candidate(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
-        let record = RecordHeader::decode(self.binding.log_id, bytes)?;
+        let record = RecordHeader::decode(self.binding.checksum_id(), bytes)?;
         let plausible = record.durable >= self.durable_min
             && record.durable <= offset
             && record.record_bytes() <= self.limit - offset;

@@ -317,7 +317,7 @@ impl LogWriter {
     ) -> Result<u64> {
         self.buffer.clear();
         self.buffer.reserve(record_bytes);
-        self.buffer.extend_from_slice(&header.encode(self.binding.log_id));
+        self.buffer.extend_from_slice(&header.encode(self.binding.checksum_id()));
         for part in payload {
             self.buffer.extend_from_slice(part);
         }
@@ -343,7 +343,7 @@ impl LogWriter {
         payload: &[&[u8]],
         payload_bytes: usize,
     ) -> Result<u64> {
-        let mut head = header.encode(self.binding.log_id);
+        let mut head = header.encode(self.binding.checksum_id());
         let padding_bytes = header.record_bytes() as usize - RECORD_HEADER_BYTES - payload_bytes;
         let padding = &[0; RECORD_ALIGN as usize][..padding_bytes];
         let mut parts = Vec::with_capacity(payload.len() + 2);

@@ -95,6 +95,28 @@ fn a_record_forged_in_an_earlier_payload_is_not_one_of_the_next_log() {
     }
 }
 
+/// Payloads full of headers that fit the next log made its search for durable records give up, so
+/// that a store whose process was killed did not open.
+#[test]
+fn payloads_full_of_baits_for_the_next_log_are_not_searched() {
+    let next_id = LOG_ID + 1;
+    let mut bait = model::record(next_id, 0, 99, 112 / 8, model::DATA, b"");
+    bait[8..12].copy_from_slice(&2000u32.to_le_bytes());
+    let payload = bait.repeat(480);
+    for (salt, gives_up) in [(0, true), (SALT, false)] {
+        let disk = Arc::new(Disk::new(true));
+        let next = options(next_id, salt);
+        let mut writer = reused(&disk, &payload, next);
+        writer.append(50, &[b"eight by"]).unwrap();
+        let (kind, open) = (LogKind::WriteAhead, Expectation::Open);
+        let env = disk.env();
+        let opened = LogReader::open_bound(&env, Path::new(NEXT), kind, next_id, Some(salt), open);
+        let mut reader = opened.unwrap();
+        assert!(reader.next().unwrap().is_some());
+        assert_eq!(reader.next().is_err(), gives_up, "salt {salt}");
+    }
+}
+
 #[test]
 fn a_log_with_another_salt_is_in_the_wrong_place() {
     let disk = Arc::new(Disk::new(true));
