@@ -159,7 +159,8 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     /// FORMAT: `checksum:u64 length:u32 bound_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`,
     /// where `bound_low` is the low half of [`Binding::checksum_id`], so that nobody who does not
-    /// know the salt can store a value that looks like records of a later log. A durable mark beyond 32 GiB is stored as 32 GiB, which is less but as true.
+    /// know the salt can store a value that looks like records of a later log. A durable mark
+    /// beyond 32 GiB is stored as 32 GiB, which is less but as true.
     #[inline]
     pub fn encode(&self, checksum_id: u64) -> [u8; RECORD_HEADER_BYTES] {
         let mark = u32::try_from(self.durable / RECORD_ALIGN).unwrap_or(u32::MAX);

@@ -141,8 +141,8 @@ impl Wal {
 
     /// Goes on in a spare segment. `false`, with nothing done, where there is none in which the
     /// payload fits, or where older ones are about to be dropped: recovery would stop at one of
-    /// them that it finds empty. After a failure nothing may be appended any more and the caller poisons the
-    /// store.
+    /// them that it finds empty. After a failure nothing may be appended any more and the caller
+    /// poisons the store.
     pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
         if self.giving_back > 0 {
             return Ok(false);
