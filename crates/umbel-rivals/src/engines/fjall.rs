@@ -16,7 +16,7 @@ use crate::measure::{now, pause};
 pub const ENGINE: Engine = Engine {
     name: "fjall",
     missing: None,
-    settings: "64 MiB memtables, hash index in blocks (ratio 8), filters of 10 bits per key, \
+    settings: "128 MiB memtables, hash index in blocks (ratio 8), filters of 10 bits per key, \
                filters and indexes whole and pinned at every level, no compression, 2 workers, the \
                cache of the run; single puts, journal given to the kernel with each",
     multi_get: false,
@@ -39,7 +39,7 @@ struct Fjall {
 fn options() -> KeyspaceCreateOptions {
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
     KeyspaceCreateOptions::default()
-        .max_memtable_size(64 << 20)
+        .max_memtable_size(128 << 20)
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         .index_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         .data_block_hash_ratio_policy(HashRatioPolicy::all(8.0))

@@ -17,7 +17,7 @@ use crate::measure::{now, pause};
 pub const ENGINE: Engine = Engine {
     name: "leveldb",
     missing: None,
-    settings: "64 MiB write buffer, 4 KiB blocks, 32 MiB tables, filters of 10 bits per key, no \
+    settings: "128 MiB write buffer, 4 KiB blocks, 32 MiB tables, filters of 10 bits per key, no \
                compression, the cache of the run, 5000 open files; single puts, log given to the \
                kernel with each; it offers no lending get, so each get is a malloc and a copy",
     multi_get: false,
@@ -142,7 +142,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
         leveldb_options_set_create_if_missing(options, 1);
         leveldb_options_set_filter_policy(options, filter);
         leveldb_options_set_cache(options, cache);
-        leveldb_options_set_write_buffer_size(options, 64 << 20);
+        leveldb_options_set_write_buffer_size(options, 128 << 20);
         leveldb_options_set_max_file_size(options, 32 << 20);
         leveldb_options_set_max_open_files(options, 5000);
         leveldb_options_set_compression(options, 0);

@@ -20,7 +20,7 @@ mod library;
 pub const ENGINE: Engine = Engine {
     name: "rocksdb",
     missing: None,
-    settings: "64 MiB memtables (up to 4) with whole-key filter, dynamic level sizes, 64 MiB \
+    settings: "128 MiB memtables (up to 4) with whole-key filter, dynamic level sizes, 64 MiB \
                tables, 4 KiB blocks with hash index, format 5, filters of 10 bits per key at every \
                level, indexes and filters pinned in the open tables, no compression, 2 background \
                jobs, the cache of the run; single puts, log given to the kernel with each; reads \
@@ -77,7 +77,7 @@ unsafe fn options(cache: *mut Cache) -> *mut Opts {
         rocksdb_block_based_options_set_data_block_index_type(table, 1);
         let options = rocksdb_options_create();
         rocksdb_options_set_create_if_missing(options, 1);
-        rocksdb_options_set_write_buffer_size(options, 64 << 20);
+        rocksdb_options_set_write_buffer_size(options, 128 << 20);
         rocksdb_options_set_max_write_buffer_number(options, 4);
         rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
         rocksdb_options_set_max_background_jobs(options, 2);

@@ -14,7 +14,7 @@ use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 pub const ENGINE: Engine = Engine {
     name: "surrealkv",
     missing: None,
-    settings: "64 MiB memtables, 4 KiB blocks, its own filters of 10 bits per key, no \
+    settings: "128 MiB memtables, 4 KiB blocks, its own filters of 10 bits per key, no \
                compression, no value log, the cache of the run, a runtime with 2 threads; written \
                in batches of 1000 to a transaction of eventual durability; read in one \
                transaction kept open, and in a transaction per call; each get is a copy; a synced \
@@ -44,7 +44,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
         let _entered = runtime.enter();
         TreeBuilder::new()
             .with_path(folder.to_path_buf())
-            .with_max_memtable_size(64 << 20)
+            .with_max_memtable_size(128 << 20)
             .with_block_size(4096)
             .with_block_cache_capacity(settings.cache_bytes)
             .without_compression()

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 pub const ENGINE: Engine = Engine {
     name: "umbel",
     missing: None,
-    settings: "defaults (64 MiB memtables, 4 KiB blocks, 10 bits per key at every level, no \
+    settings: "defaults (128 MiB memtables, 4 KiB blocks, 10 bits per key at every level, no \
                compression, 2 background threads) with the cache of the run as the budget for all \
                memory; single puts, \
                buffered, log on; read with values lent and cursors, and with values copied and \
