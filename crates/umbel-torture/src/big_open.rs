@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 
+use crate::entries::{KEY_BYTES, VALUE_BYTES, key, said, value};
 use crate::random::{Random, join, of_name};
 use crate::report::Tally;
 use crate::scratch::{self, Scratch};
@@ -21,8 +22,6 @@ pub const CHILD: &str = "--child-big-open";
 
 /// Keys of the campaign. With fewer it measures nothing, but can be tried out.
 pub const KEYS: u64 = 10_000_000;
-const KEY_BYTES: usize = 16;
-const VALUE_BYTES: usize = 100;
 const CLEAN_OPENS: usize = 5;
 /// One key in so many is overwritten before a kill.
 const OVERWRITTEN: u64 = 10;
@@ -105,29 +104,6 @@ struct Big {
     folder: PathBuf,
     seed: u64,
     keys: u64,
-}
-
-fn said(error: umbel::Error) -> String {
-    error.to_string()
-}
-
-/// A key's bytes; numbers in order give keys in random order.
-fn key(seed: u64, number: u64) -> [u8; KEY_BYTES] {
-    let mut key = [0; KEY_BYTES];
-    key[..8].copy_from_slice(&join(seed, number).to_le_bytes());
-    key[8..].copy_from_slice(&number.to_le_bytes());
-    key
-}
-
-/// The value a key has after it was written for the `turn`-th time.
-fn value(number: u64, turn: u64) -> [u8; VALUE_BYTES] {
-    let mut value = [0; VALUE_BYTES];
-    let mut word = join(number, turn);
-    for bytes in value.chunks_mut(8) {
-        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
-        word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    }
-    value
 }
 
 impl Big {

@@ -9,6 +9,7 @@ mod canaries;
 mod check;
 mod crash;
 mod differ;
+mod entries;
 mod faults;
 mod filters;
 mod first_open;

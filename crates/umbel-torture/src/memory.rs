@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, Options};
 
+use crate::entries::{KEY_BYTES, VALUE_BYTES, key, said, value};
 use crate::random::{Random, join, of_name};
 use crate::report::Tally;
 use crate::scratch::{self, Scratch};
@@ -25,8 +26,6 @@ pub const CHILD: &str = "--child-memory";
 pub const KEYS: u64 = 10_000_000;
 /// The budgets, in MiB, unless one is named.
 pub const MEBIBYTES: [u64; 3] = [64, 512, 4096];
-const KEY_BYTES: usize = 16;
-const VALUE_BYTES: usize = 100;
 /// Look-ups of keys that are there, and of as many that are not.
 const GETS_MAX: u64 = 500_000;
 /// One key in so many is overwritten beside a snapshot and a cursor.
@@ -75,27 +74,6 @@ fn run_one(
     }
     let last = text.lines().last().unwrap_or_default();
     Err(format!("{mebibytes} MiB, {keys} keys: {last} ({})", output.status))
-}
-
-fn said(error: umbel::Error) -> String {
-    error.to_string()
-}
-
-fn key(seed: u64, number: u64) -> [u8; KEY_BYTES] {
-    let mut key = [0; KEY_BYTES];
-    key[..8].copy_from_slice(&join(seed, number).to_le_bytes());
-    key[8..].copy_from_slice(&number.to_le_bytes());
-    key
-}
-
-fn value(number: u64, turn: u64) -> [u8; VALUE_BYTES] {
-    let mut value = [0; VALUE_BYTES];
-    let mut word = join(number, turn);
-    for bytes in value.chunks_mut(8) {
-        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
-        word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    }
-    value
 }
 
 /// What of this process is in memory, in bytes.

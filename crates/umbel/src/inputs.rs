@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use umbel_base::{Cursor, Error, Result, SequenceNumber, ValueKind};
-use umbel_memtable::{Memtable, MemtableCursor};
+use umbel_base::{Error, Result, SequenceNumber, ValueKind};
+use umbel_memtable::Memtable;
 use umbel_table::{Table, TableRun};
 
 use crate::iter::concat::{ConcatCursor, Run};
 use crate::iter::merge::MergeCursor;
 use crate::iter::walker::Walker;
+use crate::memory_walk::MemoryWalk;
 use crate::sources::first_reaching;
 use crate::version::TableFile;
 
@@ -20,7 +21,7 @@ pub struct InputTables(Vec<Arc<TableFile>>);
 pub type CompactionInputs = MergeCursor<ConcatCursor<InputTables, TableRun>>;
 
 /// The inputs of a flush as one.
-pub type FlushInputs = MergeCursor<InputMemtable>;
+pub type FlushInputs = MergeCursor<MemoryWalk>;
 
 /// A merge of `runs`, newest first, each sorted and without overlap.
 pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
@@ -30,8 +31,7 @@ pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
 
 /// A merge of memtables, newest first.
 pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> FlushInputs {
-    let walk =
-        |memtable: &Arc<Memtable>| InputMemtable { cursor: memtable.cursor(), left: Vec::new() };
+    let walk = |memtable: &Arc<Memtable>| MemoryWalk::new(memtable.cursor());
     MergeCursor::new(memtables.map(walk).collect())
 }
 
@@ -119,73 +119,5 @@ impl Walker<Table> for TableRun {
     #[inline]
     fn value(&self) -> &[u8] {
         TableRun::value(self)
-    }
-}
-
-/// A memtable that a flush reads.
-pub struct InputMemtable {
-    cursor: MemtableCursor,
-    /// The key left by a step.
-    left: Vec<u8>,
-}
-
-impl Walker<()> for InputMemtable {
-    fn seek_to_first(&mut self, _: &()) -> Result<()> {
-        self.cursor.seek_to_first()
-    }
-
-    fn seek_to_last(&mut self, _: &()) -> Result<()> {
-        self.cursor.seek_to_last()
-    }
-
-    fn seek(&mut self, _: &(), key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.cursor.seek(key, sequence)
-    }
-
-    fn seek_before(&mut self, _: &(), key: &[u8]) -> Result<()> {
-        self.cursor.seek_before(key)
-    }
-
-    #[inline]
-    fn next(&mut self, _: &()) -> Result<()> {
-        self.cursor.next()
-    }
-
-    #[inline]
-    fn next_repeats(&mut self, _: &()) -> Result<bool> {
-        self.left.clear();
-        self.left.extend_from_slice(self.cursor.key());
-        self.cursor.next()?;
-        Ok(self.cursor.valid() && self.cursor.key() == self.left)
-    }
-
-    #[inline]
-    fn prev(&mut self, _: &()) -> Result<()> {
-        self.cursor.prev()
-    }
-
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.valid()
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-
-    #[inline]
-    fn sequence(&self) -> SequenceNumber {
-        self.cursor.sequence()
-    }
-
-    #[inline]
-    fn kind(&self) -> ValueKind {
-        self.cursor.kind()
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
     }
 }

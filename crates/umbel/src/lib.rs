@@ -53,6 +53,7 @@ mod keyspace;
 mod keyspace_core;
 mod long_values;
 mod memory;
+mod memory_walk;
 mod names;
 mod open;
 mod options;

@@ -4,13 +4,13 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
-use umbel_memtable::MemtableCursor;
 use umbel_table::{Table, TableWalk};
 
 use crate::iter::concat::{ConcatCursor, Run};
 use crate::iter::merge::MergeCursor;
 use crate::iter::walker::Walker;
 use crate::memory::View;
+use crate::memory_walk::MemoryWalk;
 use crate::sources::{Bounds, first_reaching, last_before, overlaps};
 use crate::version::TableFile;
 use crate::version::head::head;
@@ -29,13 +29,6 @@ pub struct ViewCursor {
 enum Source {
     Memory(MemoryWalk),
     Tables(ConcatCursor<TableRange, TableWalk>),
-}
-
-/// A memtable's cursor.
-struct MemoryWalk {
-    cursor: MemtableCursor,
-    /// The key left by a step.
-    left: Vec<u8>,
 }
 
 /// Tables of one level of a view that do not overlap: of level 0 a single one.
@@ -101,7 +94,7 @@ pub fn open(
         // Whatever the reader sees was noted before its number became visible.
         if buffer.first_sequence() <= sequence && buffer.memtable.entries() > 0 {
             let cursor = buffer.memtable.cursor();
-            sources.push(Source::Memory(MemoryWalk { cursor, left: Vec::new() }));
+            sources.push(Source::Memory(MemoryWalk::new(cursor)));
         }
     }
     let mut add = |deeper: Option<usize>, tables: Range<usize>| {
@@ -175,67 +168,6 @@ macro_rules! of_source {
             Source::Tables($walk) => $call,
         }
     };
-}
-
-impl Walker<View> for MemoryWalk {
-    fn seek_to_first(&mut self, _: &View) -> Result<()> {
-        self.cursor.seek_to_first()
-    }
-
-    fn seek_to_last(&mut self, _: &View) -> Result<()> {
-        self.cursor.seek_to_last()
-    }
-
-    fn seek(&mut self, _: &View, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.cursor.seek(key, sequence)
-    }
-
-    fn seek_before(&mut self, _: &View, key: &[u8]) -> Result<()> {
-        self.cursor.seek_before(key)
-    }
-
-    #[inline]
-    fn next(&mut self, _: &View) -> Result<()> {
-        self.cursor.next()
-    }
-
-    #[inline]
-    fn next_repeats(&mut self, _: &View) -> Result<bool> {
-        self.left.clear();
-        self.left.extend_from_slice(self.cursor.key());
-        self.cursor.next()?;
-        Ok(self.cursor.valid() && self.cursor.key() == self.left)
-    }
-
-    #[inline]
-    fn prev(&mut self, _: &View) -> Result<()> {
-        self.cursor.prev()
-    }
-
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.valid()
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-
-    #[inline]
-    fn sequence(&self) -> SequenceNumber {
-        self.cursor.sequence()
-    }
-
-    #[inline]
-    fn kind(&self) -> ValueKind {
-        self.cursor.kind()
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
-    }
 }
 
 impl Walker<View> for Source {
