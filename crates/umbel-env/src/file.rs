@@ -1,6 +1,7 @@
 //! Files and directories as traits.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,6 +73,13 @@ pub trait File: Send + Sync + Debug {
     /// Also covers bytes written through a [`Mapping`] of this file. A failure is final: the bytes
     /// may be lost although a later sync succeeds.
     fn sync(&self) -> Result<()>;
+    /// Asks for these bytes to be written to the device from now on, also those stored through a
+    /// [`Mapping`], so that [`File::sync`] has less to wait for. Promises nothing: what is durable
+    /// is decided by `sync` alone, and a failure is found there. Does nothing where the platform
+    /// has no such call. Worth it for bytes that will not change any more.
+    fn write_back(&self, range: Range<u64>) {
+        let _ = range;
+    }
     /// Maps the first `len` bytes for writing. Pages are made writable step by step, ahead of the
     /// stores, so that no store can fault.
     /// REQUIRES: `preallocate(len)` succeeded, through whatever handle, and nobody cuts the file
@@ -109,6 +117,12 @@ pub trait Populator: Send + Sync + Debug {
     /// made counts as dirty and goes to the disk with the next sync: only what is about to be
     /// written should be.
     fn populate(&self, end: u64) -> Result<()>;
+    /// Takes whole pages within these bytes out of the mapping; the file keeps what was stored to
+    /// them. Writing a page back that is mapped stops every processor that runs the process for a
+    /// moment. A store to one of them later is still right, but faults.
+    fn release(&self, range: Range<u64>) {
+        let _ = range;
+    }
 }
 
 /// A held lock; dropping it releases it, as does the death of the process.

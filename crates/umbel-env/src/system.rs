@@ -8,6 +8,7 @@ mod files;
 mod lock;
 mod mapping;
 mod resources;
+mod write_back;
 
 use std::io;
 use std::path::Path;

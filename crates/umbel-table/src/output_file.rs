@@ -86,6 +86,8 @@ impl OutputFile {
         }
         if self.way == Way::Buffered {
             self.file.write_all_at(self.piece.bytes(), self.written)?;
+            // The device works while the next piece is made.
+            self.file.write_back(self.written..self.written + self.piece.len() as u64);
         }
         self.written += self.piece.len() as u64;
         self.piece.clear();

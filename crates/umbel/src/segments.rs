@@ -86,6 +86,12 @@ fn tend(store: &Store) -> Result<()> {
         match chore {
             // Where it fails, the thread that stores tries again and says so.
             Chore::Populate(pages, end) => drop(pages.populate(end)),
+            Chore::WriteBack(file, pages, range) => {
+                if let Some(pages) = pages {
+                    pages.release(range.clone());
+                }
+                file.write_back(range);
+            }
             Chore::Unmap(mappings) => drop(mappings),
             // A file that stays long is in nobody's way.
             Chore::Cut(file, len) => drop(file.set_len(len)),

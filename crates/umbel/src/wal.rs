@@ -15,6 +15,7 @@ mod bell;
 mod files;
 mod segment;
 mod syncer;
+mod write_back;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use bell::{Bell, Call};
 pub use files::{create, log_options, read};
 pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
 pub use syncer::{Syncer, Tail};
+use write_back::WriteBack;
 
 /// Bytes of a segment where the disk has no room for one of the usual size.
 const TINY_SEGMENT_BYTES: u64 = 1 << 20;
@@ -41,7 +43,6 @@ const TINY_SEGMENT_BYTES: u64 = 1 << 20;
 const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
 /// Pages of the current segment are made ready so far ahead at least, and at most, each time.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
-
 /// The segments. Lives under the commit lock.
 #[derive(Debug)]
 pub struct Wal {
@@ -59,6 +60,7 @@ pub struct Wal {
     reusable: Option<Reusable>,
     /// Mappings of old segments.
     retired: Vec<Box<dyn Mapping>>,
+    write_back: WriteBack,
     /// Files to cut, and to which length.
     to_cut: Vec<(Arc<dyn File>, u64)>,
     tail: Arc<Tail>,
@@ -113,6 +115,7 @@ impl Wal {
             spares: VecDeque::new(),
             reusable: None,
             retired: Vec::new(),
+            write_back: WriteBack::default(),
             to_cut: Vec::new(),
             tail: Arc::new(Tail::new(last_sequence)),
             last_sequence,
@@ -226,6 +229,9 @@ impl Wal {
         let sealed = writer.seal()?;
         let progress = Arc::clone(writer.progress());
         let reusable_bytes = if writer.is_mapped() { writer.capacity() } else { 0 };
+        if self.is_tended {
+            self.write_back.end(writer.file(), sealed.len);
+        }
         self.old.push(OldSegment {
             id: writer.log_id(),
             last_sequence: self.last_sequence,
@@ -296,6 +302,10 @@ impl Wal {
         }
         if !self.retired.is_empty() {
             return Some(Chore::Unmap(std::mem::take(&mut self.retired)));
+        }
+        let current = self.current.as_ref().filter(|_| self.is_tended);
+        if let Some(chore) = self.write_back.next(current) {
+            return Some(chore);
         }
         if let Some((file, len)) = self.to_cut.pop() {
             return Some(Chore::Cut(file, len));
@@ -413,11 +423,11 @@ impl Wal {
     }
 
     /// Bytes of memory that the mapping of the current segment takes, about: what was written and
-    /// what was made ready to be.
+    /// not let go of, and what was made ready to be written.
     pub fn mapped_bytes(&self) -> u64 {
         let bytes =
             |writer: &LogWriter| (writer.end() + 2 * ahead(writer.end())).min(writer.capacity());
-        self.current.as_ref().map_or(0, bytes)
+        self.current.as_ref().map_or(0, bytes).saturating_sub(self.write_back.begun())
     }
 
     /// How it is written.

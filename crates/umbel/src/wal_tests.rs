@@ -81,3 +81,26 @@ fn a_close_seals_what_was_ended_before() {
         edits.iter().any(|edit| matches!(edit, Edit::Log { id: 1, state: LogState::Sealed(_) }))
     );
 }
+
+/// The device had nothing to do while the log grew, and everything when it was synced.
+#[test]
+fn an_ended_segment_is_written_back_behind_what_was_begun_already() {
+    let mut wal = wal(&Sim::new(1));
+    let next = |wal: &mut Wal| {
+        let mut chores = std::iter::from_fn(|| wal.next_chore());
+        chores.find_map(|chore| match chore {
+            Chore::WriteBack(_, _, range) => Some((range.start, range.end)),
+            _ => None,
+        })
+    };
+    let writer = wal.create_segment(2 << 20).unwrap();
+    wal.begin(writer).unwrap();
+    assert_eq!(next(&mut wal), None);
+    wal.append(1, 1, &[&vec![1; 1 << 20]]).unwrap();
+    assert_eq!(next(&mut wal), Some((0, 1 << 20)), "whole steps below the end, which grows");
+    assert_eq!(next(&mut wal), None);
+    go_on(&mut wal);
+    let end = wal.old[0].bytes;
+    assert_eq!(next(&mut wal), Some((1 << 20, end)));
+    assert_eq!(next(&mut wal), None);
+}

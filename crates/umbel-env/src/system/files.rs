@@ -5,6 +5,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use umbel_base::{Error, Result};
 use super::direct::{self, Direct};
 use super::lock::SystemLock;
 use super::mapping::{self, MappingCount};
+use super::write_back;
 use crate::aligned::DIRECT_ALIGNMENT;
 use crate::file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
 
@@ -196,6 +198,10 @@ impl File for SystemFile {
             self.len_changed.store(true, Ordering::Release);
             self.error("sync", error)
         })
+    }
+
+    fn write_back(&self, range: Range<u64>) {
+        write_back::begin(&self.file, range);
     }
 
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {

@@ -11,6 +11,8 @@
 )]
 
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(target_os = "linux")]
@@ -243,6 +245,22 @@ impl Populator for Pages {
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.bytes.len());
         // All but the last step in whole ones, for the boundaries' sake.
         self.populate_through(end.next_multiple_of(POPULATE_BYTES.0).min(self.bytes.len()))
+    }
+
+    fn release(&self, range: Range<u64>) {
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
+        // The last byte's page may be stored to yet.
+        let start = place(range.start).next_multiple_of(PAGE_BYTES);
+        let end = place(range.end) / PAGE_BYTES * PAGE_BYTES;
+        if start >= end {
+            return;
+        }
+        // SAFETY: the mapping is shared, so what was stored to it is in the file's pages, and a
+        // later access maps them again: no byte changes.
+        let _ = unsafe {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            self.bytes.unchecked_advise_range(advice, start, end - start)
+        };
     }
 }
 

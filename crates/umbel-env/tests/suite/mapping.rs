@@ -75,3 +75,27 @@ fn more_than_the_file_has_is_not_mapped() {
     assert!(matches!(file.map(101), Err(Error::Invalid(_))));
     assert!(file.map(0).unwrap().is_none());
 }
+
+/// What was let go of and written back ahead is still in the file, and can be stored to.
+#[test]
+fn pages_let_go_of_keep_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("f");
+    let file = env.files.create(&path).unwrap();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
+    let Some(mut mapping) = mapped(&*file, bytes.len() as u64) else { return };
+    mapping.write_at(&bytes, 0).unwrap();
+    let pages = mapping.populator().unwrap();
+    // Ends within pages, behind the end, and none at all.
+    for range in [0..70_001, 70_001..200_000, 5..6, 290_000..900_000, 10..10, u64::MAX..u64::MAX] {
+        pages.release(range.clone());
+        file.write_back(range);
+    }
+    assert_eq!(bytes_of(&env, &path), bytes);
+    mapping.write_at(b"later", 4095).unwrap();
+    file.sync().unwrap();
+    let mut expected = bytes;
+    expected[4095..4100].copy_from_slice(b"later");
+    assert_eq!(bytes_of(&env, &path), expected);
+}

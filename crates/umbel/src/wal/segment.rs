@@ -1,5 +1,6 @@
 //! What the log says of its segments, and what is to be done for them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use umbel_base::SequenceNumber;
@@ -35,6 +36,8 @@ pub struct Reusable {
 pub enum Chore {
     /// Make the pages below an offset ready.
     Populate(Arc<dyn Populator>, u64),
+    /// Begin to write back what will not change any more, out of the mapping where there is one.
+    WriteBack(Arc<dyn File>, Option<Arc<dyn Populator>>, Range<u64>),
     /// Give mappings back.
     Unmap(Vec<Box<dyn Mapping>>),
     /// Cut a file that is written no more to this length.
