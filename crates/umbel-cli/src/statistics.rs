@@ -12,6 +12,7 @@ pub fn to_json(stats: &Stats) -> Value {
         "keyspaces": stats.keyspaces.iter().map(keyspace).collect::<Vec<_>>(),
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
+        "cache_carried": stats.cache_carried,
         "cache_evictions": stats.cache_evictions,
         "cache_bytes": stats.cache_bytes,
         "cache_capacity": stats.cache_capacity,

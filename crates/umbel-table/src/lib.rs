@@ -41,6 +41,7 @@ mod table_cursor;
 mod tags;
 mod tombstones;
 mod verify;
+mod warm;
 mod writer;
 
 pub use block::Block;
@@ -57,4 +58,5 @@ pub use run::TableRun;
 pub use slots::{BlockCache, BlockSlots, KeepAll};
 pub use table_cursor::TableCursor;
 pub use verify::VerifyReport;
+pub use warm::Warmed;
 pub use writer::TableBuilder;

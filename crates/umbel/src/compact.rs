@@ -7,6 +7,7 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
 use crate::blobs;
 use crate::budget::merging_bytes;
+use crate::compaction::carry::carry_over;
 use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
 use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
 use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
@@ -266,6 +267,9 @@ impl CompactionJob {
                 added.push((self.target, table));
             }
         }
+        let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
+        let carried = carry_over(self.inputs.iter().map(|(_, table)| table), &tables);
+        add(&store.counters.blocks_carried, carried);
         let adopt = || outputs.iter_mut().for_each(Output::adopt);
         if self.install(store, &edits, &added, adopt)? {
             self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());

@@ -286,6 +286,8 @@ pub struct StoreCounters {
     pub blob_bytes: AtomicU64,
     /// Bytes of tables that compactions read or moved.
     pub bytes_compacted: AtomicU64,
+    /// Blocks that compactions loaded in the place of cached ones.
+    pub blocks_carried: AtomicU64,
     /// Bytes of tables that were written past the page cache.
     pub bytes_direct: AtomicU64,
     /// Bytes of tables that were written through the page cache.

@@ -27,6 +27,8 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Blocks that had to be loaded into the cache, by gets and by scans.
     pub cache_misses: u64,
+    /// Blocks that compactions loaded in the place of cached ones, before they were asked for.
+    pub cache_carried: u64,
     /// Blocks that had to leave the cache.
     pub cache_evictions: u64,
     /// Bytes of blocks in the cache.
@@ -155,9 +157,10 @@ pub fn of_store(store: &Store) -> Stats {
     // Before the searches, because a get counts its search first.
     let loads: u64 = keyspaces.iter().map(|keyspace| keyspace.reads.get_loads()).sum();
     let keyspaces: Vec<_> = keyspaces.iter().map(|keyspace| of_keyspace(keyspace)).collect();
-    let (cache_misses, cache_evictions) = store.cache.turnover();
+    let (cache_loads, cache_evictions) = store.cache.turnover();
     let reads: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.table_reads).sum();
     let counters = &store.counters;
+    let cache_carried = read(&counters.blocks_carried);
     let (last_sequence, log_bytes_live, log_bytes_mapped, log) = {
         let state = store.commit_lock();
         let wal = &state.wal;
@@ -171,7 +174,8 @@ pub fn of_store(store: &Store) -> Stats {
     Stats {
         keyspaces,
         cache_hits: reads.saturating_sub(loads),
-        cache_misses,
+        cache_misses: cache_loads.saturating_sub(cache_carried),
+        cache_carried,
         cache_evictions,
         cache_bytes: store.cache.held(),
         cache_capacity: store.cache.capacity(),
@@ -279,11 +283,13 @@ impl fmt::Display for Stats {
         }
         writeln!(
             f,
-            "cache: {:.1} of {:.1} MiB, {} hits, {} misses, {} evictions",
+            "cache: {:.1} of {:.1} MiB, {} hits, {} misses, {} carried over compactions, {} \
+             evictions",
             self.cache_bytes as f64 / MEBIBYTE,
             self.cache_capacity as f64 / MEBIBYTE,
             self.cache_hits,
             self.cache_misses,
+            self.cache_carried,
             self.cache_evictions
         )?;
         writeln!(

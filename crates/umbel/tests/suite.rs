@@ -4,6 +4,7 @@
 mod suite {
     mod atomicity;
     mod budget;
+    mod carried;
     mod child;
     mod errors;
     mod golden;

@@ -1,0 +1,55 @@
+//! What was read stays in memory when a compaction moves it.
+
+use umbel::{Db, KeyspaceOptions, Options};
+use umbel_sim::Sim;
+
+use super::stage::{PATH, fill, inline, key, tiny, value};
+
+/// Blocks that had to be loaded for reading a range of keys.
+fn misses(db: &Db, keyspace: &umbel::Keyspace, range: std::ops::Range<usize>, round: usize) -> u64 {
+    let before = db.stats().cache_misses;
+    for index in range {
+        assert_eq!(keyspace.get(key(index)).unwrap().unwrap(), value(index, round));
+    }
+    db.stats().cache_misses - before
+}
+
+/// Each compaction emptied the cache of what it moved: the next read of every hot key went to the
+/// file.
+#[test]
+fn what_was_read_is_in_memory_after_a_compaction_and_the_rest_is_not() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions { level0_tables: 100, memtable_bytes: 1 << 20, ..tiny() };
+    let keyspace = db.keyspace("a", options).unwrap();
+    fill(&keyspace, 0..2000, 1);
+    keyspace.compact(None, None).unwrap();
+    let cold = misses(&db, &keyspace, 0..500, 1);
+    assert!(cold > 50, "{cold}");
+    // Every tenth key anew, all over the keys.
+    for index in (0..2000).step_by(10) {
+        keyspace.put(key(index), value(index, 1)).unwrap();
+    }
+    keyspace.compact(None, None).unwrap();
+    let carried = db.stats().cache_carried;
+    assert!(carried * 10 > cold * 8 && carried < cold * 13 / 10, "{carried} of {cold}");
+    let hot = misses(&db, &keyspace, 0..500, 1);
+    assert!(hot <= cold / 10, "{hot} of {cold}");
+    let rest = misses(&db, &keyspace, 520..1020, 1);
+    assert!(rest > cold * 7 / 10, "{rest}: what nobody read was loaded");
+}
+
+/// Nothing is loaded where nothing was read, as in a fill.
+#[test]
+fn a_fill_loads_nothing() {
+    let sim = Sim::new(1);
+    let options = Options { cache_bytes: Some(1 << 20), ..inline(&sim.env()) };
+    let db = Db::open(PATH, options).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..3000, 1);
+    fill(&keyspace, 0..3000, 2);
+    db.wait_for_compaction().unwrap();
+    let stats = db.stats();
+    assert!(stats.keyspaces[0].levels.iter().skip(1).any(|level| level.bytes_written > 0));
+    assert_eq!((stats.cache_carried, stats.cache_bytes), (0, 0));
+}
