@@ -4,7 +4,7 @@
 //! when the clock holds more bytes than it may, its hand passes over the slots, spares once each
 //! block that was touched since the last pass, and empties the first that was not.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -66,15 +66,15 @@ impl ClockCache {
 
     /// Gives back chunks of the arena until it holds `most` bytes at most, and some more, so that
     /// this is seldom needed: blocks leave whether they were read or not, those in the chunks of
-    /// which the least is used. What readers hold at this moment may keep a chunk.
+    /// which the least is used. A chunk stays with all that is in it where somebody holds a piece of
+    /// it past its slot, a cursor for example: emptying it would free nothing, each time again.
     pub fn give_back(&self, most: u64) {
         let excess = (self.arena.bytes().held as u64).saturating_sub(most);
         if excess == 0 {
             return;
         }
-        let chunks: HashSet<u32> =
-            self.arena.emptiest((excess + most / 16) as usize).into_iter().collect();
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks_to_empty(&seats, excess + most / 16);
         seats.retain(|seat| {
             if !chunks.contains(&seat.chunk) {
                 return true;
@@ -90,10 +90,29 @@ impl ClockCache {
         self.arena.epochs().collect();
     }
 
-    /// Bytes of whole chunks that blocks and what stays of tables take.
-    pub fn chunk_bytes(&self) -> ArenaBytes {
-        let (blocks, stays) = (self.arena.bytes(), self.arena_of_what_stays.bytes());
-        ArenaBytes { used: blocks.used + stays.used, held: blocks.held + stays.held }
+    /// Chunks, `wanted` bytes long together where there are as many, that are empty once the blocks
+    /// in them have left their slots.
+    fn chunks_to_empty(&self, seats: &VecDeque<Seat>, wanted: u64) -> HashSet<u32> {
+        let mut leaving: HashMap<u32, usize> = HashMap::new();
+        for seat in seats.iter().filter(|seat| seat.slots.strong_count() > 0) {
+            *leaving.entry(seat.chunk).or_default() += seat.bytes;
+        }
+        let (mut chunks, mut sum) = (HashSet::new(), 0);
+        for chunk in self.arena.emptiest() {
+            if sum >= wanted {
+                break;
+            }
+            if chunk.used <= leaving.get(&chunk.number).copied().unwrap_or(0) {
+                chunks.insert(chunk.number);
+                sum += chunk.bytes as u64;
+            }
+        }
+        chunks
+    }
+
+    /// Bytes of the chunks that blocks take, and of those that what stays of tables takes.
+    pub fn chunk_bytes(&self) -> [ArenaBytes; 2] {
+        [self.arena.bytes(), self.arena_of_what_stays.bytes()]
     }
 
     fn make_room(&self, seats: &mut VecDeque<Seat>) {
