@@ -215,7 +215,7 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     add(&work.micros, (clock.now() - begun).as_micros() as u64);
     // Of level 0 it counts what flushes bring, not what is joined there.
     add(&work.entries_in, if job.target > 0 { counts.entries_in } else { 0 });
-    add(&work.entries_dropped, counts.dropped());
+    work.note_dropped(&counts);
     Ok(())
 }
 

@@ -177,7 +177,7 @@ impl<'a> Spill<'a> {
         let work = &keyspace.counters.work[0];
         add(&work.jobs, 1);
         add(&work.entries_in, counts.entries_in);
-        add(&work.entries_dropped, counts.dropped());
+        work.note_dropped(&counts);
         add(&work.bytes_written, meta.file_bytes);
         Ok(Some(meta))
     }
