@@ -177,3 +177,66 @@ impl BlockCache for ClockCache {
         self.make_room(&mut seats);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use umbel_base::{Cursor, ValueKind};
+    use umbel_env::Access;
+    use umbel_filter::{HashSecret, KEYED_HASH_KIND};
+    use umbel_sim::Sim;
+    use umbel_table::{Compression, KeyHasher, Table, TableBuilder, TableOptions};
+
+    const KEYS: u64 = 20_000;
+
+    fn table(cache: &Arc<ClockCache>) -> Arc<Table> {
+        let files = Sim::new(1).env().files;
+        let path = Path::new("/table");
+        let secret = HashSecret::from_seed([5; 16]);
+        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 3 };
+        let options =
+            TableOptions { block_bytes: 4096, compression: Compression::None, bloom_bits: -1 };
+        let file = files.create(path).unwrap();
+        let mut builder = TableBuilder::new(file, 1, hasher.clone(), options);
+        for number in 0..KEYS {
+            builder.add(&number.to_be_bytes(), 1, ValueKind::Put, &[7; 400]).unwrap();
+        }
+        let meta = builder.finish().unwrap();
+        let file = files.open(path, Access::Read).unwrap();
+        let cache = Arc::<ClockCache>::clone(cache);
+        Arc::new(Table::open(file, &meta, Some(&hasher), cache).unwrap())
+    }
+
+    #[test]
+    fn a_chunk_that_somebody_holds_a_piece_of_is_not_emptied_in_vain() {
+        let cache = Arc::new(ClockCache::new(64 << 20));
+        let table = table(&cache);
+        let mut holder = table.cursor(true);
+        holder.seek_to_first().unwrap();
+        let read_all = || {
+            let mut cursor = table.cursor(true);
+            cursor.seek_to_first().unwrap();
+            while cursor.valid() {
+                cursor.next().unwrap();
+            }
+        };
+        read_all();
+        let full = cache.chunk_bytes()[0];
+        assert!(full.held > 8 << 20, "{full:?}");
+        cache.give_back(0);
+        let held = cache.chunk_bytes()[0];
+        assert!(held.held <= 4 << 20, "what is held, and an empty one that is kept: {held:?}");
+        assert_eq!(cache.held(), 0, "that something is held past its slot shows only now");
+        read_all();
+        let before = cache.turnover().1;
+        cache.give_back(0);
+        let evicted = cache.turnover().1 - before;
+        assert!(evicted > 1000, "the other chunks are emptied: {evicted}");
+        let left = cache.held();
+        assert!(left > 0, "the blocks around the held one stay");
+        cache.give_back(0);
+        assert_eq!((cache.held(), cache.turnover().1), (left, before + evicted));
+        drop(holder);
+    }
+}
