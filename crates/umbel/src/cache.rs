@@ -66,8 +66,8 @@ impl ClockCache {
 
     /// Gives back chunks of the arena until it holds `most` bytes at most, and some more, so that
     /// this is seldom needed: blocks leave whether they were read or not, those in the chunks of
-    /// which the least is used. A chunk stays with all that is in it where somebody holds a piece of
-    /// it past its slot, a cursor for example: emptying it would free nothing, each time again.
+    /// which the least is used. A chunk stays with all that is in it where somebody holds a piece
+    /// of it past its slot, a cursor for example: emptying it would free nothing, each time again.
     pub fn give_back(&self, most: u64) {
         let excess = (self.arena.bytes().held as u64).saturating_sub(most);
         if excess == 0 {

@@ -55,10 +55,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
-    let new_ids = (!read_only).then_some(&*ids);
-    let mut spill = Spill::new(&env, folder, &context, new_ids);
-    let replayed =
-        recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill, &context, new_ids)?;
+    let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
+    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill)?;
     let manifest = if read_only {
         None
     } else {

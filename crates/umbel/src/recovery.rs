@@ -34,18 +34,17 @@ pub struct Replayed {
 }
 
 /// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
-/// ended, which ones do not count and which ones are no longer needed. Where `ids` are given, what
-/// may not be durable is written to a new log, which gets its id from them; what does not fit into
-/// memory goes to tables through `spill`.
+/// ended, which ones do not count and which ones are no longer needed. What does not fit into
+/// memory goes to tables through `spill`. Where that may write, what may not be durable is written
+/// to a new log.
 pub fn replay(
     env: &Env,
     folder: &Path,
     state: &mut State,
     keyspaces: &[Arc<KeyspaceCore>],
     spill: &mut Spill<'_>,
-    context: &Arc<TableContext>,
-    ids: Option<&AtomicU64>,
 ) -> Result<Replayed> {
+    let (context, ids) = (spill.context(), spill.ids());
     let in_tables = keyspaces.iter().flat_map(|k| {
         let view = k.view.hold();
         view.version.tables().map(|(_, table)| table.meta.sequence_max).max()

@@ -1,9 +1,10 @@
 //! What recovery writes into tables because it does not fit into memory beside what is replayed
 //! next.
 //!
-//! The tables become part of the store by the manifest that the open creates, which says at the same
-//! time how far each keyspace is in tables and what of the logs counts. A crash before that leaves
-//! the old manifest, which names neither, and all logs: the files are removed by the next open.
+//! The tables become part of the store by the manifest that the open creates, which says at the
+//! same time how far each keyspace is in tables and what of the logs counts. A crash before that
+//! leaves the old manifest, which names neither, and all logs: the files are removed by the next
+//! open.
 //!
 //! INVARIANT: what was replayed of the logs is durable, in tables or in logs, before the manifest
 //! is: nothing depends on whether it was when a table was written.
@@ -68,6 +69,16 @@ impl<'a> Spill<'a> {
             unfinished: None,
             adopted: false,
         }
+    }
+
+    /// What tables share.
+    pub fn context(&self) -> &'a Arc<TableContext> {
+        self.context
+    }
+
+    /// Where new files get their ids from; `None` where nothing may be written.
+    pub fn ids(&self) -> Option<&'a AtomicU64> {
+        self.ids
     }
 
     /// Notes that so many bytes were put into the memtables of `keyspaces`, the last of them with

@@ -235,8 +235,8 @@ impl fmt::Display for ReaderStats {
         writeln!(
             f,
             "readers: {} snapshots{oldest}; {} cursors behind, the oldest for {:.1} s; they hold \
-             {:.1} MiB of memtables and {} replaced tables of {:.1} MiB; {} older versions of {:.1} \
-             MiB kept for them when tables were written",
+             {:.1} MiB of memtables and {} replaced tables of {:.1} MiB; {} older versions of \
+             {:.1} MiB kept for them when tables were written",
             self.snapshots,
             self.cursors_behind,
             self.oldest_cursor_micros as f64 / 1e6,
