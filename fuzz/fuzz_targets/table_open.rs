@@ -78,7 +78,8 @@ fuzz_target!(|input: &[u8]| {
         read(&Arc::new(table), &secret);
     }
     let residence = Residence { paged: true, filter_factor: 2 };
-    let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(KeepAll), residence);
+    let paged =
+        Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher), Arc::new(KeepAll), residence);
     if let Ok(table) = paged {
         read(&Arc::new(table), &secret);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::epoch::Epochs;
-use crate::memory::Memory;
+use crate::memory::{ChunkUse, Memory};
 use crate::piece::Piece;
 
 /// Memory in pieces. Clones share it; it goes when the last clone and the last piece have gone.
@@ -49,10 +49,10 @@ impl Arena {
         ArenaBytes { used, held }
     }
 
-    /// The numbers of chunks that can be emptied with the least loss, `bytes` long together where
-    /// there are as many: once no piece lies in one any more it goes back to the system.
-    pub fn emptiest(&self, bytes: usize) -> Vec<u32> {
-        self.memory.emptiest(bytes)
+    /// The chunks of several pieces that are used in part, those first of which the least is used:
+    /// once no piece lies in one any more it goes back to the system.
+    pub fn emptiest(&self) -> Vec<ChunkUse> {
+        self.memory.emptiest()
     }
 
     /// The epochs that protect what readers of this arena's slots look at.
@@ -114,15 +114,26 @@ mod tests {
             number % 2 == 0 || piece.chunk() == last
         });
         let before = arena.bytes().held;
-        let named = arena.emptiest(3 << 20);
-        assert!(named.len() >= 2 && named.len() < 8, "{named:?}");
+        let all = arena.emptiest();
+        assert!(all.is_sorted_by_key(|chunk| chunk.used), "{all:?}");
+        // Enough for three of the largest.
+        let mut sum = 0;
+        let few = all.iter().take_while(|chunk| {
+            sum += chunk.bytes;
+            sum - chunk.bytes < 3 << 20
+        });
+        let named: Vec<u32> = few.map(|chunk| chunk.number).collect();
+        for chunk in &all {
+            let in_it = pieces.iter().filter(|piece| piece.chunk() == chunk.number);
+            assert_eq!(chunk.used, in_it.map(Piece::memory_bytes).sum::<usize>());
+        }
         pieces.retain(|piece| !named.contains(&piece.chunk()));
         let after = arena.bytes().held;
         // One empty chunk is kept.
         assert!(before - after >= 1 << 20, "{before} {after}");
-        assert!(arena.emptiest(usize::MAX).len() >= 2, "the others are half full");
+        assert!(arena.emptiest().len() >= 2, "the others are half full");
         drop(pieces);
-        assert!(arena.emptiest(usize::MAX).is_empty(), "nothing is used");
+        assert!(arena.emptiest().is_empty(), "nothing is used");
     }
 
     proptest! {

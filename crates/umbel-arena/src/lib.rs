@@ -24,6 +24,7 @@ pub use arena::{Arena, ArenaBytes};
 pub use chunk::Chunk;
 pub use fixed::Fixed;
 pub use line::equal_in_line;
+pub use memory::ChunkUse;
 pub use piece::Piece;
 pub use prefetch::prefetch;
 pub use slots::{Reading, Slots};

@@ -12,6 +12,17 @@ const CHUNK_BYTES_MIN: usize = 64 * 1024;
 /// A piece larger than this gets a chunk of its own, which goes with it.
 const SHARED_BYTES_MAX: usize = HUGE_PAGE_BYTES / 2;
 
+/// How much of a chunk is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkUse {
+    /// Its number, as [`crate::Piece::chunk`] says it.
+    pub number: u32,
+    /// Bytes of the pieces in it.
+    pub used: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
 /// The chunks of an arena; pieces keep it alive.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -98,27 +109,21 @@ impl Memory {
         state.free.take(lines).expect("a new chunk has room for what it was made for")
     }
 
-    /// The chunks of several pieces of which the least is used, together `bytes` long at least
-    /// where there are as many.
-    pub(crate) fn emptiest(&self, bytes: usize) -> Vec<u32> {
+    /// The chunks of several pieces that are used in part, those first of which the least is used.
+    pub(crate) fn emptiest(&self) -> Vec<ChunkUse> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut chunks: Vec<(usize, u32, usize)> = Vec::new();
+        let mut chunks: Vec<ChunkUse> = Vec::new();
         for (number, free) in state.free.free_lines() {
             let Some(Some(chunk)) = state.chunks.get(number as usize) else { continue };
-            let used = chunk.bytes() - free as usize * LINE_BYTES;
+            let bytes = chunk.bytes();
+            let used = bytes - free as usize * LINE_BYTES;
             if used > 0 {
-                chunks.push((used, number, chunk.bytes()));
+                chunks.push(ChunkUse { number, used, bytes });
             }
         }
         drop(state);
-        chunks.sort_unstable();
-        let mut sum = 0;
-        let enough = |(_, _, bytes_of): &(usize, u32, usize)| {
-            let goes_on = sum < bytes;
-            sum += bytes_of;
-            goes_on
-        };
-        chunks.into_iter().take_while(enough).map(|(_, number, _)| number).collect()
+        chunks.sort_unstable_by_key(|chunk| (chunk.used, chunk.number));
+        chunks
     }
 
     /// Gives back what [`Memory::take`] gave.

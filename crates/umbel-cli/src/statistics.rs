@@ -65,6 +65,7 @@ fn memory(memory: &MemoryStats) -> Value {
         "indexes_paged": memory.indexes_paged,
         "filters_folded": memory.filters_folded,
         "filters_left_out": memory.filters_left_out,
+        "huge_pages": memory.huge_pages,
         "tables_closed": memory.tables_closed,
     })
 }
@@ -89,6 +90,8 @@ fn readers(readers: &ReaderStats) -> Value {
         "held_memtable_bytes": readers.held_memtable_bytes,
         "held_tables": readers.held_tables,
         "held_table_bytes": readers.held_table_bytes,
+        "versions_kept": readers.versions_kept,
+        "version_bytes_kept": readers.version_bytes_kept,
     })
 }
 
@@ -141,6 +144,8 @@ fn level(level: &LevelStats) -> Value {
         "compaction_micros": level.compaction_micros,
         "compaction_entries_in": level.compaction_entries_in,
         "compaction_entries_dropped": level.compaction_entries_dropped,
+        "compaction_versions_kept": level.compaction_versions_kept,
+        "compaction_version_bytes_kept": level.compaction_version_bytes_kept,
     })
 }
 

@@ -34,6 +34,10 @@ pub trait Resources: Send + Sync + Debug {
     /// Asks the allocator to give back to the system what it keeps of freed memory, where it keeps
     /// much and knows how to. Takes some milliseconds.
     fn give_back_memory(&self) {}
+    /// Whether memory that asks for huge pages may be given some. `None` where nothing says.
+    fn huge_pages(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// Time. Order never depends on it.

@@ -7,6 +7,7 @@ use crate::block::{Block, Group, Place};
 use crate::format::{head64, same};
 use crate::key_buffer::KeyBuffer;
 use crate::narrow::{Narrowed, narrow, place_among};
+use crate::paged::WalkedPart;
 use crate::parts::{Trailer, read_any, read_usual};
 use crate::reader::Table;
 use crate::section::{Derive, packed};
@@ -63,6 +64,8 @@ pub struct TableWalk {
 struct Ahead {
     offset: u64,
     bytes: Vec<u8>,
+    /// Where the index is paged.
+    part: Option<Box<WalkedPart>>,
 }
 
 impl TableWalk {
@@ -119,8 +122,8 @@ impl TableWalk {
 
     /// Reads a block past the cache, and others behind it where the walk goes forwards.
     fn read(&mut self, table: &Table, number: usize, walks: bool) -> Result<Block> {
-        let (offset, len) = table.extent(number)?;
         let ahead = &mut self.ahead;
+        let (offset, len) = table.extent_in_walk(number, ahead.part.get_or_insert_default())?;
         let held = offset.checked_sub(ahead.offset).map(|skip| skip as usize);
         let held = held.and_then(|skip| ahead.bytes.get(skip..skip.checked_add(len)?));
         if let Some(sealed) = held {

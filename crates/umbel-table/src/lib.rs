@@ -30,6 +30,7 @@ mod options;
 mod output_file;
 mod paged;
 mod parts;
+mod pinned;
 mod properties;
 mod reader;
 mod residence;

@@ -13,6 +13,14 @@ use crate::index_part;
 use crate::index_top::{PART_BLOCKS, PartPlace};
 use crate::reader::Table;
 
+/// The part of a paged index that a walk is in.
+#[derive(Debug, Default)]
+pub(crate) struct WalkedPart {
+    /// The id of the table and the number of the part.
+    of: Option<(u64, usize)>,
+    payload: Vec<u8>,
+}
+
 impl Table {
     /// The block that [`crate::index::TableIndex::find`] speaks of, whether the index is paged or
     /// not.
@@ -43,6 +51,40 @@ impl Table {
         Ok(found.map(|(start, len)| (place.data.0 + start, len)))
     }
 
+    /// [`Table::extent`] for a walk that leaves the cache alone: where the index is paged, the walk
+    /// itself keeps the part that it is in.
+    pub(crate) fn extent_in_walk(
+        &self,
+        block: usize,
+        walked: &mut WalkedPart,
+    ) -> Result<(u64, usize)> {
+        if !self.is_paged() {
+            return self.extent(block);
+        }
+        let (number, id) = (block / PART_BLOCKS, self.footer().file_id);
+        let missing = || self.corruption(self.footer().index.offset, "a block is not in the index");
+        let place = self.top().part(number).ok_or_else(missing)?;
+        if walked.of != Some((id, number)) {
+            walked.of = None;
+            let held = self.part_number(&place).and_then(|number| self.slots().held(number));
+            walked.payload = match held {
+                Some(piece) => piece.to_vec(),
+                None => self.read_index_part(&place)?,
+            };
+            walked.of = Some((id, number));
+        }
+        let found = index_part::extent(&walked.payload, place.blocks, block % PART_BLOCKS)
+            .map_err(|reason| self.corruption(place.offset, reason))?;
+        let (start, len) = found.ok_or_else(missing)?;
+        Ok((place.data.0 + start, len))
+    }
+
+    /// Under which number a part of the index stands among the pieces. Parts are numbered behind
+    /// the blocks.
+    fn part_number(&self, place: &PartPlace) -> Option<u32> {
+        u32::try_from(self.top().blocks() + place.number).ok()
+    }
+
     /// A block that is in memory, though there is no slot for it.
     pub(crate) fn held_block(&self, block: usize) -> Option<Block> {
         self.slots().held(u32::try_from(block).ok()?).map(Block::from_piece)
@@ -50,8 +92,7 @@ impl Table {
 
     /// A part of the index, from memory or from the file, checked.
     fn index_part(&self, place: &PartPlace) -> Result<Piece> {
-        // Parts are numbered behind the blocks.
-        let number = u32::try_from(self.top().blocks() + place.number).ok();
+        let number = self.part_number(place);
         if let Some(piece) = number.and_then(|number| self.slots().held(number)) {
             return Ok(piece);
         }

@@ -4,6 +4,8 @@
 //! by name. Numbers are varints, flags a byte 0 or 1, keys plain. A reader skips names it does not
 //! know.
 
+use std::sync::Arc;
+
 use umbel_base::{Decoder, varint};
 
 use crate::meta::TableMeta;
@@ -13,7 +15,7 @@ use crate::options::TableOptions;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
     /// The table in numbers. The checksum of the footer, which comes behind this block, is 0.
-    pub meta: TableMeta,
+    pub meta: Arc<TableMeta>,
     /// Filter bits per key that were asked for.
     pub bloom_bits: i32,
     /// Bytes a data block was filled with.
@@ -29,7 +31,7 @@ impl Properties {
     /// Gathers what is to be written.
     pub(crate) fn new(meta: TableMeta, options: &TableOptions) -> Properties {
         Properties {
-            meta,
+            meta: Arc::new(meta),
             bloom_bits: options.bloom_bits,
             block_bytes: options.block_bytes as u64,
             compression: options.compression as u8,
@@ -119,7 +121,7 @@ impl Properties {
         }
         let small = "a property is out of range";
         Ok(Properties {
-            meta,
+            meta: Arc::new(meta),
             bloom_bits: i32::try_from(number("bloom_bits")?).map_err(|_| small)?,
             block_bytes: number("block_bytes")?,
             compression: u8::try_from(number("compression")?).map_err(|_| small)?,

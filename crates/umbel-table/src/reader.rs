@@ -42,6 +42,9 @@ pub struct Table {
     file: Arc<dyn File>,
     footer: Footer,
     properties: Properties,
+    /// The greatest sequence number in the table, where point reads need it at hand.
+    sequence_max: SequenceNumber,
+    residence: Residence,
     ahead_bytes: usize,
 }
 
@@ -67,16 +70,17 @@ impl Table {
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
     ) -> Result<Table> {
-        Table::open_as(file, meta, hasher, cache, Residence::default())
+        let meta = Arc::new(meta.clone());
+        Table::open_as(file, &meta, hasher, cache, Residence::default())
     }
 
-    /// As [`Table::open`], but keeps in memory only what `residence` says.
+    /// As [`Table::open`], but keeps in memory only what `residence` says, and shares `meta`.
     ///
     /// # Errors
     /// As [`Table::open`]; what does not stay in memory is checked when it is read.
     pub fn open_as(
         file: Arc<dyn File>,
-        meta: &TableMeta,
+        meta: &Arc<TableMeta>,
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
         residence: Residence,
@@ -91,11 +95,12 @@ impl Table {
             return Err(Error::corruption(file.path(), at, reason));
         }
         let (footer, checksum) = Footer::read(&*file, meta.id)?;
-        let table = Table::assemble(file, footer, checksum, hasher, cache, residence)?;
-        if table.meta() != meta {
+        let mut table = Table::assemble(file, footer, checksum, hasher, cache, residence)?;
+        if *table.meta() != **meta {
             let reason = "the table is not the one that is recorded under its id: it was replaced";
             return Err(table.corruption(table.footer.properties.offset, reason));
         }
+        table.properties.meta = Arc::clone(meta);
         Ok(table)
     }
 
@@ -124,7 +129,7 @@ impl Table {
         };
         let payload = part(footer.properties, BlockKind::Properties)?;
         let mut properties = Properties::decode(&payload).map_err(damaged(footer.properties))?;
-        complete(&mut properties.meta, &footer, footer_checksum);
+        complete(Arc::make_mut(&mut properties.meta), &footer, footer_checksum);
         let meta = &properties.meta;
         if !meta.is_plausible() || meta.entries != footer.entries {
             return Err(damaged(footer.properties)("the properties contradict the footer"));
@@ -169,6 +174,8 @@ impl Table {
             tombstones_given,
             cache,
             footer,
+            sequence_max: properties.meta.sequence_max,
+            residence,
             properties,
             file,
             ahead_bytes: AHEAD_BYTES,
@@ -205,19 +212,13 @@ impl Table {
         self.filter_is_usable
     }
 
-    /// Whether there is a filter in memory that can say no.
-    pub fn has_filter(&self) -> bool {
-        self.filter.is_some()
+    pub(crate) fn filter(&self) -> Option<&Bloom> {
+        self.filter.as_ref()
     }
 
-    /// Bytes of the filter in memory.
-    pub fn filter_bytes(&self) -> usize {
-        self.filter.as_ref().map_or(0, Bloom::bytes)
-    }
-
-    /// The share of absent keys for which the filter says "maybe" by its design; 1 without one.
-    pub fn designed_rate(&self) -> f64 {
-        self.filter.as_ref().map_or(1.0, Bloom::designed_rate)
+    /// What was to stay in memory when it was opened.
+    pub fn residence(&self) -> Residence {
+        self.residence
     }
 
     pub(crate) fn secret(&self) -> Option<&HashSecret> {
@@ -322,7 +323,7 @@ impl Table {
         read: impl FnOnce(SequenceNumber, ValueKind, &[u8]) -> R,
     ) -> Result<Option<R>> {
         // Where no entry is too new, the entries' own numbers need not be looked at.
-        let too_new = self.properties.meta.sequence_max > sequence;
+        let too_new = self.sequence_max > sequence;
         let sequence = if too_new { sequence } else { SequenceNumber::MAX };
         let read =
             |found: Found<'_>| read(found.trailer.sequence(), found.trailer.kind(), found.value);
@@ -434,23 +435,6 @@ impl Table {
     /// The range tombstones as they were written.
     pub fn tombstones_given(&self) -> &[RangeTombstone] {
         &self.tombstones_given
-    }
-
-    /// How many bytes stay in memory while the table is open: index, filter, range tombstones and
-    /// slots, but not cached blocks.
-    pub fn pinned_bytes(&self) -> usize {
-        let key_bytes: usize =
-            self.tombstones_given.iter().map(|t| t.start.len() + t.end.len()).sum();
-        let fragments: usize = self
-            .tombstones
-            .fragments()
-            .iter()
-            .map(|f| f.start.len() + f.end.len() + 8 * f.sequences.len() + 72)
-            .sum();
-        let slots = self.slots.memory_bytes();
-        let filter = self.filter_bytes();
-        let index = self.index.memory_bytes() + self.top.memory_bytes();
-        size_of::<Table>() + index + filter + slots + key_bytes + fragments
     }
 
     /// Keys that split the table into stretches of about 64 blocks, ascending, each with the number

@@ -9,6 +9,7 @@ use umbel_base::{Result, SequenceNumber, ValueKind, cmp_internal};
 use crate::compress::{Compression, unpack};
 use crate::format::{BlockKind, GROUP_ENTRIES_MAX, TRAILER_BYTES, check_sealed, read_varint, same};
 use crate::key_buffer::KeyBuffer;
+use crate::paged::WalkedPart;
 use crate::parts::{Parts, read_any, read_usual};
 use crate::reader::Table;
 
@@ -38,6 +39,8 @@ pub struct TableRun {
     sequence: SequenceNumber,
     kind: Option<ValueKind>,
     value_at: usize,
+    /// Of a paged index.
+    part: WalkedPart,
 }
 
 impl TableRun {
@@ -59,7 +62,7 @@ impl TableRun {
         if number >= table.index().blocks() {
             return Ok(false);
         }
-        let (offset, len) = table.extent(number)?;
+        let (offset, len) = table.extent_in_walk(number, &mut self.part)?;
         let start = self.read(table, offset, len)?;
         let sealed = self.ahead.get(start..start + len).unwrap_or_default();
         let path = table.file().path();

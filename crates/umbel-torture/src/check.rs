@@ -82,7 +82,7 @@ pub fn no_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String
 impl Examiner {
     fn open(&self, image: &Sim) -> Result<Db, String> {
         image.allow_mapping(self.script.mapping);
-        let options = look::options(&self.script, (self.world)(image));
+        let options = look::options_later(&self.script, (self.world)(image));
         Db::open(self.script.folder, options).map_err(|error| format!("it does not open: {error}"))
     }
 
@@ -124,7 +124,7 @@ impl Examiner {
     fn check_copies(&self, model: &Model, image: &Sim) -> Result<(), String> {
         for copy in &model.copies {
             let other = image.clone_disk();
-            let options = look::options(&self.script, other.env());
+            let options = look::options_later(&self.script, other.env());
             let db = Db::open(copy.folder, options)
                 .map_err(|error| format!("the checkpoint does not open: {error}"))?;
             let found = look::read_all(&db, &model.keys).map_err(|trouble| trouble.text())?;
@@ -231,7 +231,7 @@ impl Examiner {
         });
         let observer: Arc<dyn Observer> = Arc::clone(&diver) as _;
         image.allow_mapping(self.script.mapping);
-        let options = look::options(&self.script, watched(image, &observer));
+        let options = look::options_later(&self.script, watched(image, &observer));
         let opened = Db::open(self.script.folder, options);
         let db = opened.map_err(|error| format!("it does not open: {error}"))?;
         image.crash_now();

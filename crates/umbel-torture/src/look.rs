@@ -7,21 +7,35 @@ use umbel::{Db, Env, Error, Options};
 use crate::model::{Found, FoundKeyspace, Map};
 use crate::script::Script;
 
-/// The options with which a script's store is opened.
+/// The least memory that a store works with.
+const MEMORY_LEAST: u64 = 6 << 20;
+
+/// The fewest files of tables that it works with.
+const FILES_LEAST: u64 = 4;
+
+/// The options with which a script's store is opened again.
+pub fn options_later(script: &Script, env: Env) -> Options {
+    let later = script.write_buffer_bytes_later.filter(|_| !script.least);
+    let options = options(script, env);
+    Options { write_buffer_total_bytes: later.or(options.write_buffer_total_bytes), ..options }
+}
+
+/// The options with which a script's store is opened first.
 pub fn options(script: &Script, env: Env) -> Options {
+    let least = script.least;
     Options {
         create_if_missing: true,
         error_if_exists: false,
         durability: script.durability,
-        cache_bytes: Some(1 << 20),
-        memory_bytes: None,
-        open_tables_max: None,
+        cache_bytes: (!least).then_some(1 << 20),
+        memory_bytes: least.then_some(MEMORY_LEAST),
+        open_tables_max: least.then_some(FILES_LEAST),
         // Half of the scripts have each way.
         direct_writes: Some(script.ops.len().is_multiple_of(2)),
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
         inline_value_bytes_max: script.inline_value_bytes_max,
-        write_buffer_total_bytes: Some(script.write_buffer_bytes),
+        write_buffer_total_bytes: (!least).then_some(script.write_buffer_bytes),
         env,
     }
 }

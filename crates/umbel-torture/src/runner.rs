@@ -68,6 +68,8 @@ pub struct Runner {
     world: World,
     model: Arc<Mutex<Model>>,
     db: Option<Db>,
+    /// Whether the store was open before.
+    was_open: bool,
     view: Option<View>,
     iterator: Option<(Iter, Map)>,
     steps: usize,
@@ -82,7 +84,17 @@ impl fmt::Debug for Runner {
 impl Runner {
     /// A script on a machine, not begun.
     pub fn new(script: Arc<Script>, sim: Sim, world: World, model: Arc<Mutex<Model>>) -> Runner {
-        Runner { script, sim, world, model, db: None, view: None, iterator: None, steps: 0 }
+        Runner {
+            script,
+            sim,
+            world,
+            model,
+            db: None,
+            was_open: false,
+            view: None,
+            iterator: None,
+            steps: 0,
+        }
     }
 
     /// The model.
@@ -104,7 +116,12 @@ impl Runner {
     pub fn open(&mut self) -> Step {
         self.sim.allow_mapping(self.script.mapping);
         let env = (self.world)(&self.sim);
-        self.db = Some(Db::open(self.script.folder, look::options(&self.script, env))?);
+        let options = match self.was_open {
+            true => look::options_later(&self.script, env),
+            false => look::options(&self.script, env),
+        };
+        self.db = Some(Db::open(self.script.folder, options)?);
+        self.was_open = true;
         Ok(())
     }
 

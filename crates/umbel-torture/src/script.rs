@@ -110,6 +110,11 @@ pub struct Script {
     pub log_segment_bytes: u64,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: u64,
+    /// The same when the store is opened again, where it is another: recovery then writes tables of
+    /// what does not fit.
+    pub write_buffer_bytes_later: Option<u64>,
+    /// Whether the store gets the least memory and the fewest files of tables that it works with.
+    pub least: bool,
     /// Longest value without a file of its own.
     pub inline_value_bytes_max: usize,
     /// Whether the disk can map files.
@@ -174,6 +179,8 @@ impl Script {
             durability: Durability::Buffered,
             log_segment_bytes: 4096,
             write_buffer_bytes: 64 << 10,
+            write_buffer_bytes_later: None,
+            least: false,
             inline_value_bytes_max: umbel::limits::INLINE_VALUE_BYTES_MAX,
             mapping: true,
             folder: "/data/store",

@@ -32,6 +32,11 @@ const BESIDES: (u64, u64) = (4, 32 << 20);
 const BUFFERS_MAX: u64 = 256 << 20;
 /// The least size of a memtable, a table and a log segment that a small budget brings about.
 const SIZE_LEAST: u64 = 256 << 10;
+/// How many times larger tables of the last level may be, which holds nearly all of the data: what
+/// every table takes, open or not, and what every edit of the manifest and every pick looks at, is
+/// less by as much. A table of the level above then meets few of them, and takes its neighbours
+/// along that lie within their bounds.
+const LAST_TABLES_FACTOR: u64 = 4;
 /// The least and the most that a compaction reads ahead in each source.
 const AHEAD_BYTES: (u64, u64) = (16 << 10, 256 << 10);
 /// Sources of a large compaction: level 0 just before writers wait, and one table of each level.
@@ -93,10 +98,11 @@ impl Sizes {
         let caps = Caps {
             memtable_bytes: size,
             table_bytes: size,
+            last_table_bytes: size.saturating_mul(LAST_TABLES_FACTOR),
             level_bytes_base: total.saturating_mul(4),
         };
         let ahead = (shared / 8 / SOURCES).clamp(AHEAD_BYTES.0, AHEAD_BYTES.1);
-        let job = 12 * ahead + writing_bytes(size.min(64 << 20));
+        let job = 12 * ahead + writing_bytes(caps.last_table_bytes.min(64 << 20));
         let compactions = (shared / 8 / job).clamp(1, 64);
         let at_once = compactions.min(options.background_threads.max(1) as u64);
         Ok(Sizes {
@@ -154,8 +160,11 @@ pub fn merging_bytes(sources: usize, ahead: u64, table_bytes: u64) -> u64 {
 pub struct Budget {
     /// How large each part may become.
     pub sizes: Sizes,
-    /// Bytes that readers of tables hold: indexes, filters, slots, range tombstones.
+    /// Bytes that readers of tables hold: indexes, filters, slots, range tombstones, open files.
     pub tables: Arc<AtomicU64>,
+    /// Bytes that is known of tables, whether they are open or not: what the manifest says of them
+    /// and their places in versions.
+    pub known: AtomicU64,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
     /// What stays in memory of a table when it is opened, by level; see [`Residence`].
@@ -177,12 +186,20 @@ impl Budget {
             close_at: AtomicU64::new(sizes.tables),
             sizes,
             tables: Arc::default(),
+            known: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
             closing: Mutex::default(),
             trimmed: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that readers of tables may hold: the share of all that tables take, without what is
+    /// known of them whether they are open or not.
+    pub fn readers_most(&self) -> u64 {
+        let most = self.sizes.tables;
+        most - self.known.load(Ordering::Relaxed).min(most / 4 * 3)
     }
 
     /// Whether readers of tables hold so much that some are to be closed.
@@ -213,7 +230,7 @@ impl Budget {
     /// Decides what stays in memory of the tables of each level, by what they need and by what
     /// readers of `past` tables hold.
     pub fn decide_residence(&self, levels: &[Needs; LEVELS], past: u64) {
-        let most = self.sizes.tables;
+        let most = self.readers_most();
         let planned = plan(levels, most - past.min(most / 2));
         for (level, residence) in self.residence.iter().zip(planned) {
             level.0.store(residence.paged, Ordering::Relaxed);

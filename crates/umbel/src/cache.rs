@@ -4,7 +4,7 @@
 //! when the clock holds more bytes than it may, its hand passes over the slots, spares once each
 //! block that was touched since the last pass, and empties the first that was not.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -66,15 +66,15 @@ impl ClockCache {
 
     /// Gives back chunks of the arena until it holds `most` bytes at most, and some more, so that
     /// this is seldom needed: blocks leave whether they were read or not, those in the chunks of
-    /// which the least is used. What readers hold at this moment may keep a chunk.
+    /// which the least is used. A chunk stays with all that is in it where somebody holds a piece
+    /// of it past its slot, a cursor for example: emptying it would free nothing, each time again.
     pub fn give_back(&self, most: u64) {
         let excess = (self.arena.bytes().held as u64).saturating_sub(most);
         if excess == 0 {
             return;
         }
-        let chunks: HashSet<u32> =
-            self.arena.emptiest((excess + most / 16) as usize).into_iter().collect();
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.chunks_to_empty(&seats, excess + most / 16);
         seats.retain(|seat| {
             if !chunks.contains(&seat.chunk) {
                 return true;
@@ -90,10 +90,29 @@ impl ClockCache {
         self.arena.epochs().collect();
     }
 
-    /// Bytes of whole chunks that blocks and what stays of tables take.
-    pub fn chunk_bytes(&self) -> ArenaBytes {
-        let (blocks, stays) = (self.arena.bytes(), self.arena_of_what_stays.bytes());
-        ArenaBytes { used: blocks.used + stays.used, held: blocks.held + stays.held }
+    /// Chunks, `wanted` bytes long together where there are as many, that are empty once the blocks
+    /// in them have left their slots.
+    fn chunks_to_empty(&self, seats: &VecDeque<Seat>, wanted: u64) -> HashSet<u32> {
+        let mut leaving: HashMap<u32, usize> = HashMap::new();
+        for seat in seats.iter().filter(|seat| seat.slots.strong_count() > 0) {
+            *leaving.entry(seat.chunk).or_default() += seat.bytes;
+        }
+        let (mut chunks, mut sum) = (HashSet::new(), 0);
+        for chunk in self.arena.emptiest() {
+            if sum >= wanted {
+                break;
+            }
+            if chunk.used <= leaving.get(&chunk.number).copied().unwrap_or(0) {
+                chunks.insert(chunk.number);
+                sum += chunk.bytes as u64;
+            }
+        }
+        chunks
+    }
+
+    /// Bytes of the chunks that blocks take, and of those that what stays of tables takes.
+    pub fn chunk_bytes(&self) -> [ArenaBytes; 2] {
+        [self.arena.bytes(), self.arena_of_what_stays.bytes()]
     }
 
     fn make_room(&self, seats: &mut VecDeque<Seat>) {
@@ -156,5 +175,68 @@ impl BlockCache for ClockCache {
         seats.push_back(Seat { slots: Arc::downgrade(slots), block, chunk, bytes });
         self.held.fetch_add(bytes as u64, Ordering::Relaxed);
         self.make_room(&mut seats);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use umbel_base::{Cursor, ValueKind};
+    use umbel_env::Access;
+    use umbel_filter::{HashSecret, KEYED_HASH_KIND};
+    use umbel_sim::Sim;
+    use umbel_table::{Compression, KeyHasher, Table, TableBuilder, TableOptions};
+
+    const KEYS: u64 = 20_000;
+
+    fn table(cache: &Arc<ClockCache>) -> Arc<Table> {
+        let files = Sim::new(1).env().files;
+        let path = Path::new("/table");
+        let secret = HashSecret::from_seed([5; 16]);
+        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 3 };
+        let options =
+            TableOptions { block_bytes: 4096, compression: Compression::None, bloom_bits: -1 };
+        let file = files.create(path).unwrap();
+        let mut builder = TableBuilder::new(file, 1, hasher.clone(), options);
+        for number in 0..KEYS {
+            builder.add(&number.to_be_bytes(), 1, ValueKind::Put, &[7; 400]).unwrap();
+        }
+        let meta = builder.finish().unwrap();
+        let file = files.open(path, Access::Read).unwrap();
+        let cache = Arc::<ClockCache>::clone(cache);
+        Arc::new(Table::open(file, &meta, Some(&hasher), cache).unwrap())
+    }
+
+    #[test]
+    fn a_chunk_that_somebody_holds_a_piece_of_is_not_emptied_in_vain() {
+        let cache = Arc::new(ClockCache::new(64 << 20));
+        let table = table(&cache);
+        let mut holder = table.cursor(true);
+        holder.seek_to_first().unwrap();
+        let read_all = || {
+            let mut cursor = table.cursor(true);
+            cursor.seek_to_first().unwrap();
+            while cursor.valid() {
+                cursor.next().unwrap();
+            }
+        };
+        read_all();
+        let full = cache.chunk_bytes()[0];
+        assert!(full.held > 8 << 20, "{full:?}");
+        cache.give_back(0);
+        let held = cache.chunk_bytes()[0];
+        assert!(held.held <= 4 << 20, "what is held, and an empty one that is kept: {held:?}");
+        assert_eq!(cache.held(), 0, "that something is held past its slot shows only now");
+        read_all();
+        let before = cache.turnover().1;
+        cache.give_back(0);
+        let evicted = cache.turnover().1 - before;
+        assert!(evicted > 1000, "the other chunks are emptied: {evicted}");
+        let left = cache.held();
+        assert!(left > 0, "the blocks around the held one stay");
+        cache.give_back(0);
+        assert_eq!((cache.held(), cache.turnover().1), (left, before + evicted));
+        drop(holder);
     }
 }

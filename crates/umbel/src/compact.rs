@@ -27,6 +27,8 @@ pub struct CompactionJob {
     target: usize,
     trivial: bool,
     inputs: Vec<(usize, Arc<TableFile>)>,
+    /// The inputs as they are read.
+    walked: Vec<(usize, Arc<TableFile>)>,
     /// Tables that may hold something older than an input, over the inputs' keys: those of level 0
     /// in a list of their own each, the others by level and sorted. Usually none.
     beneath: Vec<Vec<Arc<TableFile>>>,
@@ -170,9 +172,10 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
         table.set_busy(true);
     }
     let beneath = beneath(version, &inputs);
+    let walked = inputs.iter().map(|(level, table)| (*level, table.for_a_walk())).collect();
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
-    CompactionJob { keyspace, target, trivial, inputs, beneath }
+    CompactionJob { keyspace, target, trivial, inputs, walked, beneath }
 }
 
 /// The tables older than the inputs that are no inputs and overlap their keys: those below the
@@ -213,14 +216,14 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     add(&work.micros, (clock.now() - begun).as_micros() as u64);
     // Of level 0 it counts what flushes bring, not what is joined there.
     add(&work.entries_in, if job.target > 0 { counts.entries_in } else { 0 });
-    add(&work.entries_dropped, counts.dropped());
+    work.note_dropped(&counts);
     Ok(())
 }
 
 impl CompactionJob {
     /// Keeps the files of the job's tables for as long as it is held.
     pub fn files(&self) -> impl Sized + use<> {
-        (self.inputs.clone(), self.beneath.clone())
+        (self.inputs.clone(), self.walked.clone(), self.beneath.clone())
     }
 
     /// The end of its keys.
@@ -328,7 +331,7 @@ impl CompactionJob {
 
     fn tombstones(&self) -> Result<FragmentedTombstones> {
         let mut all: Vec<RangeTombstone> = Vec::new();
-        for (_, table) in &self.inputs {
+        for (_, table) in &self.walked {
             if table.meta.range_tombstones > 0 {
                 all.extend(table.reader()?.tombstones().to_tombstones());
             }
@@ -340,10 +343,10 @@ impl CompactionJob {
     fn cursor(&self) -> CompactionInputs {
         let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
         let mut before = 0;
-        for (level, table) in &self.inputs {
+        for (level, table) in &self.walked {
             match runs.last_mut() {
-                Some(run) if *level > 0 && *level == before => run.push(table.for_a_walk()),
-                _ => runs.push(vec![table.for_a_walk()]),
+                Some(run) if *level > 0 && *level == before => run.push(Arc::clone(table)),
+                _ => runs.push(vec![Arc::clone(table)]),
             }
             before = *level;
         }
@@ -373,7 +376,7 @@ impl CompactionJob {
             return Ok(Vec::new());
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        for (_, table) in &self.inputs {
+        for (_, table) in &self.walked {
             let reader = table.reader()?;
             keys.extend(reader.block_separators().map(|(key, _)| key.to_vec()));
         }
@@ -443,14 +446,10 @@ impl CompactionJob {
                 self.is_bottom(key, key)
             });
         let stream = stream.within(lower.as_deref(), upper.as_deref());
-        let claimed = merging_bytes(
-            self.sources(),
-            store.budget.sizes.ahead,
-            self.keyspace.options().table_bytes,
-        );
-        let _claim = store.budget.claim(claimed);
-        let options = self.keyspace.options();
         let (level, split) = (self.target, self.target > 0);
+        let options = self.keyspace.options_of_level(level);
+        let claimed = merging_bytes(self.sources(), store.budget.sizes.ahead, options.table_bytes);
+        let _claim = store.budget.claim(claimed);
         let table_bytes = if split { options.table_bytes } else { u64::MAX };
         let expected_bytes = table_bytes.min(self.input_bytes());
         let plan = Plan { level, options, split, expected_bytes, lower, upper };

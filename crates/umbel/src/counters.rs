@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::limits::LEVELS;
 
+use crate::compaction::stream::StreamCounts;
+
 /// One stripe for each of the bits of a word, the last of them shared.
 const STRIPES: usize = 64;
 /// The stripe of all threads that found no other free.
@@ -259,6 +261,19 @@ pub struct LevelWork {
     pub entries_in: AtomicU64,
     /// Entries they dropped.
     pub entries_dropped: AtomicU64,
+    /// Entries that they kept behind a newer version of the key, for a reader that sees them still.
+    pub versions_kept: AtomicU64,
+    /// Bytes of the keys and values of these.
+    pub version_bytes_kept: AtomicU64,
+}
+
+impl LevelWork {
+    /// Notes what became of the entries of a flush or compaction.
+    pub fn note_dropped(&self, counts: &StreamCounts) {
+        add(&self.entries_dropped, counts.dropped());
+        add(&self.versions_kept, counts.kept_behind);
+        add(&self.version_bytes_kept, counts.kept_behind_bytes);
+    }
 }
 
 /// Counters of one keyspace. Apart from what stands beside them, because writers change some of

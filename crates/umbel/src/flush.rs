@@ -53,7 +53,7 @@ pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
         add(&work.jobs, 1);
         add(&work.micros, micros);
         add(&work.entries_in, output.counts.entries_in);
-        add(&work.entries_dropped, output.counts.dropped());
+        work.note_dropped(&output.counts);
         add(&work.bytes_written, output.metas.iter().map(|meta| meta.file_bytes).sum());
     }
     segments::drop_obsolete(store)

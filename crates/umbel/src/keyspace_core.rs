@@ -99,6 +99,16 @@ impl KeyspaceCore {
         Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).1)
     }
 
+    /// Its options for writing tables of this level, as far as the memory allows them.
+    pub fn options_of_level(&self, level: usize) -> Arc<KeyspaceOptions> {
+        let (given, within) = &*self.options.read().unwrap_or_else(PoisonError::into_inner);
+        let table_bytes = given.table_bytes.min(self.caps.last_table_bytes);
+        if level + 1 < LEVELS || table_bytes <= within.table_bytes {
+            return Arc::clone(within);
+        }
+        Arc::new(KeyspaceOptions { table_bytes, ..(**within).clone() })
+    }
+
     /// Its options as they were given.
     pub fn options_given(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).0)

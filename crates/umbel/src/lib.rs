@@ -70,6 +70,7 @@ mod segments;
 mod snapshot;
 mod snapshots;
 mod sources;
+mod spill;
 mod stats;
 mod store;
 mod verify;

@@ -26,6 +26,7 @@ use crate::poison::Poison;
 use crate::recovery;
 use crate::relog;
 use crate::snapshots::Snapshots;
+use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
 use crate::version::{Keeper, Manifest, TableContext, TableFile, Version};
@@ -54,16 +55,18 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
-    let new_ids = (!read_only).then_some(&*ids);
-    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &context, new_ids)?;
+    let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
+    let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill)?;
     let manifest = if read_only {
         None
     } else {
         let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
+        spill.adopt();
         let manifest = Manifest::create(&env, folder, state, ids, poison)?;
         remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
+    drop(spill);
     let is_tended = options.background_threads > 0;
     let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
     let store = Arc::new(Store {

@@ -171,6 +171,8 @@ pub struct Caps {
     pub memtable_bytes: u64,
     /// Bytes of a table.
     pub table_bytes: u64,
+    /// Bytes of a table of the last level.
+    pub last_table_bytes: u64,
     /// Bytes of the first level below level 0.
     pub level_bytes_base: u64,
 }

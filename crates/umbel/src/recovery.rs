@@ -1,4 +1,4 @@
-//! Replaying the write-ahead log into the memtables.
+//! Replaying the write-ahead log into the memtables, and into tables where these are full.
 //!
 //! The state after recovery is the effect of a prefix of all writes. A segment whose end is known
 //! must be whole. Of the others the last may have a torn tail; a torn segment with a successor
@@ -18,6 +18,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::names;
 use crate::relog::{self, Stretch};
+use crate::spill::Spill;
 use crate::version::edit::State;
 use crate::version::{LogState, TableContext};
 use crate::wal::{self, OldSegment};
@@ -33,16 +34,17 @@ pub struct Replayed {
 }
 
 /// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
-/// ended, which ones do not count and which ones are no longer needed. Where `ids` are given, what
-/// may not be durable is written to a new log, which gets its id from them.
+/// ended, which ones do not count and which ones are no longer needed. What does not fit into
+/// memory goes to tables through `spill`. Where that may write, what may not be durable is written
+/// to a new log.
 pub fn replay(
     env: &Env,
     folder: &Path,
     state: &mut State,
     keyspaces: &[Arc<KeyspaceCore>],
-    context: &Arc<TableContext>,
-    ids: Option<&AtomicU64>,
+    spill: &mut Spill<'_>,
 ) -> Result<Replayed> {
+    let (context, ids) = (spill.context(), spill.ids());
     let in_tables = keyspaces.iter().flat_map(|k| {
         let view = k.view.hold();
         view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
@@ -59,8 +61,8 @@ pub fn replay(
             state.logs.remove(&id);
             continue;
         }
-        let target = Target { keyspaces, state, context };
-        let segment = replay_one(env, &path, id, log, &target)?;
+        let mut target = Target { keyspaces, state, context, spill };
+        let segment = replay_one(env, &path, id, log, &mut target)?;
         last_sequence = last_sequence.max(segment.last_sequence);
         if log == LogState::Open {
             let Outcome { end, sealed, checksum, durable_max, .. } = segment.outcome;
@@ -92,6 +94,13 @@ pub fn replay(
         last_sequence = last_sequence.saturating_sub(3);
     }
     state.last_sequence = last_sequence;
+    if spill.note_in(state)? {
+        // Nobody needs a log any more all of whose writes are in the tables.
+        let first = keyspaces.iter().filter_map(|keyspace| keyspace.first_unflushed()).min();
+        old.retain(|log| first.is_some_and(|first| log.last_sequence >= first));
+        state.logs.retain(|id, _| old.iter().any(|log| log.id == *id));
+        doubtful.retain(|stretch| state.logs.contains_key(&stretch.id));
+    }
     doubtful.retain(|stretch| stretch.start < stretch.end);
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
         old.extend(write_again(env, folder, ids, context, &doubtful, state)?);
@@ -131,10 +140,11 @@ fn sync_in_place(env: &Env, folder: &Path, logs: &[Stretch]) -> Result<()> {
         .try_for_each(|log| env.files.open(&names::log(folder, log.id), Access::ReadWrite)?.sync())
 }
 
-struct Target<'a> {
+struct Target<'a, 'b> {
     keyspaces: &'a [Arc<KeyspaceCore>],
     state: &'a State,
     context: &'a TableContext,
+    spill: &'a mut Spill<'b>,
 }
 
 struct Segment {
@@ -166,7 +176,7 @@ fn replay_one(
     path: &Path,
     id: u64,
     log: LogState,
-    target: &Target<'_>,
+    target: &mut Target<'_, '_>,
 ) -> Result<Segment> {
     let mut reader = open_log(env, path, id, log, target.context)?;
     let until = match log {
@@ -192,7 +202,7 @@ fn replay_one(
             return Err(Error::corruption(path, offset, reason));
         }
         for (sequence, write) in (first..=last).zip(&writes) {
-            needed |= target.apply(sequence, write);
+            needed |= target.apply(sequence, write)?;
             last_sequence = sequence;
         }
     }
@@ -207,23 +217,25 @@ fn replay_one(
     Ok(Segment { outcome, last_sequence, needed })
 }
 
-impl Target<'_> {
+impl Target<'_, '_> {
     /// Puts a write into its memtable; `false` where it is in a table already or its keyspace was
     /// dropped.
-    fn apply(&self, sequence: SequenceNumber, write: &Logged<'_>) -> bool {
-        let Some(record) = self.state.keyspaces.get(&write.keyspace) else { return false };
+    fn apply(&mut self, sequence: SequenceNumber, write: &Logged<'_>) -> Result<bool> {
+        let Some(record) = self.state.keyspaces.get(&write.keyspace) else { return Ok(false) };
         if sequence <= record.flushed_through {
-            return false;
+            return Ok(false);
         }
         let Some(keyspace) = self.keyspaces.iter().find(|k| k.id == write.keyspace) else {
-            return false;
+            return Ok(false);
         };
         let view = keyspace.view.load();
         self.insert(&view, sequence, write);
         if view.active.is_full(keyspace.buffer_bytes_max()) {
             keyspace.view.freeze(&keyspace.options());
         }
-        true
+        drop(view);
+        self.spill.note(self.keyspaces, sequence, write.key.len() + write.value.len())?;
+        Ok(true)
     }
 
     fn insert(&self, view: &View, sequence: SequenceNumber, write: &Logged<'_>) {

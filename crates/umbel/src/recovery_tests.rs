@@ -2,7 +2,7 @@
 
 use umbel_filter::HashSecret;
 use umbel_log::{LogKind, LogOptions, LogWriter};
-use umbel_sim::Sim;
+use umbel_sim::{Fault, FaultKind, Sim};
 
 use super::*;
 use crate::db::Db;
@@ -126,4 +126,111 @@ fn a_stray_file_with_a_number_near_the_end_is_refused() {
     assert!(sim.has(&stray), "nothing is removed");
     sim.remove(&stray);
     assert!(open(&sim).is_ok());
+}
+
+/// A budget under which all memtables together may take so much, and the options of a store.
+fn with_buffers(sim: &Sim, bytes: u64) -> Options {
+    Options {
+        env: sim.env(),
+        background_threads: 0,
+        cache_bytes: Some(1 << 20),
+        log_segment_bytes: 64 << 10,
+        write_buffer_total_bytes: Some(bytes),
+        ..Options::default()
+    }
+}
+
+fn name(number: u32) -> Vec<u8> {
+    format!("key {number:05}").into_bytes()
+}
+
+/// Two keyspaces with 6,000 writes in logs only.
+fn killed_with_full_memtables() -> Sim {
+    let sim = Sim::new(3);
+    let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("a new store");
+    let both = ["left", "right"].map(|name| db.keyspace(name, None).expect("a keyspace"));
+    for number in 0..3_000 {
+        for (side, keyspace) in both.iter().enumerate() {
+            let value = vec![side as u8; 60 + number as usize % 90];
+            keyspace.put(name(number), value).expect("a write");
+        }
+        if number % 100 == 50 {
+            both[0].delete_range(name(number - 20), name(number - 10)).expect("a write");
+        }
+    }
+    sim.kill_image()
+}
+
+#[test]
+fn what_does_not_fit_beside_what_comes_goes_to_tables() {
+    let sim = killed_with_full_memtables();
+    let buffers = 64 << 10;
+    let folder = Path::new(FOLDER);
+    let logs = |sim: &Sim| {
+        sim.files().iter().filter(|path| path.extension().is_some_and(|e| e == "log")).count()
+    };
+    let before = logs(&sim);
+    let store = crate::open::open(folder, with_buffers(&sim, buffers), false).expect("it opens");
+    let keyspaces = store.keyspaces();
+    let held: u64 = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+    // What is put in between two weighings comes on top, and so does its memory for finding it.
+    assert!(held < 2 * buffers + (24 << 10), "{held}");
+    for keyspace in &keyspaces {
+        let view = keyspace.view.load();
+        assert!(view.version.levels[0].len() > 2, "{}", keyspace.name);
+        assert!(view.version.levels[0].iter().all(|table| table.opened().is_none()));
+    }
+    assert!(logs(&sim) + 4 < before, "whole logs are in the tables");
+    // The process dies before anything else was done.
+    let again = sim.kill_image();
+    drop(store);
+    for sim in [sim, again] {
+        let db = Db::open(FOLDER, with_buffers(&sim, buffers)).expect("it opens");
+        let both = ["left", "right"].map(|name| db.keyspace(name, None).expect("a keyspace"));
+        for number in 0..3_000 {
+            for (side, keyspace) in both.iter().enumerate() {
+                let deleted = side == 0 && (30..40).contains(&(number % 100));
+                let value = vec![side as u8; 60 + number as usize % 90];
+                let wanted = (!deleted).then_some(value);
+                assert_eq!(keyspace.get(name(number)).expect("it reads"), wanted, "{number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_the_memory_it_was_written_with_nothing_goes_to_tables() {
+    let sim = killed_with_full_memtables();
+    let options = with_buffers(&sim, 64 << 20);
+    let store = crate::open::open(Path::new(FOLDER), options, false).expect("it opens");
+    let tables = |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().version.tables().count();
+    assert!(store.keyspaces().iter().all(|keyspace| tables(keyspace) == 0));
+}
+
+#[test]
+fn a_store_without_room_for_the_tables_opens_all_the_same() {
+    let sim = killed_with_full_memtables();
+    sim.fail_site("create *.table", 2, Fault { kind: FaultKind::Enospc, sticky: false });
+    let options = with_buffers(&sim, 64 << 10);
+    let store = crate::open::open(Path::new(FOLDER), options, false).expect("it opens");
+    let entries = |keyspace: &Arc<KeyspaceCore>| {
+        let view = keyspace.view.load();
+        let frozen = view.frozen.iter().chain([&view.active]);
+        frozen.map(|buffer| buffer.memtable.entries()).sum::<u64>()
+    };
+    // One table was written before.
+    let held = store.keyspaces().iter().map(entries).sum::<u64>();
+    assert!((4_000..6_000).contains(&held), "{held}");
+}
+
+#[test]
+fn an_open_that_fails_leaves_no_tables_behind() {
+    let sim = killed_with_full_memtables();
+    let newest = |path: &PathBuf| path.extension().is_some_and(|e| e == "log");
+    let log = sim.files().into_iter().rfind(newest).expect("there are logs");
+    sim.remove(&log);
+    let options = with_buffers(&sim, 64 << 10);
+    let opened = crate::open::open(Path::new(FOLDER), options, false);
+    assert!(matches!(opened, Err(Error::Corruption { .. })));
+    assert!(!sim.files().iter().any(|path| path.extension().is_some_and(|e| e == "table")));
 }

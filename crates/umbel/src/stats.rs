@@ -149,6 +149,11 @@ pub struct LevelStats {
     pub compaction_entries_in: u64,
     /// Entries they dropped.
     pub compaction_entries_dropped: u64,
+    /// Entries that they kept behind a newer version of the key only because a snapshot, or a
+    /// reader that was there when they began, sees them still.
+    pub compaction_versions_kept: u64,
+    /// Bytes of the keys and values of these.
+    pub compaction_version_bytes_kept: u64,
 }
 
 /// The numbers of a store.
@@ -267,6 +272,8 @@ fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
         compaction_micros: read(&work.micros),
         compaction_entries_in: read(&work.entries_in),
         compaction_entries_dropped: read(&work.entries_dropped),
+        compaction_versions_kept: read(&work.versions_kept),
+        compaction_version_bytes_kept: read(&work.version_bytes_kept),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use umbel_arena::ArenaBytes;
 use umbel_base::limits::LEVELS;
 
 use crate::budget::CHUNK_BYTES;
@@ -27,7 +28,10 @@ pub struct Parts {
     pub blocks: u64,
     /// Taken for blocks and indexes, but free: pieces of chunks that go back as a whole only.
     pub spare: u64,
-    /// Readers of tables: indexes, filters, slots, range tombstones.
+    /// What of that lies in chunks of what stays, where no block can use it.
+    spare_of_what_stays: u64,
+    /// Readers of tables: indexes, filters, slots, range tombstones. And what is known of tables
+    /// whether they are open or not.
     pub tables: u64,
     /// The mapped log as far as it was touched.
     pub log: u64,
@@ -36,28 +40,35 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Everything but the cached blocks.
+    /// Everything but the cached blocks and what is free between them.
     fn fixed(&self) -> u64 {
+        self.counted() + self.spare_of_what_stays
+    }
+
+    fn counted(&self) -> u64 {
         self.memtables + self.memtables_held + self.tables + self.log + self.compactions
     }
 
     /// All parts together.
     pub fn total(&self) -> u64 {
-        self.fixed() + self.blocks + self.spare
+        self.counted() + self.blocks + self.spare
     }
 }
 
 /// What the parts of `store` hold now; `log` is what the log holds.
 pub fn parts(store: &Store, log: u64) -> Parts {
     let keyspaces = store.keyspaces();
-    let arena = store.cache.chunk_bytes();
+    let [arena, stays] = store.cache.chunk_bytes();
+    let spare = |arena: ArenaBytes| arena.held.saturating_sub(arena.used) as u64;
     let held = keyspaces.iter().map(|keyspace| keyspace.view.past().memtable_bytes);
     Parts {
         memtables: keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum(),
         memtables_held: held.sum(),
         blocks: store.cache.held() + store.cache.held() / SEATS_SHARE,
-        spare: arena.held.saturating_sub(arena.used) as u64,
-        tables: store.budget.tables.load(Ordering::Relaxed),
+        spare: spare(arena) + spare(stays),
+        spare_of_what_stays: spare(stays),
+        tables: store.budget.tables.load(Ordering::Relaxed)
+            + store.budget.known.load(Ordering::Relaxed),
         log,
         compactions: store.budget.compactions.load(Ordering::Relaxed),
     }
@@ -106,7 +117,7 @@ pub fn after_work(store: &Store) {
     for keyspace in &keyspaces {
         for (level, table) in keyspace.view.load().version.tables() {
             levels[level].add(&table.meta);
-            current += reader_bytes(table).unwrap_or(0);
+            current += table.reader_bytes().unwrap_or(0);
             // Tables move to other levels as they are.
             table.set_level(level);
         }
@@ -116,7 +127,7 @@ pub fn after_work(store: &Store) {
     // cursors go.
     let past = budget.tables.load(Ordering::Relaxed).saturating_sub(current);
     budget.decide_residence(&levels, past);
-    budget.close_at.store(budget.sizes.tables, Ordering::Relaxed);
+    budget.close_at.store(budget.readers_most(), Ordering::Relaxed);
     if budget.is_over() {
         store.close_readers();
     }
@@ -124,11 +135,6 @@ pub fn after_work(store: &Store) {
     if budget.is_time_to_trim(store.options.env.clock.now()) {
         store.options.env.resources.give_back_memory();
     }
-}
-
-/// What the reader of a table takes; `None` where the table is not open.
-fn reader_bytes(table: &TableFile) -> Option<u64> {
-    table.opened().map(|reader| (size_of::<TableFile>() + reader.pinned_bytes()) as u64)
 }
 
 /// References of a table that its version has: in its level, and as point reads want it.
@@ -164,16 +170,16 @@ impl Keeper for Store {
         if !self.budget.is_over() {
             return;
         }
-        let (held, most) = (self.budget.tables.load(Ordering::Relaxed), self.budget.sizes.tables);
+        let (held, most) = (self.budget.tables.load(Ordering::Relaxed), self.budget.readers_most());
         let wanted = held.saturating_sub(most / 4 * 3);
         let keyspaces = self.keyspaces();
         let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();
         let mut candidates = Vec::new();
         for (keyspace, view) in views.iter().enumerate() {
             for tables in &view.version.levels {
-                let level_bytes: u64 = tables.iter().filter_map(|table| reader_bytes(table)).sum();
+                let level_bytes: u64 = tables.iter().filter_map(|table| table.reader_bytes()).sum();
                 for table in tables.iter().filter(|table| !table.is_busy()) {
-                    let (Some(bytes), Some(reader)) = (reader_bytes(table), table.opened()) else {
+                    let (Some(bytes), Some(reader)) = (table.reader_bytes(), table.opened()) else {
                         continue;
                     };
                     // What an older version has too stays with its cursors: closing it here would

@@ -16,7 +16,13 @@ const POINTER: &[u8] = &[
 
 fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
     let options = KeyspaceOptions { log, memtable_bytes: 4 << 10, ..KeyspaceOptions::default() };
-    let caps = Caps { memtable_bytes: u64::MAX, table_bytes: u64::MAX, level_bytes_base: u64::MAX };
+    let most = u64::MAX;
+    let caps = Caps {
+        memtable_bytes: most,
+        table_bytes: most,
+        last_table_bytes: most,
+        level_bytes_base: most,
+    };
     Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, caps, Version::default()))
 }
 

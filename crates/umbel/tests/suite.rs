@@ -10,6 +10,7 @@ mod suite {
     mod golden;
     mod hooked;
     mod keys;
+    mod least;
     mod lifetimes;
     mod limits;
     mod long_values;

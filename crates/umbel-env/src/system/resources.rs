@@ -12,6 +12,9 @@ use crate::env::Resources;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
+/// Where Linux says who is given huge pages.
+#[cfg(target_os = "linux")]
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// More open files than any store needs; some systems name no upper bound, but refuse large ones.
 const OPEN_FILES_WANTED: u64 = 1 << 20;
 
@@ -40,6 +43,16 @@ impl Resources for SystemResources {
         getrlimit(Resource::Nofile).current
     }
 
+    #[cfg(target_os = "linux")]
+    fn huge_pages(&self) -> Option<bool> {
+        match fs::read_to_string(HUGE_PAGES) {
+            Ok(text) => Some(allows_huge_pages(&text)),
+            // A kernel that was built without them.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
+            Err(_) => None,
+        }
+    }
+
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     #[expect(unsafe_code, reason = "a function of the C library without a safe face")]
     fn give_back_memory(&self) {
@@ -50,6 +63,12 @@ impl Resources for SystemResources {
         // SAFETY: it may be called at any time from any thread; memory in use stays as it is.
         let _ = unsafe { malloc_trim(0) };
     }
+}
+
+/// Whether who asks for huge pages is given some: one of the words is in brackets.
+#[cfg(target_os = "linux")]
+fn allows_huge_pages(enabled: &str) -> bool {
+    !enabled.contains("[never]")
 }
 
 /// The memory that `/proc/meminfo` says the machine has.
@@ -105,6 +124,14 @@ mod tests {
         assert_eq!(group_limits("3:cpu,memory:/c\n2:cpu:/x\n", read), Some(8_192_000));
         assert_eq!(group_limits("4:cpu:/a\nnonsense", read), None);
         assert_eq!(group_limits("0::/../../elsewhere", read), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn huge_pages_are_for_who_asks_unless_for_nobody() {
+        assert!(allows_huge_pages("[always] madvise never\n"));
+        assert!(allows_huge_pages("always [madvise] never\n"));
+        assert!(!allows_huge_pages("always madvise [never]\n"));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::Cursor;
-use umbel_table::{BlockCache, BlockSlots, Compression, Table};
+use umbel_table::{BlockCache, BlockSlots, Compression, Table, TableRun};
 
-use crate::world::{Model, get, hasher, options};
+use crate::world::{Model, get, hasher, open_paged, options};
 
 /// Remembers what was admitted.
 #[derive(Debug, Default)]
@@ -176,4 +176,34 @@ fn the_stages_give_what_one_call_gives() {
     table.prefetch_entry(0, b"key", 1);
     assert!(!table.has_tombstones());
     assert_eq!(table.covering(b"key-00001", u64::MAX), 0);
+}
+
+#[test]
+fn walks_past_the_cache_put_no_part_of_a_paged_index_into_it() {
+    let mut model = Model::default();
+    for number in 0..4000u64 {
+        model.put(format!("key-{number:05}").as_bytes(), number, &[number as u8; 60]);
+    }
+    let (file, meta) = model.build(options(256, Compression::None));
+    let cache = Arc::new(Recorder::default());
+    cache.others_evict.store(true, Ordering::Relaxed);
+    let admits: Arc<dyn BlockCache> = Arc::<Recorder>::clone(&cache);
+    let table = open_paged(&file, &meta, admits).unwrap();
+    assert!(table.is_paged() && meta.blocks > 3 * 64);
+    let mut cursor = table.cursor(false);
+    cursor.seek_to_first().unwrap();
+    let mut run = TableRun::default();
+    run.seek_to_first(&table).unwrap();
+    for (key, _) in model.list() {
+        assert!(cursor.valid() && run.valid());
+        assert_eq!((cursor.key(), run.key()), (&key[..], &key[..]));
+        cursor.next().unwrap();
+        run.next(&table).unwrap();
+    }
+    assert!(!cursor.valid() && !run.valid());
+    assert!(cache.admitted.lock().unwrap().is_empty());
+    assert_eq!(table.slots().resident_bytes(), 0);
+    // A read that fills the cache does.
+    get(&table, b"key-01000", u64::MAX).unwrap().unwrap();
+    assert_eq!(cache.admitted.lock().unwrap().len(), 2);
 }

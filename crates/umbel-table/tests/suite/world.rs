@@ -104,7 +104,7 @@ pub fn open_paged(
 ) -> Result<Arc<Table>> {
     let residence = Residence { paged: true, filter_factor: Residence::NO_FILTER };
     let file = Arc::new(file.clone());
-    Table::open_as(file, meta, Some(&hasher()), cache, residence).map(Arc::new)
+    Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher()), cache, residence).map(Arc::new)
 }
 
 /// A point read as the engine does it: the filter first.

@@ -14,6 +14,7 @@ pub fn scripts() -> Vec<Script> {
     let mut scripts = plain();
     scripts.extend(rotation());
     scripts.extend(coming_back());
+    scripts.extend(with_less_memory());
     scripts
 }
 
@@ -118,6 +119,54 @@ fn rotation() -> Vec<Script> {
             .op(Op::Sync)
             .fill("a", 0..4, "z", 500),
     ]
+}
+
+/// The least that all memtables together may be given.
+const BUFFERS_LEAST: u64 = 16 << 10;
+
+/// Stores whose logs hold more than the memtables of the next open may, and stores with the least.
+fn with_less_memory() -> Vec<Script> {
+    let two = |name: &str| one(name).keyspace("b", roomy());
+    let both = |n, tag| vec![put("a", n, tag, 200), put("b", n, tag, 200), delete("a", n + 1)];
+    let mut spilled = two("recovery-into-tables")
+        .fill("a", 0..24, "x", 1500)
+        .fill("b", 0..14, "x", 1000)
+        .delete_range("a", 3..6)
+        .batch(Buffered, both(2, "y"))
+        .op(Op::Kill)
+        .fill("a", 5..20, "z", 900)
+        .batch(Synced, both(7, "z"))
+        .fill("b", 4..20, "z", 300)
+        .op(Op::Kill)
+        .op(Op::PowerCut(3));
+    spilled.write_buffer_bytes = 256 << 10;
+    spilled.write_buffer_bytes_later = Some(BUFFERS_LEAST);
+    let mut values = two("long-values-into-tables")
+        .fill("a", 0..10, "x", 2000)
+        .fill("b", 0..60, "x", 700)
+        .fill("a", 5..12, "y", 2000)
+        .op(Op::Kill)
+        .fill("a", 0..4, "z", 2000)
+        .delete_range("b", 0..9)
+        .op(Op::Kill);
+    values.write_buffer_bytes = 256 << 10;
+    values.write_buffer_bytes_later = Some(BUFFERS_LEAST);
+    values.inline_value_bytes_max = 1000;
+    let mut least = Script::new("least-memory-and-files")
+        .keyspace("a", crate::script::small())
+        .keyspace("b", crate::script::small())
+        .fill("a", 0..40, "x", 300)
+        .fill("b", 0..20, "x", 200)
+        .op(Op::Snapshot)
+        .fill("a", 10..30, "y", 400)
+        .batch(Synced, both(3, "y"))
+        .op(Op::Kill)
+        .op(Op::Settle)
+        .fill("b", 5..25, "z", 300)
+        .op(Op::Read)
+        .op(Op::PowerCut(5));
+    least.least = true;
+    vec![spilled, values, least]
 }
 
 fn coming_back() -> Vec<Script> {

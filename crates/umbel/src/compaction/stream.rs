@@ -63,6 +63,11 @@ pub struct StreamCounts {
     pub dropped_tombstones: u64,
     /// Of the entries handed on, those whose sequence number was set to zero.
     pub zeroed: u64,
+    /// Of the entries handed on, those behind a newer version of their key: some reader sees them
+    /// still.
+    pub kept_behind: u64,
+    /// Bytes of the keys and values of these.
+    pub kept_behind_bytes: u64,
 }
 
 impl StreamCounts {
@@ -74,6 +79,8 @@ impl StreamCounts {
         self.dropped_deleted_by_range += other.dropped_deleted_by_range;
         self.dropped_tombstones += other.dropped_tombstones;
         self.zeroed += other.zeroed;
+        self.kept_behind += other.kept_behind;
+        self.kept_behind_bytes += other.kept_behind_bytes;
     }
 
     /// Entries dropped, for whatever reason.
@@ -211,6 +218,10 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         self.counts.entries_out += 1;
         let (kind, value) = (self.inner.kind(), self.inner.value());
         let repeats = std::mem::replace(&mut self.handed_on, true);
+        if repeats {
+            self.counts.kept_behind += 1;
+            self.counts.kept_behind_bytes += (self.inner.key().len() + value.len()) as u64;
+        }
         Ok(Some(StreamEntry { key: self.inner.key(), sequence, kind, value, repeats }))
     }
 

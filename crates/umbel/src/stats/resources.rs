@@ -41,6 +41,9 @@ pub struct MemoryStats {
     pub filters_folded: u64,
     /// Open tables whose filters are not kept.
     pub filters_left_out: u64,
+    /// Whether memory that asks for huge pages may be given some, where the operating system says.
+    /// Where not, everything works on small pages, with more misses of address translation.
+    pub huge_pages: Option<bool>,
     /// Tables that were closed, to be opened again when needed, to stay within the budget.
     pub tables_closed: u64,
 }
@@ -60,8 +63,7 @@ pub struct DescriptorStats {
     pub work_put_off: Option<String>,
 }
 
-/// What readers hold back, as far as known. Entries kept for a snapshot inside tables that are live
-/// anyway are not counted.
+/// What readers hold back, as far as known.
 #[derive(Debug, Clone, Default)]
 pub struct ReaderStats {
     /// Snapshots that are open.
@@ -81,6 +83,12 @@ pub struct ReaderStats {
     pub held_tables: u64,
     /// Bytes of those files.
     pub held_table_bytes: u64,
+    /// Older versions that flushes and compactions have kept since the store was opened, because a
+    /// snapshot, or a reader that was there when they began, saw them still. One that is kept by
+    /// several in turn counts each time.
+    pub versions_kept: u64,
+    /// Bytes of the keys and values of these.
+    pub version_bytes_kept: u64,
 }
 
 pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
@@ -100,6 +108,7 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
         table_bytes: parts.tables,
         log_bytes: parts.log,
         compaction_bytes: parts.compactions,
+        huge_pages: store.options.env.resources.huge_pages(),
         tables_closed: budget.readers_closed.load(Ordering::Relaxed),
         ..kept
     }
@@ -153,6 +162,10 @@ pub(super) fn readers(store: &Store) -> ReaderStats {
         let past = keyspace.view.past();
         stats.cursors_behind += past.holders;
         stats.held_memtable_bytes += past.memtable_bytes;
+        for work in &keyspace.counters.work {
+            stats.versions_kept += work.versions_kept.load(Ordering::Relaxed);
+            stats.version_bytes_kept += work.version_bytes_kept.load(Ordering::Relaxed);
+        }
         stats.oldest_cursor_micros = stats.oldest_cursor_micros.max(past.since.map_or(0, micros));
     }
     stats
@@ -181,6 +194,9 @@ impl fmt::Display for MemoryStats {
             self.filters_left_out,
             self.tables_closed
         )?;
+        if self.huge_pages == Some(false) {
+            writeln!(f, "memory: the system gives no huge pages; small ones do")?;
+        }
         match self.machine_bytes {
             Some(machine) if self.exceeds_machine => writeln!(
                 f,
@@ -219,13 +235,16 @@ impl fmt::Display for ReaderStats {
         writeln!(
             f,
             "readers: {} snapshots{oldest}; {} cursors behind, the oldest for {:.1} s; they hold \
-             {:.1} MiB of memtables and {} replaced tables of {:.1} MiB",
+             {:.1} MiB of memtables and {} replaced tables of {:.1} MiB; {} older versions of \
+             {:.1} MiB kept for them when tables were written",
             self.snapshots,
             self.cursors_behind,
             self.oldest_cursor_micros as f64 / 1e6,
             self.held_memtable_bytes as f64 / MEBIBYTE,
             self.held_tables,
-            self.held_table_bytes as f64 / MEBIBYTE
+            self.held_table_bytes as f64 / MEBIBYTE,
+            self.versions_kept,
+            self.version_bytes_kept as f64 / MEBIBYTE
         )
     }
 }

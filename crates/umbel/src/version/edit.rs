@@ -4,6 +4,7 @@
 //! whole or not at all.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use umbel_base::{Decoder, limits, varint};
 use umbel_log::Sealed;
@@ -63,7 +64,7 @@ pub enum Edit {
         /// Its level.
         level: usize,
         /// The table.
-        meta: TableMeta,
+        meta: Arc<TableMeta>,
     },
     /// A table left a level.
     RemoveTable {
@@ -181,13 +182,13 @@ impl Edit {
             DROP_KEYSPACE => Edit::DropKeyspace(keyspace_id(decoder)?),
             ADD_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
-                Edit::AddTable { keyspace, level, meta: TableMeta::decode(decoder)? }
+                Edit::AddTable { keyspace, level, meta: Arc::new(TableMeta::decode(decoder)?) }
             }
             ADD_TABLE_WITH_BLOBS => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
                 let mut meta = TableMeta::decode(decoder)?;
                 meta.decode_blobs(decoder)?;
-                Edit::AddTable { keyspace, level, meta }
+                Edit::AddTable { keyspace, level, meta: Arc::new(meta) }
             }
             REMOVE_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
@@ -272,8 +273,8 @@ pub struct KeyspaceRecord {
     pub flushed_through: u64,
     /// The last durable marker.
     pub marker: Option<Vec<u8>>,
-    /// Its tables per level; level 0 oldest first.
-    pub levels: [Vec<TableMeta>; limits::LEVELS],
+    /// Its tables per level; level 0 oldest first. Shared with the tables of the versions.
+    pub levels: [Vec<Arc<TableMeta>>; limits::LEVELS],
 }
 
 /// What all edits so far amount to.
@@ -317,7 +318,7 @@ impl State {
                     0 => tables.partition_point(|table| table.sequence_max <= meta.sequence_max),
                     _ => tables.len(),
                 };
-                tables.insert(at, meta.clone());
+                tables.insert(at, Arc::clone(meta));
             }
             Edit::RemoveTable { keyspace, level, id } => {
                 let tables = &mut self.keyspace(*keyspace)?.levels[*level];
@@ -419,8 +420,10 @@ impl State {
                 edits.push(Edit::Marker { keyspace: id, marker: marker.clone() });
             }
             for (level, tables) in record.levels.iter().enumerate() {
-                let add =
-                    |meta: &TableMeta| Edit::AddTable { keyspace: id, level, meta: meta.clone() };
+                let add = |meta: &Arc<TableMeta>| {
+                    let meta = Arc::clone(meta);
+                    Edit::AddTable { keyspace: id, level, meta }
+                };
                 edits.extend(tables.iter().map(add));
             }
         }

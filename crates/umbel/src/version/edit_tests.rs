@@ -62,8 +62,8 @@ fn every_kind() -> Vec<Edit> {
         Edit::Keyspace { id: 0, name: "plants".into(), options: KeyspaceOptions::default() },
         Edit::FlushedThrough { keyspace: 0, sequence: 300 },
         Edit::Marker { keyspace: 0, marker: b"at 7".to_vec() },
-        Edit::AddTable { keyspace: 0, level: 0, meta: meta() },
-        Edit::AddTable { keyspace: 0, level: 1, meta: meta_with_blobs() },
+        Edit::AddTable { keyspace: 0, level: 0, meta: meta().into() },
+        Edit::AddTable { keyspace: 0, level: 1, meta: meta_with_blobs().into() },
         Edit::Log { id: 6, state: sealed() },
         Edit::Log { id: 7, state: LogState::Recovered(144) },
         Edit::Log { id: 8, state: LogState::Open },
@@ -159,7 +159,7 @@ fn what_no_writer_writes_is_refused() {
         bytes[at] = byte;
         assert_eq!(one(&bytes), None, "a name, a flag or a compression that is none");
     }
-    let table = bytes_of(&[Edit::AddTable { keyspace: 0, level: 0, meta: meta() }]);
+    let table = bytes_of(&[Edit::AddTable { keyspace: 0, level: 0, meta: meta().into() }]);
     let flag = table.windows(2).position(|pair| pair == [b'f', 1]).expect("the flag") + 1;
     let mut bytes = table;
     bytes[flag] = 2;
@@ -177,7 +177,7 @@ fn edits_that_do_not_fit_are_refused() {
     let first = Edit::Identity(identity());
     let keyspace =
         |id| Edit::Keyspace { id, name: "k".into(), options: KeyspaceOptions::default() };
-    let add = Edit::AddTable { keyspace: 0, level: 1, meta: meta() };
+    let add = Edit::AddTable { keyspace: 0, level: 1, meta: meta().into() };
     let log = |state| Edit::Log { id: 6, state };
     let misfits: [(&[Edit], &str); 10] = [
         (&[Edit::NextFileId(1), first.clone()], "not the first edit"),
@@ -321,7 +321,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
         (place.clone(), any_meta()).prop_map(|((keyspace, level), meta)| Edit::AddTable {
             keyspace,
             level,
-            meta
+            meta: meta.into()
         }),
         (place, id.clone()).prop_map(|((keyspace, level), id)| Edit::RemoveTable {
             keyspace,

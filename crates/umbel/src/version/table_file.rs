@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
-use umbel_base::{Error, Result};
+use umbel_base::{BlobPointer, Error, Result};
 use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Residence, Table, TableMeta};
 
@@ -18,6 +18,12 @@ use crate::counters;
 use crate::descriptors::{Descriptors, PooledHandle};
 use crate::names;
 use crate::poison::Poison;
+
+/// What a table takes in the lists of the manifest, of the version and of one that is replaced, and
+/// what the allocator adds to its pieces, about.
+const LISTED_BYTES: u64 = 256;
+/// What the file of an open table takes: handles, paths, its place in the pool, about.
+const OPEN_FILE_BYTES: u64 = 704;
 
 /// What every table of a store shares.
 #[derive(Debug)]
@@ -79,8 +85,8 @@ impl BlockCache for NotedCache {
 /// to close it, [`TableFile::unopened`] takes its place in the version.
 #[derive(Debug)]
 pub struct TableFile {
-    /// What the manifest says of it.
-    pub meta: TableMeta,
+    /// What the manifest says of it, which holds it too.
+    pub meta: Arc<TableMeta>,
     heads: Heads,
     file: Arc<LiveFile>,
     reader: OnceLock<Arc<Table>>,
@@ -94,8 +100,10 @@ pub struct TableFile {
 /// last reference of one that was replaced removes it.
 #[derive(Debug)]
 struct LiveFile {
-    path: PathBuf,
+    id: u64,
     bytes: u64,
+    /// What is counted as known of it, in bytes.
+    known_bytes: u64,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
@@ -106,13 +114,21 @@ struct LiveFile {
 impl TableFile {
     /// A table the manifest names, or is to name, at this level. Its file is opened when first
     /// read.
-    pub fn new(meta: TableMeta, level: usize, context: Arc<TableContext>) -> TableFile {
+    pub fn new(
+        meta: impl Into<Arc<TableMeta>>,
+        level: usize,
+        context: Arc<TableContext>,
+    ) -> TableFile {
+        let meta = meta.into();
         let blobs = meta.blobs.iter().map(|pointer| context.blobs.hold(pointer)).collect();
+        let known_bytes = known_bytes(&meta);
+        context.budget.known.fetch_add(known_bytes, Ordering::Relaxed);
         TableFile {
             heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
             file: Arc::new(LiveFile {
-                path: names::table(&context.folder, meta.id),
+                id: meta.id,
                 bytes: meta.file_bytes,
+                known_bytes,
                 context,
                 obsolete: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
@@ -129,7 +145,7 @@ impl TableFile {
     /// The same table, not opened.
     pub fn unopened(&self) -> TableFile {
         TableFile {
-            meta: self.meta.clone(),
+            meta: Arc::clone(&self.meta),
             heads: self.heads,
             file: Arc::clone(&self.file),
             reader: OnceLock::new(),
@@ -164,6 +180,11 @@ impl TableFile {
         self.reader.get()
     }
 
+    /// What its reader takes in memory; `None` where it is not open.
+    pub fn reader_bytes(&self) -> Option<u64> {
+        self.opened().map(|reader| reader_bytes(reader))
+    }
+
     /// When it was opened: the higher, the later.
     pub fn opening_number(&self) -> u64 {
         self.opening_number.load(Ordering::Relaxed)
@@ -186,7 +207,7 @@ impl TableFile {
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
         }
-        let (context, path) = (&self.file.context, &self.file.path);
+        let (context, path) = (&self.file.context, &self.file.path());
         let file = context.descriptors.open(path).map_err(|error| {
             if error.is_missing_file() {
                 let reason = "the manifest names this table, but the file is missing";
@@ -200,8 +221,7 @@ impl TableFile {
         let residence = self.residence();
         let mut table = Table::open_as(handle, &self.meta, hasher, cache, residence)?;
         table.set_ahead_bytes(context.budget.sizes.ahead as usize);
-        let pinned = table.pinned_bytes() + size_of::<TableFile>();
-        file.count_pinned(pinned as u64, &context.budget.tables);
+        file.count_pinned(reader_bytes(&table), &context.budget.tables);
         let number = context.openings.fetch_add(1, Ordering::Relaxed);
         self.opening_number.store(number, Ordering::Relaxed);
         Ok(self.reader.get_or_init(|| Arc::new(table)))
@@ -223,10 +243,10 @@ impl TableFile {
     pub fn is_heavier_than_planned(&self) -> bool {
         let residence = self.residence();
         self.opened().is_some_and(|reader| {
+            // By what was asked for when it was opened: a filter that cannot be folded would be as
+            // large when it is opened again.
             residence.paged && !reader.is_paged()
-                || residence.filter_factor == Residence::NO_FILTER && reader.has_filter()
-                || reader.filter_bytes() * residence.filter_factor.min(4) as usize
-                    > 2 * self.meta.filter_bytes as usize
+                || reader.has_filter() && residence.filter_factor > reader.residence().filter_factor
         })
     }
 
@@ -274,8 +294,29 @@ impl TableFile {
     }
 }
 
+impl LiveFile {
+    /// Not kept: thousands of tables are open seldom, and removed once.
+    fn path(&self) -> PathBuf {
+        names::table(&self.context.folder, self.id)
+    }
+}
+
+/// What a table takes that is in a version, whether it is open or not.
+fn known_bytes(meta: &TableMeta) -> u64 {
+    let keys = meta.smallest.capacity() + meta.largest.capacity();
+    let blobs = meta.blobs.len() * (size_of::<BlobPointer>() + size_of::<Arc<BlobFile>>());
+    let fixed = size_of::<TableMeta>() + size_of::<TableFile>() + size_of::<LiveFile>();
+    (fixed + keys + blobs) as u64 + LISTED_BYTES
+}
+
+/// What the reader of a table takes.
+fn reader_bytes(reader: &Table) -> u64 {
+    reader.pinned_bytes() as u64 + OPEN_FILE_BYTES
+}
+
 impl Drop for LiveFile {
     fn drop(&mut self) {
+        self.context.budget.known.fetch_sub(self.known_bytes, Ordering::Relaxed);
         if !self.obsolete.load(Ordering::Acquire) {
             return;
         }
@@ -284,7 +325,7 @@ impl Drop for LiveFile {
         held.1.fetch_sub(self.bytes, Ordering::Relaxed);
         if !self.context.poison.is_set() {
             // A file that stays is found and removed at the next open.
-            let _ = self.context.files.remove_file(&self.path);
+            let _ = self.context.files.remove_file(&self.path());
         }
     }
 }

@@ -304,3 +304,31 @@ fn few_descriptors_are_enough() {
     let name = "suite::budget::few_descriptors_in_a_child";
     print!("{}", child::run(name, "few", "ulimit -n 48"));
 }
+
+#[test]
+fn versions_that_only_a_snapshot_keeps_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), small(64 << 20)).unwrap();
+    let keyspace = db.keyspace("k", None).unwrap();
+    let kept = |db: &Db| {
+        let readers = db.stats().readers;
+        (readers.versions_kept, readers.version_bytes_kept)
+    };
+    fill(&keyspace, 0..300, 0);
+    fill(&keyspace, 0..100, 1);
+    db.flush().unwrap();
+    assert_eq!(kept(&db), (0, 0), "nobody needs the older ones");
+    let snapshot = db.snapshot();
+    fill(&keyspace, 0..100, 2);
+    keyspace.compact(None, None).unwrap();
+    assert_eq!(kept(&db), (100, 100 * 116));
+    let stats = db.stats();
+    let levels = &stats.keyspaces[0].levels;
+    assert_eq!(levels.iter().map(|level| level.compaction_versions_kept).sum::<u64>(), 100);
+    assert!(stats.to_string().contains("100 older versions of 0.0 MiB"), "{stats}");
+    drop(snapshot);
+    keyspace.compact(None, None).unwrap();
+    assert_eq!(kept(&db), (100, 100 * 116), "none more");
+    let says_so = stats.to_string().contains("no huge pages");
+    assert_eq!(says_so, stats.memory.huge_pages == Some(false));
+}
