@@ -42,6 +42,7 @@ mod compaction;
 mod counters;
 mod db;
 mod descriptors;
+mod facts;
 mod flush;
 mod flush_now;
 mod folder;
@@ -76,6 +77,7 @@ mod verify;
 mod version;
 mod view_cursor;
 mod wal;
+mod way;
 mod weigh;
 mod writes;
 
