@@ -1,7 +1,9 @@
 //! [`LogWriter`]: appends records to a new log file.
 //!
 //! INVARIANT: a failed write is final. The writer cannot know what of it reached the file, so it
-//! refuses every later append instead of writing on behind or over it.
+//! refuses every later append instead of writing on behind or over it. The one exception is a write
+//! to a file that grows, on a disk without room: not all of it reached the file, and what did is
+//! cut off again. What a crash may leave of it is a torn record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -172,7 +174,8 @@ impl LogWriter {
     /// # Errors
     /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
     /// its sequence number is lower than the last one, or the log is sealed. Any other error is
-    /// final: every later append is refused with [`Error::ReadOnly`].
+    /// final, and every later append refused with [`Error::ReadOnly`], unless the log
+    /// [is open](LogWriter::is_open) still.
     pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<Appended> {
         let payload_bytes = payload.iter().fold(0, |sum, part| sum + part.len());
         if !self.fits(payload_bytes) {
@@ -248,6 +251,11 @@ impl LogWriter {
         Ok(Sealed { len: self.end, checksum: running.checksum })
     }
 
+    /// Whether records can be appended: it was not sealed, and no append failed for good.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
     /// The log's id.
     pub fn log_id(&self) -> u64 {
         self.binding.log_id
@@ -302,10 +310,20 @@ impl LogWriter {
                 Ok(Appended { end: self.end })
             }
             Err(error) => {
-                self.state = State::Failed(error.to_string());
+                if !self.takes_back(&error) {
+                    self.state = State::Failed(error.to_string());
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Whether what was refused for want of room could be cut off, so that everything is as before.
+    fn takes_back(&self, error: &Error) -> bool {
+        let grows = self.mapping.is_none() && self.capacity == u64::MAX;
+        grows
+            && matches!(error, Error::Full { .. })
+            && self.progress.file().set_len(self.end).is_ok()
     }
 
     /// Writes the record with one call. Returns its checksum.

@@ -15,6 +15,12 @@ use crate::reader::Table;
 
 const CUT: &str = "a data block ends inside a group or an entry, or holds what no version wrote";
 
+/// Whether value and sequence number of an entry that is not of the usual lengths are allowed;
+/// those of one that is are too short to be over a limit.
+fn is_within_limits(parts: &Parts) -> bool {
+    parts.value_len <= VALUE_BYTES_MAX && parts.trailer.sequence() <= SEQUENCE_MAX
+}
+
 /// A walk forwards over a table that is handed to it with each movement. `next` gets the table that
 /// the last seek got.
 #[derive(Debug, Default)]
@@ -34,6 +40,8 @@ pub struct TableRun {
     at: usize,
     /// Entries of the group behind the current one.
     left: usize,
+    /// How long the suffixes of the group's keys may be.
+    suffix_max: usize,
     valid: bool,
     key: KeyBuffer,
     sequence: SequenceNumber,
@@ -113,6 +121,7 @@ impl TableRun {
         }
         self.key.start_group(prefix);
         self.left = count;
+        self.suffix_max = KEY_BYTES_MAX - prefix_len;
         self.at = prefix_at + prefix_len;
         Some(())
     }
@@ -127,9 +136,9 @@ impl TableRun {
         let bytes = if self.is_unpacked { &self.unpacked } else { &self.ahead };
         let around = bytes.get(self.at..self.end)?;
         let Parts { suffix_at, suffix_len, value_len, trailer } =
-            read_usual(around).or_else(|| read_any(around))?;
+            read_usual(around).or_else(|| read_any(around).filter(is_within_limits))?;
         let kind = trailer.known_kind()?;
-        if suffix_at + suffix_len + value_len > around.len() {
+        if suffix_len > self.suffix_max || suffix_at + suffix_len + value_len > around.len() {
             return None;
         }
         let around = around.get(suffix_at..)?;
@@ -156,9 +165,7 @@ impl TableRun {
                 return Ok(());
             }
         }
-        let stepped = self.step();
-        let fits = self.key.key().len() <= KEY_BYTES_MAX && self.sequence <= SEQUENCE_MAX;
-        if stepped.is_none() || !fits || self.value().len() > VALUE_BYTES_MAX {
+        if self.step().is_none() {
             return Err(self.damage(table));
         }
         self.valid = true;

@@ -12,16 +12,18 @@ use umbel_base::{BlobPointer, Error, Result};
 
 use crate::commit::{self, Aftermath};
 use crate::compact::{self, CompactionJob};
-use crate::compaction::pick;
 use crate::compaction::pressure::{self, Limits, Load};
 use crate::counters::add;
+use crate::facts;
 use crate::flush::{self, FlushJob};
-use crate::garbage::{self, Found};
+use crate::garbage::{self, Found, Look};
 use crate::keyspace_core::KeyspaceCore;
 use crate::long_values::{self, NewBlobs};
 use crate::options::Durability;
 use crate::segments;
+use crate::snapshots::Awaited;
 use crate::store::{Store, WorkState};
+use crate::way;
 use crate::weigh;
 use crate::writes::{Action, Writes, check_operation};
 
@@ -34,6 +36,8 @@ const DELAY_GRAIN_NS: u64 = 1_000_000;
 
 /// How long work waits that could not be done for want of a descriptor.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
+/// How long work of a store at rest waits for which the disk had no room.
+const TRY_AGAIN_FULL: Duration = Duration::from_secs(1);
 /// How often a writer without background threads tries again until its write is refused.
 const TRIES_MAX: usize = 100;
 
@@ -44,6 +48,10 @@ pub enum Job {
     Flush(FlushJob),
     /// Merges tables.
     Compact(Arc<CompactionJob>),
+    /// Finds out whether garbage is worth merging tables.
+    Look(Look),
+    /// Has a memtable flushed that nobody writes to.
+    Freeze(Arc<KeyspaceCore>),
 }
 
 /// Starts the background threads.
@@ -185,6 +193,10 @@ fn work(store: &Arc<Store>) {
         let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
         let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
+            if nobody_needs_it(store, &error) {
+                store.note_put_off(Some(error));
+                continue;
+            }
             let passes = error.is_short_of_descriptors();
             store.final_error(error);
             store.signal();
@@ -193,6 +205,30 @@ fn work(store: &Arc<Store>) {
             }
         }
     }
+}
+
+/// Whether work failed only for want of room, and nobody waits for it or wrote since it was begun:
+/// it is tried again, as nothing of it counts yet.
+fn nobody_needs_it(store: &Store, error: &Error) -> bool {
+    if !matches!(error, Error::Full { .. }) || store.poison.is_set() {
+        return false;
+    }
+    let mut state = store.work_lock();
+    let visible = store.snapshots.visible();
+    let newest = state.garbage.newest.map(|(newest, _)| newest);
+    let is_at_rest = state.garbage.wanted == 0 && newest == Some(visible);
+    state.full_at = is_at_rest.then_some(visible);
+    is_at_rest
+}
+
+/// Whether a store at rest waits for room on its disk.
+fn waits_for_room(store: &Store, state: &mut WorkState) -> bool {
+    let is_at_rest = |at: &u64| *at == store.snapshots.visible() && state.garbage.wanted == 0;
+    state.full_at = state.full_at.filter(is_at_rest);
+    if state.full_at.is_some() {
+        state.look_again = Some(TRY_AGAIN_FULL);
+    }
+    state.full_at.is_some()
 }
 
 /// Waits until something changed since `seen`, or until it is time to look again.
@@ -208,7 +244,11 @@ fn wait_for_work<'a>(
             continue;
         };
         let waited = store.moved.wait_timeout(state, limit);
-        return waited.unwrap_or_else(PoisonError::into_inner).0;
+        let (mut state, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+        if outcome.timed_out() {
+            state.full_at = None;
+        }
+        return state;
     }
     state
 }
@@ -219,9 +259,10 @@ pub fn find_job(
     keyspaces: &[Arc<KeyspaceCore>],
     state: &mut WorkState,
 ) -> Option<Job> {
-    if state.stop {
+    if state.stop || waits_for_room(store, state) {
         return None;
     }
+    let all = keyspaces;
     let live = |keyspace: &&Arc<KeyspaceCore>| !keyspace.dropped.load(Ordering::Acquire);
     let keyspaces: Vec<&Arc<KeyspaceCore>> = keyspaces.iter().filter(live).collect();
     // The oldest writes first: no keyspace waits behind another for ever, and the log gets shorter.
@@ -237,26 +278,24 @@ pub fn find_job(
         state.flushing.push(keyspace.id);
         return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
     }
-    // One thread stays free for flushes, so that a long compaction holds no writer up.
-    let threads = store.options.background_threads;
-    if threads > 1 && state.compactions + 1 >= threads {
-        return None;
-    }
-    if state.compactions >= store.budget.sizes.compactions {
+    if !way::has_room(store, state.compactions) {
         return None;
     }
     let urgency =
         |keyspace: &&Arc<KeyspaceCore>| Some((compact::urgency(keyspace)?, Arc::clone(*keyspace)));
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
-        Some((_, keyspace)) => compact::pick_most_urgent(&keyspace)?,
-        None => match find_leftovers(store, &keyspaces) {
-            Some(job) => job,
-            None => find_garbage(store, &keyspaces, state)?,
-        },
+        Some((_, keyspace)) => Some(compact::pick_most_urgent(&keyspace)?),
+        None => find_leftovers(store, &keyspaces),
+    };
+    let job = match job {
+        Some(job) => Job::Compact(Arc::new(job)),
+        // What is owed may wait for a compaction that a caller runs.
+        None if way::owing(all).next().is_some() => return None,
+        None => find_garbage(store, &keyspaces, state)?,
     };
     state.compactions += 1;
-    Some(Job::Compact(Arc::new(job)))
+    Some(job)
 }
 
 /// Where there are not even leftovers: a compaction of what hides much of what lies below it.
@@ -264,13 +303,15 @@ fn find_garbage(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceCore>],
     state: &mut WorkState,
-) -> Option<CompactionJob> {
+) -> Option<Job> {
     // A single one, so that all threads stay free for what comes next.
     if state.compactions > 0 {
         return None;
     }
     match garbage::find(store, keyspaces, state) {
-        Found::Job(job) => Some(job),
+        Found::Job(job) => Some(Job::Compact(Arc::new(job))),
+        Found::Look(look) => Some(Job::Look(look)),
+        Found::Freeze(keyspace) => Some(Job::Freeze(keyspace)),
         Found::Later(wait) => {
             state.look_again = Some(wait);
             None
@@ -283,19 +324,18 @@ fn find_garbage(
 /// drops the snapshot that is still in the way signals.
 fn find_leftovers(store: &Store, keyspaces: &[&Arc<KeyspaceCore>]) -> Option<CompactionJob> {
     loop {
-        let oldest = store.snapshots.oldest();
-        let mut awaited = None;
+        let readers = store.snapshots.boundaries();
+        let mut awaited = Awaited::default();
         for keyspace in keyspaces {
-            let (job, waits_for) = compact::pick_leftovers(keyspace, oldest);
+            let (job, waits_for) = compact::pick_leftovers(keyspace, &readers);
             if job.is_some() {
                 return job;
             }
-            awaited = awaited.into_iter().chain(waits_for).min();
+            awaited.add(waits_for);
         }
-        match awaited {
-            // It was dropped in between: look again.
-            Some(sequence) if !store.snapshots.await_oldest(sequence) => {}
-            _ => return None,
+        // Where it came to pass in between: look again.
+        if store.snapshots.wait_for(awaited) {
+            return None;
         }
     }
 }
@@ -365,6 +405,19 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             update_pressure(store, &keyspace);
             result
         }
+        Job::Look(look) => {
+            let _claim = Claim { store, flushing: None, by_caller };
+            look.run(store);
+            Ok(())
+        }
+        Job::Freeze(keyspace) => {
+            let _claim = Claim { store, flushing: None, by_caller };
+            let _commit = store.commit_lock();
+            if !keyspace.view.load().active.is_empty() {
+                keyspace.view.freeze(&keyspace.options());
+            }
+            Ok(())
+        }
     }
 }
 
@@ -382,11 +435,9 @@ pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
     let _work = store.work_lock();
     let options = keyspace.options();
     let view = keyspace.view.hold();
-    let cursors = keyspace.pick_cursors();
-    let facts = compact::facts(&view.version, &options, &cursors);
     let load = Load {
         level0_tables: view.version.levels[0].len(),
-        debt_bytes: pick::debt_bytes(&facts),
+        debt_bytes: facts::debt_bytes(keyspace),
         immutable_memtables: view.frozen.len(),
     };
     let limits = Limits::new(options.level0_tables, options.base_bytes());

@@ -97,7 +97,7 @@ impl Batch {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) {
-        self.require(keyspace, key.as_ref(), Condition::Value(value.as_ref().to_vec()));
+        self.require(keyspace, key.as_ref(), Condition::Value(value.as_ref().to_vec(), None));
     }
 
     fn require(&mut self, keyspace: &Keyspace, key: &[u8], condition: Condition) {

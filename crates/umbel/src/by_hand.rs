@@ -7,10 +7,11 @@ use umbel_base::{Result, SequenceNumber};
 use crate::background::{self, Job, check_not_stopped};
 use crate::compact::{self, Step};
 use crate::compaction::last::{Behind, LAST, Wanted};
-use crate::compaction::pick;
 use crate::counters::read;
+use crate::facts;
 use crate::flush_now;
 use crate::keyspace_core::KeyspaceCore;
+use crate::segments;
 use crate::store::Store;
 
 /// What was due at one moment, so that waiting for it ends beside a writer that never pauses.
@@ -30,9 +31,7 @@ impl Due {
         let mut frozen = Vec::new();
         for keyspace in store.keyspaces() {
             let view = keyspace.view.hold();
-            let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
-            let owed = pick::debt_bytes(&compact::facts(&view.version, &options, &cursors));
-            bytes_compacted = bytes_compacted.saturating_add(owed);
+            bytes_compacted = bytes_compacted.saturating_add(facts::debt_bytes(&keyspace));
             if let Some(newest) = view.frozen.first() {
                 frozen.push((keyspace, newest.last_sequence()));
             }
@@ -90,13 +89,13 @@ pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
         let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
         if quiet {
             match background::find_job(store, &keyspaces, &mut state) {
-                None => return Ok(()),
+                None => {
+                    drop(state);
+                    return segments::rest(store);
+                }
                 // Leave it to the threads: undo the claim and wake one.
                 Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),
-                Some(Job::Compact(job)) => {
-                    drop(job);
-                    state.compactions -= 1;
-                }
+                Some(_) => state.compactions -= 1,
             }
             state.ticks += 1;
             store.moved.notify_all();
@@ -117,7 +116,8 @@ pub fn compact_range(
     for level in 0..LAST {
         while step(store, || compact::pick_range(keyspace, level, start, end))?.is_some() {}
     }
-    rewrite_last(store, keyspace, Wanted::Stale(store.snapshots.oldest()), (start, end))?;
+    let readers = store.snapshots.boundaries();
+    rewrite_last(store, keyspace, Wanted::Stale(&readers), (start, end))?;
     rewrite_last(store, keyspace, Wanted::Small, (start, end))
 }
 
@@ -125,7 +125,7 @@ pub fn compact_range(
 fn rewrite_last(
     store: &Arc<Store>,
     keyspace: &Arc<KeyspaceCore>,
-    wanted: Wanted,
+    wanted: Wanted<'_>,
     range: (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<()> {
     let tables = || keyspace.view.load().version.levels[LAST].len();

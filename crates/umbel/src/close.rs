@@ -39,6 +39,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     let whole = threads.into_iter().all(|thread| thread.join());
     if whole {
         wait_for_callers(store);
+        segments::wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { finish(store) };
     // Only now may somebody else open it, and from now on its files may be another's.

@@ -5,7 +5,7 @@
 //! publishes them together. The others find their outcome when they get the lock.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 use umbel_base::{Error, Result, SequenceNumber, limits, varint};
 
@@ -44,22 +44,42 @@ pub fn commit(
 ) -> Result<()> {
     store.check_writable()?;
     writes.check(durability)?;
-    let taken = std::mem::take(writes);
-    let request = Arc::new(Request { writes: taken, durability, outcome: Mutex::default() });
-    queue(store).push(Arc::clone(&request));
-    let mut state = store.commit_lock();
-    let mut outcome = take_outcome(&request);
-    if outcome.is_none() {
-        let group = std::mem::take(&mut *queue(store));
-        *aftermath = commit_group(store, &mut state, &group);
-        outcome = take_outcome(&request);
+    loop {
+        let taken = std::mem::take(writes);
+        let mut request = Arc::new(Request::new(taken, durability));
+        let outcome = queue_up(store, &request, aftermath);
+        // Whoever took it along let go of the group before the lock.
+        let request =
+            Arc::get_mut(&mut request).expect("nobody else holds a request with an outcome");
+        *writes = std::mem::take(&mut request.writes);
+        if !*request.is_to_compare.get_mut() {
+            let committed = outcome.unwrap_or(Err(Error::Closed))?;
+            return finish(store, committed, durability);
+        }
+        // Each time somebody else has put a long value in the meantime.
+        writes.compare_values(|keyspace, key, value| read::compare(store, keyspace, key, value))?;
     }
-    drop(state);
-    // Whoever took it along let go of the group before the lock.
-    let request = Arc::into_inner(request).expect("nobody else holds a request with an outcome");
-    *writes = request.writes;
-    let committed = outcome.unwrap_or(Err(Error::Closed))?;
-    finish(store, committed, durability)
+}
+
+/// Waits for whoever holds the commit lock to take a request along, or commits it with all others
+/// that wait.
+fn queue_up(
+    store: &Store,
+    request: &Arc<Request>,
+    aftermath: &mut Aftermath,
+) -> Option<Result<Committed>> {
+    queue(store).push(Arc::clone(request));
+    let mut state = store.commit_lock();
+    let outcome = take_outcome(request);
+    if outcome.is_some() {
+        return outcome;
+    }
+    let group = std::mem::take(&mut *queue(store));
+    let left_behind = commit_group(store, &mut state, &group);
+    aftermath.frozen |= left_behind.frozen;
+    aftermath.log_nudged |= left_behind.log_nudged;
+    drop(group);
+    take_outcome(request)
 }
 
 /// Commits one put or delete as durable as the store's options say, without a detour where nobody
@@ -124,7 +144,7 @@ fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) 
     let (mut frozen, mut commits) = (false, 0);
     for request in group {
         let writes = &request.writes;
-        let outcome = commit_in_order(store, state, writes, request.durability);
+        let outcome = commit_in_order(store, state, request);
         if outcome.is_ok() {
             commits += 1;
             frozen |= settle(store, state, writes.keyspaces(), writes.bytes());
@@ -137,16 +157,12 @@ fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<Request>]) 
     Aftermath { frozen, log_nudged: state.wal.take_nudge() }
 }
 
-fn commit_in_order(
-    store: &Store,
-    state: &mut CommitState,
-    writes: &Writes,
-    durability: Option<Durability>,
-) -> Result<Committed> {
+fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) -> Result<Committed> {
+    let writes = &request.writes;
     store.check_writable()?;
     // Again, because a keyspace may have been dropped, or opened without its log, meanwhile.
-    writes.check_keyspaces(durability)?;
-    check_conditions(store, state.last_sequence, writes)?;
+    writes.check_keyspaces(request.durability)?;
+    check_conditions(store, state.last_sequence, request)?;
     let mut scratch = std::mem::take(&mut state.scratch);
     scratch.clear();
     let logged = writes.encode(&mut scratch);
@@ -165,12 +181,16 @@ fn commit_in_order(
     Ok(committed)
 }
 
-fn check_conditions(store: &Store, present: SequenceNumber, writes: &Writes) -> Result<()> {
-    for (keyspace, key, condition) in writes.conditions() {
+fn check_conditions(store: &Store, present: SequenceNumber, request: &Request) -> Result<()> {
+    for (keyspace, key, condition) in request.writes.conditions() {
         let holds = match condition {
             Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
             Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
-            Condition::Value(value) => read::is_value(store, keyspace, key, present, value)?,
+            Condition::Value(value, compared) => {
+                let holds = read::is_value(store, keyspace, key, present, value, *compared)?;
+                request.is_to_compare.fetch_or(holds.is_none(), Ordering::Relaxed);
+                holds == Some(true)
+            }
         };
         if !holds {
             return Err(Error::Conflict(format!(

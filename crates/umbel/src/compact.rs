@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
 use crate::blobs;
 use crate::budget::merging_bytes;
-use crate::compaction::carry::carry_over;
-use crate::compaction::last::{self, Behind, LAST, LastPick, Leftovers, Wanted};
-use crate::compaction::pick::{self, LevelsView, Pick, PickOptions, RangePick, TableFact};
+use crate::carry::carry_over;
+use crate::compaction::last::{self, Behind, LAST, LastPick, Wanted};
+use crate::compaction::pick::{self, Pick, RangePick};
 use crate::compaction::stream::{CompactionStream, StreamCounts, Stripes, surviving_tombstones};
 use crate::counters::add;
+use crate::facts;
 use crate::inputs::{self, CompactionInputs};
 use crate::keyspace_core::KeyspaceCore;
-use crate::options::KeyspaceOptions;
 use crate::output::{self, Output, Plan};
+use crate::snapshots::Awaited;
 use crate::store::Store;
 use crate::version::{Edit, TableFile, Version};
+use crate::way::Way;
 
 /// A compaction that was picked; its inputs are marked busy until it is dropped.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct CompactionJob {
     /// Tables that may hold something older than an input, over the inputs' keys: those of level 0
     /// in a list of their own each, the others by level and sorted. Usually none.
     beneath: Vec<Vec<Arc<TableFile>>>,
+    /// Where it is not needed, but only of use: for what it is given up.
+    way: Option<Way>,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the version before
@@ -44,47 +48,12 @@ impl Drop for CompactionJob {
     }
 }
 
-/// The facts of a version that the picker decides by.
-pub fn facts<'a>(
-    version: &'a Version,
-    options: &KeyspaceOptions,
-    cursors: &'a [Vec<u8>],
-) -> LevelsView<'a> {
-    let fact = |table: &'a Arc<TableFile>| TableFact {
-        id: table.meta.id,
-        bytes: table.meta.file_bytes,
-        entries: table.meta.entries,
-        deletes: table.meta.deletes + table.meta.range_tombstones,
-        smallest: &table.meta.smallest,
-        largest: &table.meta.largest,
-        largest_is_exclusive: table.meta.largest_is_exclusive,
-        sequence_min: table.meta.sequence_min,
-        sequence_max: table.meta.sequence_max,
-        busy: table.is_busy(),
-    };
-    let level = |tables: &'a Vec<Arc<TableFile>>| tables.iter().map(fact).collect();
-    LevelsView {
-        levels: version.levels.iter().map(level).collect(),
-        options: pick_options(options),
-        cursors: cursors.iter().map(Vec::as_slice).collect(),
-    }
-}
-
-fn pick_options(options: &KeyspaceOptions) -> PickOptions {
-    PickOptions {
-        level0_tables: options.level0_tables,
-        level_bytes_base: options.base_bytes(),
-        level_ratio: options.level_ratio,
-        table_bytes: options.table_bytes,
-    }
-}
-
 /// How urgent the most urgent compaction of a keyspace is; `None` where there is none to run.
 pub fn urgency(keyspace: &KeyspaceCore) -> Option<f64> {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.view.load().version);
     let cursors = keyspace.pick_cursors();
-    pick::pick(&facts(&version, &options, &cursors)).map(|picked| picked.score)
+    pick::pick(&facts::of(&version, &options, &cursors)).map(|picked| picked.score)
 }
 
 /// Picks the most urgent compaction of a keyspace and marks its inputs busy.
@@ -93,33 +62,34 @@ pub fn pick_most_urgent(keyspace: &Arc<KeyspaceCore>) -> Option<CompactionJob> {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.view.load().version);
     let cursors = keyspace.pick_cursors();
-    let picked = pick::pick(&facts(&version, &options, &cursors))?;
+    let picked = pick::pick(&facts::of(&version, &options, &cursors))?;
     Some(take(keyspace, &version, &picked))
 }
 
 /// What of a keyspace's last level only readers that are gone could see: a job that writes a table
-/// with such leftovers again, or the sequence number that the oldest reader must reach first.
+/// with such leftovers again, or what the readers must let go of first.
 /// REQUIRES: the work lock.
 pub fn pick_leftovers(
     keyspace: &Arc<KeyspaceCore>,
-    oldest: u64,
-) -> (Option<CompactionJob>, Option<u64>) {
+    readers: &[SequenceNumber],
+) -> (Option<CompactionJob>, Awaited) {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.view.load().version);
-    let Leftovers { pick, waits_for } = last::leftovers(&facts(&version, &options, &[]), oldest);
-    (pick.map(|picked| take(keyspace, &version, &picked)), waits_for)
+    let found = last::leftovers(&facts::of(&version, &options, &[]), readers);
+    let awaited = Awaited { oldest: found.waits_for, gone: found.waits_for_end_of };
+    (found.pick.map(|picked| take(keyspace, &version, &picked)), awaited)
 }
 
 /// Picks tables of the last level to write again. REQUIRES: the work lock.
 pub fn pick_last(
     keyspace: &Arc<KeyspaceCore>,
-    wanted: Wanted,
+    wanted: Wanted<'_>,
     range: (Option<&[u8]>, Option<&[u8]>),
     behind: &Behind,
 ) -> Step {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.view.load().version);
-    match last::pick_last(&facts(&version, &options, &[]), wanted, range, behind) {
+    match last::pick_last(&facts::of(&version, &options, &[]), wanted, range, behind) {
         LastPick::Done => Step::Done,
         LastPick::Blocked => Step::Blocked,
         LastPick::Run(picked) => Step::Run(take(keyspace, &version, &picked)),
@@ -147,7 +117,7 @@ pub fn pick_range(
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.view.load().version);
     let cursors = keyspace.pick_cursors();
-    match pick::pick_range(&facts(&version, &options, &cursors), level, start, end) {
+    match pick::pick_range(&facts::of(&version, &options, &cursors), level, start, end) {
         RangePick::Done => Step::Done,
         RangePick::Blocked => Step::Blocked,
         RangePick::Run(picked) => Step::Run(take(keyspace, &version, &picked)),
@@ -175,7 +145,7 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
     let walked = inputs.iter().map(|(level, table)| (*level, table.for_a_walk())).collect();
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
-    CompactionJob { keyspace, target, trivial, inputs, walked, beneath }
+    CompactionJob { keyspace, target, trivial, inputs, walked, beneath, way: None }
 }
 
 /// The tables older than the inputs that are no inputs and overlap their keys: those below the
@@ -206,11 +176,12 @@ fn overlaps(table: &TableFile, start: &[u8], end: &[u8]) -> bool {
     table.reaches(start) && table.meta.smallest.as_slice() <= end
 }
 
-/// Runs a compaction and installs its result.
+/// Runs a compaction and installs its result, unless it is given up.
 pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     let clock = &store.options.env.clock;
     let begun = clock.now();
-    let counts = if job.trivial { job.move_down(store)? } else { job.merge(store)? };
+    let counts = if job.trivial { Some(job.move_down(store)?) } else { job.merge(store)? };
+    let Some(counts) = counts else { return Ok(()) };
     let work = &job.keyspace.counters.work[job.target];
     add(&work.jobs, 1);
     add(&work.micros, (clock.now() - begun).as_micros() as u64);
@@ -221,6 +192,12 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
 }
 
 impl CompactionJob {
+    /// The same job, given up where something waits that is needed more.
+    pub fn making_way(mut self) -> CompactionJob {
+        self.way = Some(Way::default());
+        self
+    }
+
     /// Keeps the files of the job's tables for as long as it is held.
     pub fn files(&self) -> impl Sized + use<> {
         (self.inputs.clone(), self.walked.clone(), self.beneath.clone())
@@ -249,12 +226,16 @@ impl CompactionJob {
         Ok(StreamCounts::default())
     }
 
-    fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<StreamCounts> {
+    /// `None` where it was given up.
+    fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<Option<StreamCounts>> {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
         let tombstones = Arc::new(self.tombstones()?);
         let parts = self.parts(store)?;
         let mut outputs = self.merge_parts(store, parts, &boundaries, &tombstones)?;
+        if outputs.iter().any(|output| output.is_given_up) {
+            return Ok(None);
+        }
         let mut counts = StreamCounts::default();
         outputs.iter().for_each(|output| counts.add(&output.counts));
         let expected = self.inputs.iter().map(|(_, table)| table.meta.entries).sum();
@@ -283,7 +264,7 @@ impl CompactionJob {
         add(&work.bytes_read, self.input_bytes());
         add(&store.counters.bytes_compacted, self.input_bytes());
         add(&work.bytes_written, added.iter().map(|(_, table)| table.meta.file_bytes).sum());
-        Ok(counts)
+        Ok(Some(counts))
     }
 
     /// How many tables are read at the same time at most: those of level 0 and one of each deeper
@@ -437,6 +418,7 @@ impl CompactionJob {
         stripes: Stripes,
         tombstones: &FragmentedTombstones,
     ) -> Result<Output> {
+        let readers = stripes.held().to_vec();
         let kept =
             surviving_tombstones(tombstones, &stripes, |start, end| self.is_bottom(start, end));
         // Tables of level 0 stay in order by their sequence numbers.
@@ -452,7 +434,9 @@ impl CompactionJob {
         let _claim = store.budget.claim(claimed);
         let table_bytes = if split { options.table_bytes } else { u64::MAX };
         let expected_bytes = table_bytes.min(self.input_bytes());
-        let plan = Plan { level, options, split, expected_bytes, lower, upper };
-        output::write_tables(store, &plan, stream, &kept)
+        let plan = Plan { level, options, split, expected_bytes, lower, upper, readers };
+        let way = self.way.as_ref();
+        let gives_up = || way.is_some_and(|way| way.is_wanted(store, &self.keyspace));
+        output::write_tables(store, &plan, stream, &kept, gives_up)
     }
 }

@@ -1,7 +1,6 @@
 //! Compaction: which tables are merged, what of them is kept, how it is run, and how fast writers
 //! may go meanwhile.
 
-pub mod carry;
 pub mod last;
 pub mod pick;
 pub mod pressure;

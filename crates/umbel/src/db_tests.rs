@@ -1,6 +1,6 @@
 //! Tests of a store that look behind its handles.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use umbel_sim::Sim;
 
@@ -22,10 +22,10 @@ fn a_refused_leader_sees_to_what_the_others_left() {
     for index in 0..40u32 {
         long.push(Action::Put, &keyspace.core, &index.to_be_bytes(), &[1; 1000]);
     }
-    let other = Arc::new(Request { writes: long, durability: None, outcome: Mutex::default() });
+    let other = Arc::new(Request::new(long, None));
     store.queue.lock().unwrap().push(Arc::clone(&other));
     let mut refused = Writes::default();
-    refused.require(&keyspace.core, &0u32.to_be_bytes(), Condition::Value(b"other".to_vec()));
+    refused.require(&keyspace.core, &0u32.to_be_bytes(), Condition::Value(b"other".to_vec(), None));
     refused.push(Action::Put, &keyspace.core, b"mine", b"");
     let mut aftermath = Aftermath::default();
     let committed = commit::commit(store, &mut refused, None, &mut aftermath);

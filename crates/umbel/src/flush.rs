@@ -70,14 +70,14 @@ fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
     let stripes = Stripes::new(store.snapshots.boundaries());
     let kept = surviving_tombstones(&tombstones, &stripes, |_, _| false);
     let merged = inputs::of_memtables(job.buffers.iter().map(|buffer| &buffer.memtable));
+    let (lower, upper, readers) = (None, None, stripes.held().to_vec());
     let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
     let options = job.keyspace.options();
     let bytes: usize = job.buffers.iter().map(|buffer| buffer.memtable.bytes()).sum();
     let _claim = store.budget.claim(writing_bytes(bytes as u64));
-    let (lower, upper) = (None, None);
     let expected_bytes = bytes as u64;
-    let plan = Plan { level: 0, options, split: false, expected_bytes, lower, upper };
-    let output = output::write_tables(store, &plan, stream, &kept)?;
+    let plan = Plan { level: 0, options, split: false, expected_bytes, lower, upper, readers };
+    let output = output::write_tables(store, &plan, stream, &kept, || false)?;
     let counted = output.counts.check(expected);
     counted.map_err(|reason| Error::invalid(format!("internal: flush lost count: {reason}")))?;
     Ok(output)

@@ -22,6 +22,14 @@ use crate::version::{TableFile, Version};
 const QUIET: Duration = Duration::from_secs(2);
 /// One part in so many of all entries that is garbage is worth a compaction.
 const WORTH: u64 = 12;
+/// The same once nobody has written for long.
+const WORTH_AT_REST: u64 = 32;
+/// A memtable is flushed then that takes one part in so many of what the tables take, and so many
+/// bytes: the log that holds it can go, and what it overwrites.
+const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
+/// How long that is: at least so long, and a second for each so many bytes of tables, so that what
+/// is written on and on for little garbage stays little.
+const REST: (Duration, u64) = (Duration::from_secs(20), 8 << 20);
 /// Places of a table at which keys are looked at, and how many at each.
 const PLACES: usize = 8;
 const KEYS: usize = 32;
@@ -35,34 +43,74 @@ pub enum Found {
     Nothing,
     /// Perhaps something, once nobody wrote for so long.
     Later(Duration),
+    /// A memtable to be flushed.
+    Freeze(Arc<KeyspaceCore>),
+    /// Tables that have to be looked at first.
+    Look(Look),
     /// A compaction.
     Job(CompactionJob),
 }
 
+/// A keyspace of which is to be found out how much garbage it has. That reads files, so it is done
+/// without a lock.
+#[derive(Debug)]
+pub struct Look(Arc<KeyspaceCore>);
+
 /// Looks for a keyspace whose garbage is worth a compaction. REQUIRES: there is nothing else to do.
 pub fn find(store: &Store, keyspaces: &[&Arc<KeyspaceCore>], state: &mut WorkState) -> Found {
-    let keyspaces = keyspaces.iter().filter(|keyspace| may_be_worth_it(keyspace));
-    let keyspaces: Vec<&Arc<KeyspaceCore>> = keyspaces.copied().collect();
-    if keyspaces.is_empty() {
+    let is_wanted = state.garbage.wanted > 0;
+    if !is_wanted && store.options.background_threads == 0 {
         return Found::Nothing;
     }
-    if state.garbage.wanted == 0 {
-        if store.options.background_threads == 0 {
-            return Found::Nothing;
-        }
-        let quiet_for = quiet_for(store, &mut state.garbage);
-        if quiet_for < QUIET {
-            return Found::Later(QUIET - quiet_for);
-        }
-    }
+    let quiet_for = quiet_for(store, &mut state.garbage);
+    let mut later: Option<Duration> = None;
+    let mut wait_for = |wait: Duration| {
+        let left = wait.saturating_sub(quiet_for);
+        later = Some(later.map_or(left, |later| later.min(left)));
+    };
     for keyspace in keyspaces {
-        if is_worth_it(store, keyspace, &mut state.garbage)
-            && let Some(job) = pick(keyspace)
-        {
-            return Found::Job(job);
+        let version = Arc::clone(&keyspace.view.load().version);
+        if !is_wanted && is_much_in_the_log(keyspace, &version) {
+            if quiet_for >= rest(&version) {
+                return Found::Freeze(Arc::clone(keyspace));
+            }
+            wait_for(rest(&version));
+        }
+        for (wait, worth) in [(QUIET, WORTH), (rest(&version), WORTH_AT_REST)] {
+            if !is_worth(most(&version), worth, &version) {
+                continue;
+            }
+            if quiet_for < wait && !(is_wanted && worth == WORTH) {
+                wait_for(wait);
+                continue;
+            }
+            let Some(found) = known(keyspace, &version, &state.garbage) else {
+                return Found::Look(Look(Arc::clone(keyspace)));
+            };
+            if is_worth(found, worth, &version)
+                && let Some(job) = pick(keyspace)
+            {
+                return Found::Job(job.making_way());
+            }
         }
     }
-    Found::Nothing
+    later.map_or(Found::Nothing, Found::Later)
+}
+
+/// For how long nobody writes to a store at rest.
+fn rest(version: &Version) -> Duration {
+    REST.0.max(Duration::from_secs(bytes(version) / REST.1))
+}
+
+fn bytes(version: &Version) -> u64 {
+    version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+}
+
+/// Whether the memtable is worth a table.
+fn is_much_in_the_log(keyspace: &KeyspaceCore, version: &Version) -> bool {
+    let (share, least) = FLUSHED_AT_REST;
+    let held = keyspace.view.load().active.memtable.bytes() as u64;
+    keyspace.logs() && held >= least.max(bytes(version) / share)
 }
 
 /// For how long nobody has written, as far as was seen.
@@ -90,47 +138,49 @@ fn upper(version: &Version) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
     version.tables().filter(|(level, _)| *level < LAST)
 }
 
-fn is_worth(garbage: u64, version: &Version) -> bool {
+fn is_worth(garbage: u64, worth: u64, version: &Version) -> bool {
     let all: u64 = version.tables().map(|(_, table)| table.meta.entries).sum();
-    garbage > 0 && garbage.saturating_mul(WORTH) >= all
+    garbage > 0 && garbage.saturating_mul(worth) >= all
 }
 
-/// Whether there could be enough garbage, by what the manifest says.
-fn may_be_worth_it(keyspace: &KeyspaceCore) -> bool {
-    let version = Arc::clone(&keyspace.view.load().version);
-    let most = |(_, table): (usize, &Arc<TableFile>)| {
-        table.meta.entries + table.meta.deletes + table.meta.range_tombstones
-    };
-    let ranges = upper(&version).any(|(_, table)| table.meta.range_tombstones > 0);
-    ranges || is_worth(upper(&version).map(most).sum(), &version)
+/// How much garbage there is at most, by what the manifest says. What a range tombstone hides is
+/// not known.
+fn most(version: &Version) -> u64 {
+    upper(version).fold(0, |sum: u64, (_, table)| {
+        let ranges = if table.meta.range_tombstones > 0 { u64::MAX } else { 0 };
+        sum.saturating_add(table.meta.entries + table.meta.deletes).saturating_add(ranges)
+    })
 }
 
-/// Whether there is enough garbage, by a look at the tables the first time a version is seen.
-fn is_worth_it(store: &Store, keyspace: &KeyspaceCore, garbage: &mut Garbage) -> bool {
-    let version = Arc::clone(&keyspace.view.load().version);
-    if let Some((seen, verdict)) = garbage.verdicts.get(&keyspace.id)
-        && Weak::ptr_eq(seen, &Arc::downgrade(&version))
-    {
-        return *verdict;
+/// How much garbage there is in a version, where that was looked at.
+fn known(keyspace: &KeyspaceCore, version: &Arc<Version>, garbage: &Garbage) -> Option<u64> {
+    let (seen, found) = garbage.found.get(&keyspace.id)?;
+    Weak::ptr_eq(seen, &Arc::downgrade(version)).then_some(*found)
+}
+
+impl Look {
+    /// Looks at the tables and notes what is found, unless the store is being closed.
+    pub fn run(&self, store: &Store) {
+        let version = Arc::clone(&self.0.view.load().version);
+        // What cannot be read is whoever reads it next's to say.
+        let found = look(store, &version).unwrap_or(0);
+        let found = (Arc::downgrade(&version), found);
+        store.work_lock().garbage.found.insert(self.0.id, found);
     }
-    // What cannot be read is whoever reads it next's to say.
-    let verdict = look(store, &version).unwrap_or(false);
-    garbage.verdicts.insert(keyspace.id, (Arc::downgrade(&version), verdict));
-    verdict
 }
 
-fn look(store: &Store, version: &Version) -> Result<bool> {
+fn look(store: &Store, version: &Version) -> Result<u64> {
     let mut garbage = 0;
+    if most(version) == u64::MAX {
+        return Ok(u64::MAX);
+    }
     for (level, table) in upper(version) {
-        // What a range tombstone hides is not known.
-        if table.meta.range_tombstones > 0 {
-            return Ok(true);
-        }
+        store.check_open()?;
         let (looked_at, hiding) = sample(store, version, level, table)?;
         let hidden = table.meta.entries * hiding / looked_at.max(1);
         garbage += hidden + table.meta.deletes;
     }
-    Ok(is_worth(garbage, version))
+    Ok(garbage)
 }
 
 /// How many keys of a table were looked at, and how many of them may also lie below it.

@@ -91,6 +91,11 @@ impl Keyspace {
     }
 
     /// Hands the value of `key` to `read` where it lies, without copying it.
+    ///
+    /// `read` is to be short: as long as it runs, no memory is given back that any reader of the
+    /// store let go of meanwhile, and tables that were replaced stay on disk. It may call the
+    /// store, to write and even to close it: nothing there waits for readers, and the value stays
+    /// as it was.
     pub fn get_with<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -133,7 +138,7 @@ impl Keyspace {
 
     /// Hands the values of several keys, in one consistent state, to `read` where they lie: once
     /// for each key, with its index in `keys`, and `None` where it has no value. The order of the
-    /// calls is not that of the keys.
+    /// calls is not that of the keys. `read` is to be short, as that of [`Keyspace::get_with`].
     ///
     /// # Errors
     /// As [`Keyspace::get`] for any of the keys; `read` may have been called for others by then.

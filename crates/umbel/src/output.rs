@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use umbel_base::{Cursor, RangeTombstone, Result};
+use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
 use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
@@ -29,6 +29,8 @@ pub struct Plan {
     pub lower: Option<Vec<u8>>,
     /// The first key behind the output.
     pub upper: Option<Vec<u8>>,
+    /// The states held by readers, for whom older versions are kept.
+    pub readers: Vec<SequenceNumber>,
 }
 
 /// Tables written but not yet part of a version. Dropping it removes their files.
@@ -37,9 +39,13 @@ pub struct Output {
     store: Arc<Store>,
     /// Metadata of the tables, in key order.
     pub metas: Vec<TableMeta>,
+    /// The states for which each of them holds many older versions.
+    kept_for: Vec<Vec<SequenceNumber>>,
     level: usize,
     /// What became of the entries.
     pub counts: StreamCounts,
+    /// Whether it was given up before everything was written.
+    pub is_given_up: bool,
     unfinished: Option<u64>,
     adopted: bool,
 }
@@ -48,7 +54,8 @@ impl Output {
     fn new(store: &Arc<Store>, level: usize) -> Output {
         let counts = StreamCounts::default();
         let store = Arc::clone(store);
-        Output { store, metas: Vec::new(), level, counts, unfinished: None, adopted: false }
+        let (metas, kept_for, is_given_up, unfinished, adopted) = Default::default();
+        Output { store, metas, kept_for, level, counts, is_given_up, unfinished, adopted }
     }
 
     /// Makes the names durable, opens every table, which checks that it can be read back, and hands
@@ -56,13 +63,14 @@ impl Output {
     pub fn open(&self) -> Result<Vec<Arc<TableFile>>> {
         let folder = &self.store.folder;
         self.store.options.env.files.sync_dir(folder)?;
-        let open = |meta: &TableMeta| {
+        let open = |(meta, kept_for): (&TableMeta, &Vec<SequenceNumber>)| {
             let context = Arc::clone(&self.store.context);
-            let table = Arc::new(TableFile::new(meta.clone(), self.level, context));
+            let table = TableFile::new(meta.clone(), self.level, context);
+            let table = Arc::new(table.keeping_for(kept_for.clone()));
             table.reader()?;
             Ok(table)
         };
-        self.metas.iter().map(open).collect()
+        self.metas.iter().zip(&self.kept_for).map(open).collect()
     }
 
     /// Says that the tables are named by a durable manifest, or may be: they stay.
@@ -88,19 +96,19 @@ impl Output {
 
     fn end(
         &mut self,
-        mut builder: TableBuilder,
-        tombstones: &[RangeTombstone],
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
+        (mut builder, older): (TableBuilder, u64),
+        readers: &[SequenceNumber],
+        tombstones: Vec<RangeTombstone>,
     ) -> Result<()> {
-        for tombstone in clip(tombstones, lower, upper) {
-            builder.add_tombstone(&tombstone);
-        }
+        tombstones.iter().for_each(|tombstone| builder.add_tombstone(tombstone));
         let direct = builder.is_direct();
         let meta = builder.finish()?;
         let counters = &self.store.counters;
         let written = if direct { &counters.bytes_direct } else { &counters.bytes_buffered };
         add(written, meta.file_bytes);
+        let many = older.saturating_mul(OLDER_SHARE) > meta.entries;
+        let newer = |reader: &&SequenceNumber| many && **reader < meta.sequence_max;
+        self.kept_for.push(readers.iter().filter(newer).copied().collect());
         self.metas.push(meta);
         self.unfinished = None;
         Ok(())
@@ -141,7 +149,14 @@ fn writes_directly(store: &Store) -> bool {
     })
 }
 
-/// Writes what `stream` yields, and `tombstones`, into tables.
+/// A table of which more than one part in so many are older versions is worth writing again once
+/// those are not needed any more.
+const OLDER_SHARE: u64 = 12;
+
+/// How many entries are written before it is asked whether to give up.
+const ENTRIES_UNASKED: u32 = 1024;
+
+/// Writes what `stream` yields, and `tombstones`, into tables, until `gives_up` says yes.
 ///
 /// INVARIANT: all versions of a key lie in one table, and each tombstone is cut to the keys of the
 /// table it lies in.
@@ -150,30 +165,39 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     plan: &Plan,
     mut stream: CompactionStream<C, B>,
     tombstones: &[RangeTombstone],
+    gives_up: impl Fn() -> bool,
 ) -> Result<Output> {
     let mut output = Output::new(store, plan.level);
+    let (mut unasked, mut older) = (0u32, 0);
     let mut builder: Option<TableBuilder> = None;
     let mut lower = plan.lower.clone();
     while let Some(entry) = stream.next_entry()? {
+        unasked += 1;
+        if unasked % ENTRIES_UNASKED == 0 && gives_up() {
+            output.is_given_up = true;
+            return Ok(output);
+        }
         let full = builder.as_ref().is_some_and(|builder| {
             plan.split && builder.estimated_bytes() >= plan.options.table_bytes && !entry.repeats
         });
         if full && let Some(done) = builder.take() {
-            output.end(done, tombstones, lower.as_deref(), Some(entry.key))?;
+            let clipped = clip(tombstones, lower.as_deref(), Some(entry.key));
+            output.end((done, std::mem::take(&mut older)), &plan.readers, clipped)?;
             lower = Some(entry.key.to_vec());
         }
+        older += u64::from(entry.repeats);
         let builder = match &mut builder {
             Some(builder) => builder,
             none => none.insert(output.begin(plan)?),
         };
         builder.add(entry.key, entry.sequence, entry.kind, entry.value)?;
     }
-    let upper = plan.upper.as_deref();
-    if builder.is_none() && !clip(tombstones, lower.as_deref(), upper).is_empty() {
+    let clipped = clip(tombstones, lower.as_deref(), plan.upper.as_deref());
+    if builder.is_none() && !clipped.is_empty() {
         builder = Some(output.begin(plan)?);
     }
     if let Some(builder) = builder {
-        output.end(builder, tombstones, lower.as_deref(), upper)?;
+        output.end((builder, older), &plan.readers, clipped)?;
     }
     output.counts = stream.counts();
     Ok(output)

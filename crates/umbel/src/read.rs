@@ -8,6 +8,7 @@ use umbel_base::{BlobPointer, Result, SequenceNumber};
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 use crate::version::head::head;
+use crate::writes::Compared;
 use look::{Aside, Look};
 
 pub use batch::multi_get_with;
@@ -53,24 +54,50 @@ pub fn contains(
     Ok(found.is_some())
 }
 
-/// Whether the value of `key` in the state of `at` is `value`.
+/// Whether the value of `key` in the state of `at` is `value`; `None` where it is a long one that
+/// has to be [compared](compare) first, because it is not the one that was.
 pub fn is_value(
     store: &Store,
     keyspace: &KeyspaceCore,
     key: &[u8],
     at: SequenceNumber,
     value: &[u8],
-) -> Result<bool> {
-    let same = |found: &[u8]| found == value;
-    let found = look_up(store, keyspace, key, Some(at), same, |pointer, same| {
-        let blobs = &store.context.blobs;
-        let pointer = blobs.found(pointer)?;
+    compared: Compared,
+) -> Result<Option<bool>> {
+    let same = |found: &[u8]| Some(found == value);
+    let found = look_up(store, keyspace, key, Some(at), same, |pointer, _| {
+        let pointer = store.context.blobs.found(pointer)?;
         if pointer.value_bytes != value.len() as u64 {
-            return Ok(false);
+            return Ok(Some(false));
         }
-        blobs.read(&pointer).map(|found| same(&found))
+        Ok(compared.filter(|(known, _)| *known == pointer).map(|(_, is_same)| is_same))
     })?;
-    Ok(found == Some(true))
+    Ok(found.unwrap_or(Some(false)))
+}
+
+/// Compares the present value of `key` with `value`, where it is a long one of the same length.
+pub fn compare(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Compared> {
+    let found = look_up(
+        store,
+        keyspace,
+        key,
+        None,
+        |_| None,
+        |pointer, _| {
+            let blobs = &store.context.blobs;
+            let pointer = blobs.found(pointer)?;
+            if pointer.value_bytes != value.len() as u64 {
+                return Ok(None);
+            }
+            Ok(Some((pointer, blobs.read(&pointer)? == value)))
+        },
+    )?;
+    Ok(found.flatten())
 }
 
 /// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`; where it

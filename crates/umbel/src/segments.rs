@@ -25,8 +25,11 @@ use crate::wal::{self, Call, Chore, OldSegment, Reusable, Surplus};
 
 /// How long nothing is written before what is ready beyond need is given back.
 const QUIET: Duration = Duration::from_millis(500);
-/// Of what the tables take, the part that may lie ready for the log of a store at rest.
-const RESTING_SHARE: u64 = 20;
+/// Of what the tables take, the part that may lie ready for the log where everything was flushed,
+/// and the least that may.
+const FLUSHED: (u64, u64) = (20, 4 << 20);
+/// The same where nobody writes.
+const RESTING: (u64, u64) = (64, 1 << 20);
 
 /// Starts the thread.
 pub fn start(store: &Arc<Store>) -> Result<()> {
@@ -80,8 +83,9 @@ pub fn see_to(store: &Store) -> Result<()> {
 /// Does the chores of the log there are. An error is final.
 fn tend(store: &Store) -> Result<()> {
     let _one_at_a_time = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
-    // After a failed write nothing is made or removed any more.
-    while !store.poison.is_set() {
+    // After a failed write nothing is made or removed any more, and once the store is closed the
+    // folder may be another's.
+    while !store.poison.is_set() && store.check_open().is_ok() {
         let Some(chore) = store.commit_lock().wal.next_chore() else { break };
         match chore {
             // Where it fails, the thread that stores tries again and says so.
@@ -99,6 +103,12 @@ fn tend(store: &Store) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits for a caller's thread that does chores of the log. REQUIRES: the store is being closed, so
+/// that nobody begins any more.
+pub fn wait_for_callers(store: &Store) {
+    drop(store.tending.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Makes a spare segment, or does without one where that fails harmlessly: whoever then needs it
@@ -127,13 +137,16 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
         let _ = files.remove_file(&path);
         return Ok(());
     }
-    manifest.commit(&[Edit::Log { id, state: LogState::Open }])?;
+    if !manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])? {
+        // The next open removes it.
+        return Ok(());
+    }
     drop(manifest);
     let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Some(late) = refused {
         let late = Surplus { spares: vec![late], reusable: None };
-        drop_from_manifest(store, &[], &late)?;
-        remove(store, late);
+        store.commit_lock().wal.give_back();
+        give_back_these(store, Vec::new(), late)?;
     }
     Ok(())
 }
@@ -148,7 +161,8 @@ enum Trouble {
 
 impl Trouble {
     fn of(error: Error) -> Trouble {
-        if error.is_short_of_descriptors() { Trouble::Passing } else { Trouble::Final(error) }
+        let passes = error.is_short_of_descriptors() || matches!(error, Error::Full { .. });
+        if passes { Trouble::Passing } else { Trouble::Final(error) }
     }
 }
 
@@ -156,7 +170,10 @@ fn make_new(store: &Store, options: LogOptions) -> std::result::Result<LogWriter
     let env = &store.options.env;
     let created = wal::create(env, &store.folder, options);
     let writer = created.map_err(|_| Trouble::Passing)?;
-    writer.file().sync().map_err(Trouble::Final)?;
+    writer.file().sync().map_err(|error| {
+        let _ = env.files.remove_file(&names::log(&store.folder, options.log_id));
+        Trouble::of(error)
+    })?;
     env.files.sync_dir(&store.folder).map_err(|error| {
         let _ = env.files.remove_file(&names::log(&store.folder, options.log_id));
         Trouble::of(error)
@@ -180,7 +197,10 @@ fn remake(
     let relabelled = files.open(&source, Access::ReadWrite);
     let relabelled = relabelled.and_then(|file| relabel(&*file, options).map(|()| file));
     let file = relabelled.map_err(|_| give_up(&source))?;
-    file.sync().map_err(Trouble::Final)?;
+    file.sync().map_err(|error| {
+        give_up(&source);
+        Trouble::of(error)
+    })?;
     drop(file);
     files.rename(&source, &target).map_err(|_| give_up(&source))?;
     files.sync_dir(&store.folder).map_err(|error| {
@@ -211,13 +231,24 @@ pub fn drop_obsolete(store: &Store) -> Result<()> {
     if store.commit_lock().wal.take_nudge() { see_to(store) } else { Ok(()) }
 }
 
-/// What may lie ready for the log of a store at rest, in bytes.
-fn allowance(store: &Store, small: u64) -> u64 {
+/// What may lie ready for the log, in bytes.
+fn allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
     let live = |keyspace: &Arc<crate::keyspace_core::KeyspaceCore>| {
         let view = keyspace.view.load();
         view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>()
     };
-    small.max(store.keyspaces().iter().map(live).sum::<u64>() / RESTING_SHARE)
+    least.min(small).max(store.keyspaces().iter().map(live).sum::<u64>() / share)
+}
+
+/// Gives back what lies ready beyond need, because nobody writes at this moment.
+pub fn rest(store: &Store) -> Result<()> {
+    {
+        // So that a close waits for it.
+        let _tending = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
+        store.check_open()?;
+        give_back(store, true)?;
+    }
+    if store.commit_lock().wal.take_nudge() { see_to(store) } else { Ok(()) }
 }
 
 fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
@@ -229,13 +260,23 @@ fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
         state.wal.give_back();
         taken
     };
-    drop_from_manifest(store, &obsolete, &surplus)?;
+    give_back_these(store, obsolete, surplus)
+}
+
+/// Drops these from the manifest and removes them; on a disk without room for that another time.
+/// REQUIRES: [`wal::Wal::give_back`].
+fn give_back_these(store: &Store, obsolete: Vec<OldSegment>, surplus: Surplus) -> Result<()> {
+    if !drop_from_manifest(store, &obsolete, &surplus)? {
+        store.commit_lock().wal.keep(obsolete, surplus);
+        return Ok(());
+    }
     store.commit_lock().wal.gave_back(&obsolete);
     remove_files(store, &obsolete, surplus);
     Ok(())
 }
 
-fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus) -> Result<()> {
+/// `false` where the disk has no room for it.
+fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus) -> Result<bool> {
     let edits = obsolete.iter().map(|segment| segment.id);
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
     let mut manifest = store.manifest_lock()?;
@@ -245,7 +286,7 @@ fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus)
         _ => true,
     };
     let edits: Vec<_> = edits.filter(is_named).collect();
-    if edits.is_empty() { Ok(()) } else { manifest.commit(&edits).map(|_| ()) }
+    if edits.is_empty() { Ok(true) } else { manifest.commit_if_room(&edits) }
 }
 
 /// Uses again or removes what no edit names any more.
@@ -287,7 +328,8 @@ fn take(
     let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
     let mut surplus = Surplus::default();
     if is_quiet || first_needed.is_none() {
-        let allowance = allowance(store, state.wal.small_bytes());
+        let sizes = if is_quiet { RESTING } else { FLUSHED };
+        let allowance = allowance(store, state.wal.small_bytes(), sizes);
         surplus = state.wal.rest(allowance).map_err(|error| store.poison.set(error))?;
     }
     let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));

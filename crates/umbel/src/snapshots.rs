@@ -26,8 +26,27 @@ pub struct Snapshots {
 struct Held {
     /// How often each state is held, and when that was first seen.
     counts: BTreeMap<SequenceNumber, (usize, Option<Duration>)>,
-    /// The sequence number that somebody waits for the oldest reader to reach.
-    awaited: Option<SequenceNumber>,
+    /// What somebody waits for.
+    awaited: Awaited,
+}
+
+/// What readers have to let go of before something can be dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// The sequence number that the oldest reader has to reach.
+    pub oldest: Option<SequenceNumber>,
+    /// States of which one has to be held no more.
+    pub gone: Vec<SequenceNumber>,
+}
+
+impl Awaited {
+    /// Adds what else may come first.
+    pub fn add(&mut self, other: Awaited) {
+        self.oldest = self.oldest.into_iter().chain(other.oldest).min();
+        self.gone.extend(other.gone);
+        self.gone.sort_unstable();
+        self.gone.dedup();
+    }
 }
 
 impl Snapshots {
@@ -66,37 +85,40 @@ impl Snapshots {
     }
 
     /// Lets go of a state held by [`Snapshots::hold`]. Answers whether somebody waited for it; see
-    /// [`Snapshots::await_oldest`].
+    /// [`Snapshots::wait_for`].
     #[must_use]
     pub fn release(&self, sequence: SequenceNumber) -> bool {
         let mut held = self.held();
+        let mut is_gone = false;
         if let Some((count, _)) = held.counts.get_mut(&sequence) {
             *count -= 1;
             if *count == 0 {
                 held.counts.remove(&sequence);
+                is_gone = held.awaited.gone.contains(&sequence);
             }
         }
         let oldest = self.oldest_of(&held);
-        held.awaited.take_if(|awaited| *awaited <= oldest).is_some()
+        let answers = is_gone || held.awaited.oldest.is_some_and(|awaited| awaited <= oldest);
+        if answers {
+            held.awaited = Awaited::default();
+        }
+        answers
     }
 
     fn oldest_of(&self, held: &Held) -> SequenceNumber {
         held.counts.keys().next().copied().unwrap_or_else(|| self.visible())
     }
 
-    /// The oldest sequence number at which somebody may read. It never becomes less.
-    pub fn oldest(&self) -> SequenceNumber {
-        self.oldest_of(&self.held())
-    }
-
-    /// Has the release answer yes by which the oldest reader reaches `sequence`. `false` where it
-    /// has done so already.
-    pub fn await_oldest(&self, sequence: SequenceNumber) -> bool {
+    /// Has the release answer yes by which some of this comes to pass. `false` where some has
+    /// already.
+    pub fn wait_for(&self, awaited: Awaited) -> bool {
         let mut held = self.held();
-        if self.oldest_of(&held) >= sequence {
+        let oldest = self.oldest_of(&held);
+        let is_gone = |sequence: &SequenceNumber| !held.counts.contains_key(sequence);
+        if awaited.oldest.is_some_and(|it| it <= oldest) || awaited.gone.iter().any(is_gone) {
             return false;
         }
-        held.awaited = Some(held.awaited.map_or(sequence, |awaited| awaited.min(sequence)));
+        held.awaited.add(awaited);
         true
     }
 
@@ -145,12 +167,26 @@ mod tests {
         snapshots.publish(9);
         assert_eq!((first, again), (5, 5));
         assert_eq!(snapshots.boundaries(), [5, 9]);
-        assert!(snapshots.await_oldest(7), "a reader is older");
+        let seven = || Awaited { oldest: Some(7), gone: Vec::new() };
+        assert!(snapshots.wait_for(seven()), "a reader is older");
         assert!(!snapshots.release(first), "it is held once more");
         assert_eq!(snapshots.boundaries(), [5, 9]);
         assert!(snapshots.release(again));
-        assert!(!snapshots.await_oldest(9));
+        assert!(!snapshots.wait_for(Awaited { oldest: Some(9), gone: Vec::new() }));
         assert_eq!(snapshots.boundaries(), [9]);
         assert_eq!(snapshots.summary(), (0, None, None));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_newer_state_is_told_too() {
+        let snapshots = Snapshots::new(5);
+        let older = snapshots.hold();
+        snapshots.publish(9);
+        let newer = snapshots.hold();
+        let gone = || Awaited { oldest: None, gone: vec![9] };
+        assert!(snapshots.wait_for(gone()));
+        assert!(snapshots.release(newer));
+        assert!(!snapshots.wait_for(gone()));
+        assert!(!snapshots.release(older));
     }
 }

@@ -8,9 +8,9 @@ use std::fmt;
 
 use umbel_base::limits::LEVELS;
 
-use crate::compact;
 use crate::compaction::pick;
 use crate::counters::{ReadEvent, read};
+use crate::facts;
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 
@@ -209,7 +209,7 @@ pub fn of_store(store: &Store) -> Stats {
 pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
     let view = keyspace.view.load();
     let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());
-    let targets = pick::level_targets(&compact::facts(&view.version, &options, &cursors));
+    let targets = pick::level_targets(&facts::of(&view.version, &options, &cursors));
     let level = |level| LevelStats { target_bytes: targets[level], ..of_level(keyspace, level) };
     let levels: Vec<_> = (0..LEVELS).map(level).collect();
     let user_bytes_written = read(&keyspace.counters.user_bytes);

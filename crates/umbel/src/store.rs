@@ -50,6 +50,9 @@ pub struct WorkState {
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.
     pub ticks: u64,
+    /// The newest write when work of the store at rest failed for want of room on the disk, until
+    /// it is tried again.
+    pub full_at: Option<SequenceNumber>,
     /// What is known about garbage.
     pub garbage: Garbage,
     /// After how long to look for work again although nothing changed.
@@ -63,8 +66,8 @@ pub struct Garbage {
     pub wanted: usize,
     /// The newest write when it was last looked, and since when it has been the newest.
     pub newest: Option<(SequenceNumber, Duration)>,
-    /// Of each keyspace the version that was looked at, and whether it is worth a compaction.
-    pub verdicts: HashMap<u32, (Weak<Version>, bool)>,
+    /// Of each keyspace the version that was looked at, and how many entries are garbage, about.
+    pub found: HashMap<u32, (Weak<Version>, u64)>,
 }
 
 /// What every handle of an open store shares.

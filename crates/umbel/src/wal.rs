@@ -13,6 +13,7 @@
 
 mod bell;
 mod files;
+mod options;
 mod segment;
 mod syncer;
 mod write_back;
@@ -32,14 +33,15 @@ use crate::version::{Edit, LogState, Manifest};
 
 pub use bell::{Bell, Call};
 pub use files::{create, log_options, read};
+pub use options::WalOptions;
 pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
 pub use syncer::{Syncer, Tail};
 use write_back::WriteBack;
 
 /// Bytes of a segment where the disk has no room for one of the usual size.
 const TINY_SEGMENT_BYTES: u64 = 1 << 20;
-/// Bytes of the first segment, and of the spare one of a log at rest. Each next one is twice as
-/// long up to what the options say.
+/// Bytes of the first segment, and the most of the spare one of a log at rest. Each next one is
+/// twice as long up to what the options say.
 const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
 /// Pages of the current segment are made ready so far ahead at least, and at most, each time.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
@@ -57,6 +59,9 @@ pub struct Wal {
     current: Option<LogWriter>,
     /// Named by the manifest, in the order of their ids, and without a record.
     spares: VecDeque<LogWriter>,
+    /// As the spares, but to be dropped: the disk had no room for the edit that does it. No spare
+    /// is begun before that.
+    unwanted: Vec<LogWriter>,
     reusable: Option<Reusable>,
     /// Mappings of old segments.
     retired: Vec<Box<dyn Mapping>>,
@@ -74,6 +79,8 @@ pub struct Wal {
     spare_at: u64,
     /// Whether what was ready was given back, and nothing much was written since.
     is_at_rest: bool,
+    /// Bytes of the spare segment of a log at rest.
+    resting_bytes: u64,
     /// Whether pages of the current segment are to be made ready.
     to_populate: bool,
     /// Whether a chore came up.
@@ -81,23 +88,6 @@ pub struct Wal {
     /// How many times segments were taken out that the manifest may name still.
     giving_back: usize,
     shape: LogShape,
-}
-
-/// What [`Wal::new`] needs.
-#[derive(Debug)]
-pub struct WalOptions {
-    /// The world.
-    pub env: Env,
-    /// The store's folder.
-    pub folder: PathBuf,
-    /// The most bytes of a segment, unless a record needs more.
-    pub segment_bytes: u64,
-    /// What salts are made of.
-    pub secret: HashSecret,
-    /// The allocator of file ids.
-    pub ids: Arc<AtomicU64>,
-    /// Whether a thread of its own does the chores.
-    pub is_tended: bool,
 }
 
 impl Wal {
@@ -113,6 +103,7 @@ impl Wal {
             is_tended: options.is_tended,
             current: None,
             spares: VecDeque::new(),
+            unwanted: Vec::new(),
             reusable: None,
             retired: Vec::new(),
             write_back: WriteBack::default(),
@@ -124,6 +115,7 @@ impl Wal {
             nudge_at: 0,
             spare_at: 0,
             is_at_rest: false,
+            resting_bytes: 0,
             to_populate: false,
             nudged: false,
             giving_back: 0,
@@ -147,7 +139,7 @@ impl Wal {
     /// them that it finds empty. After a failure nothing may be appended any more and the caller
     /// poisons the store.
     pub fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
-        if self.giving_back > 0 {
+        if self.giving_back > 0 || !self.unwanted.is_empty() {
             return Ok(false);
         }
         match self.spares.pop_front_if(|spare| spare.fits(payload_bytes)) {
@@ -201,7 +193,8 @@ impl Wal {
             manifest.commit(&edits)?;
         }
         // Each of them got its id before this one.
-        for spare in std::mem::take(&mut self.spares) {
+        let unwanted = std::mem::take(&mut self.unwanted);
+        for spare in std::mem::take(&mut self.spares).into_iter().chain(unwanted) {
             // What cannot be removed now is removed at the next open.
             let _ = self.env.files.remove_file(&names::log(&self.folder, spare.log_id()));
         }
@@ -284,6 +277,9 @@ impl Wal {
     /// The bytes of the next segment.
     fn next_bytes(&self) -> u64 {
         let current = self.current.as_ref().map_or(0, LogWriter::capacity);
+        if self.is_at_rest && current == 0 {
+            return self.resting_bytes;
+        }
         self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes))
     }
 
@@ -314,7 +310,8 @@ impl Wal {
             Some(writer) => writer.end() >= self.spare_at,
             None => self.is_at_rest && self.spare_at < u64::MAX,
         };
-        if !is_due || !self.spares.is_empty() || self.giving_back > 0 {
+        let in_the_way = self.spares.len() + self.unwanted.len() + self.giving_back;
+        if !is_due || in_the_way > 0 {
             return None;
         }
         // Not again where it fails.
@@ -361,13 +358,12 @@ impl Wal {
     /// caller drops it from the manifest and removes it. After a failure the caller poisons the
     /// store.
     pub fn rest(&mut self, allowance: u64) -> Result<Surplus> {
-        if self.spare_bytes() <= allowance {
+        if self.spare_bytes() <= allowance && self.unwanted.is_empty() {
             return Ok(Surplus::default());
         }
-        let surplus = Surplus {
-            spares: std::mem::take(&mut self.spares).into(),
-            reusable: self.reusable.take(),
-        };
+        let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();
+        spares.append(&mut self.unwanted);
+        let surplus = Surplus { spares, reusable: self.reusable.take() };
         if self.spare_bytes() > allowance {
             self.retire_current()?;
             if let Some(old) = self.old.last_mut()
@@ -383,6 +379,7 @@ impl Wal {
             self.spare_at = writer.end() + (writer.capacity() - writer.end()) / 2;
             self.nudge_at = self.nudge_at.min(self.spare_at);
         }
+        self.resting_bytes = allowance.min(self.small_bytes());
         (self.is_at_rest, self.nudged) = (true, true);
         Ok(surplus)
     }
@@ -402,6 +399,14 @@ impl Wal {
     /// otherwise: until then a sync covers them, so that no newer one is durable before them.
     pub fn give_back(&mut self) {
         self.giving_back += 1;
+    }
+
+    /// Takes back what was to be given back: the disk has no room for the edit.
+    pub fn keep(&mut self, obsolete: Vec<OldSegment>, surplus: Surplus) {
+        self.giving_back -= 1;
+        self.old.splice(..0, obsolete);
+        self.unwanted.extend(surplus.spares);
+        self.reusable = self.reusable.or(surplus.reusable);
     }
 
     /// Notes that no edit names any more what was given back.
@@ -453,7 +458,8 @@ impl Wal {
     /// are durable.
     pub fn close(&mut self) -> Result<(Vec<Edit>, Surplus)> {
         self.retired.clear();
-        let spares: Vec<_> = std::mem::take(&mut self.spares).into();
+        let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();
+        spares.append(&mut self.unwanted);
         let mut edits: Vec<_> = spares.iter().map(|spare| Edit::DropLog(spare.log_id())).collect();
         let surplus = Surplus { spares, reusable: self.reusable.take() };
         for (file, len) in std::mem::take(&mut self.to_cut) {

@@ -1,5 +1,6 @@
 //! The operations of a batch, and their bytes in the write-ahead log.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{BlobPointer, Decoder, Error, Result, SequenceNumber, ValueKind, limits, varint};
@@ -60,8 +61,12 @@ pub enum Condition {
     /// The key has no value.
     Absent,
     /// The key has this value.
-    Value(Vec<u8>),
+    Value(Vec<u8>, Compared),
 }
+
+/// The long value that was compared with the one in a condition, and whether it is the same. To
+/// compare, its file is read, which is not done under the commit lock.
+pub type Compared = Option<(BlobPointer, bool)>;
 
 /// The operations of a batch. The first bad one is remembered and refused at the commit.
 #[derive(Debug, Default)]
@@ -234,6 +239,19 @@ impl Writes {
         self.conditions
             .iter()
             .map(|(index, key, condition)| (&self.keyspaces[*index as usize], &key[..], condition))
+    }
+
+    /// Has `compare` compare the present value of each key that has to have a certain one.
+    pub fn compare_values(
+        &mut self,
+        mut compare: impl FnMut(&KeyspaceCore, &[u8], &[u8]) -> Result<Compared>,
+    ) -> Result<()> {
+        for (keyspace, key, condition) in &mut self.conditions {
+            if let Condition::Value(value, compared) = condition {
+                *compared = compare(&self.keyspaces[*keyspace as usize], key, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// The operations, those that go to the log first.
@@ -426,6 +444,16 @@ pub struct Request {
     pub durability: Option<Durability>,
     /// What came of it.
     pub outcome: Mutex<Option<Result<Committed>>>,
+    /// Whether it was refused only because a long value has to be compared first.
+    pub is_to_compare: AtomicBool,
+}
+
+impl Request {
+    /// One without an outcome.
+    pub fn new(writes: Writes, durability: Option<Durability>) -> Request {
+        let (outcome, is_to_compare) = Default::default();
+        Request { writes, durability, outcome, is_to_compare }
+    }
 }
 
 /// What a commit came to.

@@ -231,6 +231,45 @@ fn output_is_written_in_large_pieces() {
     open(&file, &meta, Some(&hasher())).unwrap().verify().unwrap();
 }
 
+/// The limits of keys and sequence numbers were checked at the first entry of each group only, by
+/// those who compact.
+#[test]
+fn entries_over_a_limit_are_noticed_wherever_they_stand() {
+    let forge = |sequence: u64, change: &dyn Fn(&mut [u8], usize, usize)| {
+        let file = MemoryFile::default();
+        let options = TableOptions { bloom_bits: 0, ..options(256 << 10, Compression::None) };
+        let mut builder = TableBuilder::new(Arc::new(file.clone()), TABLE_ID, hasher(), options);
+        let last = vec![0xee; 70_000];
+        for (key, value) in [(b"a", &b"VALUE"[..]), (b"b", b"VALUE"), (b"c", &last)] {
+            builder.add(key, sequence, ValueKind::Put, value).unwrap();
+        }
+        let meta = builder.finish().unwrap();
+        assert_eq!(meta.blocks, 1);
+        let mut bytes = file.bytes();
+        let second = bytes.windows(6).position(|window| window == b"bVALUE").unwrap();
+        let end = bytes.windows(8).rposition(|window| window == [0xee; 8]).unwrap() + 8;
+        change(&mut bytes, second, end);
+        // Kind, length and checksum of the only block.
+        let sum = checksum(TABLE_ID, 32, &bytes[32..end + 5]);
+        bytes[end + 5..end + 13].copy_from_slice(&sum.to_le_bytes());
+        let table = open(&MemoryFile::new(bytes), &meta, Some(&hasher())).unwrap();
+        run(&table, None)
+    };
+    assert_eq!(forge(1, &|_, _, _| ()).unwrap().len(), 3);
+    // The second key takes all that is left of the block.
+    let longer = forge(1, &|bytes, second, end| {
+        let (at, trailer) = (second - 3, bytes[second - 1]);
+        assert_eq!(bytes[at..at + 2], [1, 5]);
+        let len = end - (at + 5);
+        let low = |shift: usize| (len >> shift) as u8 | 0x80;
+        bytes[at..at + 5].copy_from_slice(&[low(0), low(7), (len >> 14) as u8, 0, trailer]);
+    });
+    assert!(is_corruption(&longer), "{:?}", longer.map(|entries| entries.len()));
+    // The trailer of nine bytes ends with the highest bits of the number.
+    let later = forge((1 << 56) - 1, &|bytes, second, _| bytes[second - 1] |= 0x40);
+    assert!(is_corruption(&later), "{:?}", later.map(|entries| entries.len()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

@@ -6,9 +6,11 @@
 //! those keys again. What every reader sees has lost its sequence number there, so a table whose
 //! greatest number is not zero may hold such leftovers.
 //!
-//! INVARIANT: only tables whose every entry is as old as the oldest reader are written again for
-//! their leftovers. All of those go then, all sequence numbers with them (that of a key under a
-//! range tombstone one rewrite later), and the table is not picked again.
+//! INVARIANT: a table is written again for its leftovers in two cases only, so that it is not
+//! picked again for the same. Where its every entry is as old as the oldest reader, all of them go,
+//! all sequence numbers with them (that of a key under a range tombstone one rewrite later). Where
+//! it holds many versions for states of which one is held no more, while an older one is, those go
+//! that only that one saw; which states it was written for is known until the store is closed.
 //!
 //! Tables written together leave gaps between them, into which another compaction could write. It
 //! is not begun where one does, and while it runs [`LevelsView`] lends nobody the gap.
@@ -22,9 +24,9 @@ pub const LAST: usize = LEVELS - 1;
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Tables with what no reader can see, by the oldest sequence number somebody may read at.
-    Stale(u64),
+pub enum Wanted<'a> {
+    /// Tables with what no reader can see, by the sequence numbers somebody may read at, ascending.
+    Stale(&'a [u64]),
     /// Neighbours that fit into one table together.
     Small,
 }
@@ -51,32 +53,43 @@ pub struct Leftovers {
     /// Where there is none: the sequence number that the oldest reader must have reached before
     /// there is one.
     pub waits_for: Option<u64>,
+    /// States of which one must be held no more before there is one.
+    pub waits_for_end_of: Vec<u64>,
+}
+
+/// Whether a table holds what no reader can see, for what is known without reading it.
+fn is_stale(table: &TableFact, readers: &[u64]) -> bool {
+    let oldest = readers.first().copied().unwrap_or(0);
+    let all_see = table.sequence_max > 0 && table.sequence_max <= oldest;
+    all_see || table.kept_for.iter().any(|state| readers.binary_search(state).is_err())
 }
 
 /// A table worth writing again unasked: many deletes, or versions newer than what every reader saw
 /// when it was written. A table that was only moved here has few of either.
 fn is_worth_it(table: &TableFact) -> bool {
-    table.sequence_max > 0 && (table.sequence_min == 0 || table.is_rich_in_deletes())
+    let has_some = table.sequence_min == 0 || table.is_rich_in_deletes();
+    table.sequence_max > 0 && (has_some || !table.kept_for.is_empty())
 }
 
-/// Looks for one table with leftovers that `oldest`, the oldest sequence number somebody may read
-/// at, lets go.
-pub fn leftovers(view: &LevelsView, oldest: u64) -> Leftovers {
-    let tables = view.level(LAST).iter().filter(|table| !table.busy && is_worth_it(table));
-    let mut waits_for = None;
-    for table in tables {
-        if table.sequence_max <= oldest {
-            return Leftovers { pick: Some(rewrite(std::slice::from_ref(table))), waits_for: None };
+/// Looks for one table with leftovers that `readers`, the sequence numbers somebody may read at,
+/// let go.
+pub fn leftovers(view: &LevelsView, readers: &[u64]) -> Leftovers {
+    let mut found = Leftovers::default();
+    for table in view.level(LAST).iter().filter(|table| !table.busy && is_worth_it(table)) {
+        if is_stale(table, readers) {
+            let pick = Some(rewrite(std::slice::from_ref(table)));
+            return Leftovers { pick, ..Leftovers::default() };
         }
-        waits_for = Some(waits_for.unwrap_or(u64::MAX).min(table.sequence_max));
+        found.waits_for = Some(found.waits_for.unwrap_or(u64::MAX).min(table.sequence_max));
+        found.waits_for_end_of.extend(table.kept_for);
     }
-    Leftovers { pick: None, waits_for }
+    found
 }
 
 /// The first tables within `start..end` and behind `behind` that are wanted.
 pub fn pick_last(
     view: &LevelsView,
-    wanted: Wanted,
+    wanted: Wanted<'_>,
     (start, end): (Option<&[u8]>, Option<&[u8]>),
     behind: &Behind,
 ) -> LastPick {
@@ -105,7 +118,7 @@ pub fn pick_last(
 /// Of `tables` the first few that are wanted together; none where the first one is not.
 fn group<'v, 'a>(
     tables: &'v [TableFact<'a>],
-    wanted: Wanted,
+    wanted: Wanted<'_>,
     table_bytes: u64,
 ) -> &'v [TableFact<'a>] {
     let (least, bytes_max) = match wanted {
@@ -113,7 +126,7 @@ fn group<'v, 'a>(
         Wanted::Small => (2, table_bytes),
     };
     let is_wanted = |table: &TableFact| match wanted {
-        Wanted::Stale(oldest) => table.sequence_max > 0 && table.sequence_max <= oldest,
+        Wanted::Stale(readers) => is_stale(table, readers),
         Wanted::Small => true,
     };
     let (mut bytes, mut count) = (0u64, 0);

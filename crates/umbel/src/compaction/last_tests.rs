@@ -14,6 +14,7 @@ fn table<'a>(id: u64, bytes: u64, keys: &'a [u8; 2], sequences: (u64, u64)) -> T
         largest_is_exclusive: false,
         sequence_min: sequences.0,
         sequence_max: sequences.1,
+        kept_for: &[],
         busy: false,
     }
 }
@@ -42,15 +43,28 @@ const ALL: (Option<&[u8]>, Option<&[u8]>) = (None, None);
 #[test]
 fn leftovers_wait_for_the_oldest_reader() {
     let merged = view(vec![table(1, 50, b"ac", (0, 0)), table(2, 50, b"df", (0, 9))]);
-    assert_eq!(leftovers(&merged, 8), Leftovers { pick: None, waits_for: Some(9) });
-    let found = leftovers(&merged, 9).pick.unwrap();
+    assert_eq!(leftovers(&merged, &[8]), Leftovers { waits_for: Some(9), ..Leftovers::default() });
+    let found = leftovers(&merged, &[9]).pick.unwrap();
     assert_eq!(found.inputs, [(LAST, vec![2])]);
     let moved = table(3, 50, b"gi", (4, 9));
-    assert_eq!(leftovers(&view(vec![moved]), 9), Leftovers::default());
+    assert_eq!(leftovers(&view(vec![moved]), &[9]), Leftovers::default());
     let rich = TableFact { deletes: 30, ..moved };
-    assert_eq!(leftovers(&view(vec![rich]), 9).pick.unwrap().inputs, [(LAST, vec![3])]);
+    assert_eq!(leftovers(&view(vec![rich]), &[9]).pick.unwrap().inputs, [(LAST, vec![3])]);
     let busy = TableFact { busy: true, ..rich };
-    assert_eq!(leftovers(&view(vec![busy]), 9), Leftovers::default());
+    assert_eq!(leftovers(&view(vec![busy]), &[9]), Leftovers::default());
+}
+
+/// What was kept for a newer reader waited for the oldest one.
+#[test]
+fn leftovers_of_a_newer_reader_go_before_the_oldest_one() {
+    let kept = TableFact { kept_for: &[3, 6], ..table(1, 50, b"ac", (0, 9)) };
+    let waits = leftovers(&view(vec![kept]), &[3, 6, 12]);
+    assert_eq!((waits.pick, waits.waits_for_end_of), (None, vec![3, 6]));
+    for readers in [&[3, 12][..], &[6, 12]] {
+        let found = leftovers(&view(vec![kept]), readers).pick.unwrap();
+        assert_eq!(found.inputs, [(LAST, vec![1])]);
+        assert_eq!(ids(pick_last(&view(vec![kept]), Wanted::Stale(readers), ALL, &None)), [1]);
+    }
 }
 
 #[test]
@@ -63,13 +77,13 @@ fn asked_for_every_table_with_numbers_is_written_again_once() {
         table(5, 50, b"mo", (7, 7)),
     ];
     let view = view(last);
-    let stale = |behind: &Behind| ids(pick_last(&view, Wanted::Stale(9), ALL, behind));
+    let stale = |behind: &Behind| ids(pick_last(&view, Wanted::Stale(&[9]), ALL, behind));
     assert_eq!(stale(&None), [1, 2]);
     assert_eq!(stale(&end_of(b"f", false)), [5]);
     assert_eq!(stale(&end_of(b"d", true)), [2]);
     assert_eq!(stale(&end_of(b"o", false)), []);
     let part = (Some(&b"d"[..]), Some(&b"m"[..]));
-    assert_eq!(ids(pick_last(&view, Wanted::Stale(10), part, &None)), [2]);
+    assert_eq!(ids(pick_last(&view, Wanted::Stale(&[10]), part, &None)), [2]);
 }
 
 #[test]

@@ -26,6 +26,10 @@ use umbel_base::limits::LEVELS;
 /// bytes.
 const JOINED_BELOW: u64 = 8;
 
+/// Level 0 is joined while its way down is taken by running compactions where it has grown to so
+/// many times the number of tables that bring it down: before that it is worth waiting for.
+const JOINED_WHILE_BLOCKED: usize = 2;
+
 /// A compaction is not widened for free neighbours beyond this many full tables of input.
 pub(super) const WIDENED_TABLES_MAX: u64 = 25;
 
@@ -50,6 +54,9 @@ pub struct TableFact<'a> {
     pub sequence_min: u64,
     /// The greatest sequence number in it; 0 where every reader sees all of it.
     pub sequence_max: u64,
+    /// The states for whose readers it was written with versions that nobody else needs; empty
+    /// where those are few.
+    pub kept_for: &'a [u64],
     /// Whether a running compaction reads it.
     pub busy: bool,
 }
@@ -290,9 +297,7 @@ impl<'a> LevelsView<'a> {
     }
 
     /// What to do instead of `down`, a pick of level 0 that costs too much for what it brings:
-    /// small tables become one, until there is enough of them. The longest row of neighbours is
-    /// taken of which none is much larger than all newer ones together, so that an entry is
-    /// written again a number of times that grows with the logarithm of the sizes only.
+    /// small tables become one, until there is enough of them.
     fn join_level0(&self, down: &Pick) -> Option<Pick> {
         let bytes = |(level, ids): &(usize, Vec<u64>)| {
             let tables = self.level(*level).iter().filter(|table| ids.contains(&table.id));
@@ -303,6 +308,21 @@ impl<'a> LevelsView<'a> {
         if met <= brought.saturating_mul(JOINED_BELOW) {
             return None;
         }
+        self.join_row(down.score)
+    }
+
+    /// What to do where running compactions are in the way of all of level 0, so that it does not
+    /// grow until writers have to wait: the tables that they do not read are joined.
+    fn join_blocked(&self, score: f64) -> Option<Pick> {
+        let many = self.options.level0_tables.max(1) * JOINED_WHILE_BLOCKED;
+        let idle = self.level(0).iter().filter(|table| !table.busy).count();
+        if idle < many { None } else { self.join_row(score) }
+    }
+
+    /// Joins the longest row of neighbours in level 0 of which none is much larger than all newer
+    /// ones together, so that an entry is written again a number of times that grows with the
+    /// logarithm of the sizes only.
+    fn join_row(&self, score: f64) -> Option<Pick> {
         let tables = self.level(0);
         let row_from = |start: usize| {
             let mut newer = 0u64;
@@ -316,7 +336,7 @@ impl<'a> LevelsView<'a> {
         let rows = (0..tables.len()).map(row_from);
         let row = rows.filter(|row| row.len() > 1).max_by_key(|row| row.len())?;
         let inputs = vec![(0, row.iter().map(|table| table.id).collect())];
-        Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score: down.score })
+        Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score })
     }
 
     /// The best table of `level` to compact into `target`: one rich in deletes before others, then
@@ -417,7 +437,10 @@ pub fn pick(view: &LevelsView) -> Option<Pick> {
             0 => view.pick_level0(target, |_| true, |table| !table.is_rich_in_deletes()),
             _ => view.pick_table(level, target),
         };
-        let pick = Pick { score, ..pick? };
+        let pick = match pick {
+            None if level == 0 => return view.join_blocked(score),
+            pick => Pick { score, ..pick? },
+        };
         let joined = if level == 0 { view.join_level0(&pick) } else { None };
         Some(joined.unwrap_or(pick))
     })

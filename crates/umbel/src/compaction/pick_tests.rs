@@ -43,6 +43,7 @@ impl Table {
             largest_is_exclusive: self.exclusive_end.is_some(),
             sequence_min: 1,
             sequence_max: 1,
+            kept_for: &[],
             busy: self.busy,
         }
     }
@@ -271,7 +272,7 @@ fn take_step(store: &mut Store, step: Step) {
         Step::Last(small, start, n) => {
             let (start, end) = ([start], [start.saturating_add(n)]);
             let range = (Some(&start[..]), Some(&end[..]));
-            let wanted = if small { Wanted::Small } else { Wanted::Stale(1) };
+            let wanted = if small { Wanted::Small } else { Wanted::Stale(&[1]) };
             let asked = |view: &LevelsView| pick_last(view, wanted, range, &None);
             if let LastPick::Run(pick) = store.with_view(asked) {
                 store.start(pick);
@@ -338,7 +339,8 @@ proptest! {
     fn targets_shrink_by_the_ratio_up_to_the_base(sizes in prop::array::uniform6(0u64..1 << 40)) {
         let facts = |bytes: u64| TableFact {
             id: 1, bytes, entries: 1, deletes: 0, smallest: b"a", largest: b"b",
-            largest_is_exclusive: false, sequence_min: 0, sequence_max: 0, busy: false,
+            largest_is_exclusive: false, sequence_min: 0, sequence_max: 0, kept_for: &[],
+            busy: false,
         };
         let mut levels = vec![Vec::new()];
         levels.extend(sizes.iter().map(|&bytes| vec![facts(bytes)]));
@@ -371,6 +373,7 @@ fn fact<'a>(id: u64, bytes: u64, smallest: &'a [u8], largest: &'a [u8]) -> Table
         largest_is_exclusive: false,
         sequence_min: 0,
         sequence_max: 0,
+        kept_for: &[],
         busy: false,
     }
 }
@@ -466,4 +469,23 @@ fn small_tables_of_level_0_are_joined_before_they_meet_a_large_level() {
     levels[0] =
         vec![fact(3, 10, b"z3", b"z4"), fact(2, 10, b"z5", b"z6"), fact(1, 10, b"z7", b"z8")];
     assert!(pick(&view(levels)).unwrap().trivial_move);
+}
+
+/// Level 0 grew for as long as a compaction took whose inputs were in its way.
+#[test]
+fn level_0_is_joined_where_its_way_down_is_taken() {
+    let mut levels = vec![Vec::new(); LEVELS];
+    levels[0] = (2..8).rev().map(|id| fact(id, 9, b"a", b"m")).collect();
+    levels[0].push(TableFact { busy: true, ..fact(1, 9, b"a", b"m") });
+    levels[6] = vec![TableFact { busy: true, ..fact(9, 50, b"k", b"p") }];
+    let joined = pick(&view(levels.clone())).unwrap();
+    assert_eq!((joined.target_level, joined.inputs), (0, vec![(0, vec![7, 6, 5, 4, 3, 2])]));
+    // What is between them stays between them.
+    levels[0][3].busy = true;
+    levels[0].insert(0, fact(8, 9, b"a", b"m"));
+    let joined = pick(&view(levels.clone())).unwrap();
+    assert_eq!(joined.inputs, [(0, vec![8, 7, 6, 5])]);
+    // A few wait for the way to be free.
+    levels[0].drain(..2);
+    assert_eq!(pick(&view(levels)), None);
 }

@@ -34,6 +34,11 @@ impl Stripes {
         Stripes { boundaries }
     }
 
+    /// The boundaries but for the newest, the visible one: the states that are held.
+    pub fn held(&self) -> &[SequenceNumber] {
+        self.boundaries.split_last().map_or(&[], |(_, held)| held)
+    }
+
     /// Whether every reader that sees `older` sees `newer` too. REQUIRES: `older <= newer`.
     #[inline]
     fn hides(&self, newer: SequenceNumber, older: SequenceNumber) -> bool {

@@ -6,7 +6,8 @@
 //!    edit that no longer names it is durable.
 //! 3. A manifest is never appended to after it was reopened: each open that may write starts a new
 //!    one with the whole state as its first record.
-//! 4. After a failed write or sync of the manifest nothing is written and no file removed any more.
+//! 4. After a failed write or sync of the manifest nothing is written and no file removed any more,
+//!    unless there was no room to write and what was written could be taken back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,18 +88,9 @@ impl Manifest {
 
     /// Makes `edits` durable, all or none. A failure poisons the store.
     pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {
-        self.poison.check()?;
-        let mut next = self.state.clone();
-        let ids = [Edit::NextFileId(self.ids.load(Ordering::Relaxed))];
-        for edit in edits.iter().chain(&ids) {
-            next.apply(edit).map_err(|reason| Error::invalid(format!("internal: {reason}")))?;
+        if let Some(refused) = self.append(edits)? {
+            return Err(self.poison.set(refused));
         }
-        let mut record = Vec::new();
-        edit::encode_record(edits, &mut record);
-        edit::encode_record(&ids, &mut record);
-        let written = self.write(&record);
-        written.map_err(|error| self.poison.set(error))?;
-        self.state = next;
         if self.writer.end() > self.rewrite_at {
             let rewritten = self.rewrite();
             rewritten
@@ -108,13 +100,41 @@ impl Manifest {
         Ok(())
     }
 
-    fn write(&mut self, record: &[u8]) -> Result<()> {
+    /// Makes `edits` durable, all or none. `false`, with nothing done, where the disk has no room
+    /// for them: for edits that can wait. A crash may yet make them durable if no others are by
+    /// then, so the caller leaves the files they name as they are. A failure poisons the store.
+    pub fn commit_if_room(&mut self, edits: &[Edit]) -> Result<bool> {
+        self.append(edits).map(|refused| refused.is_none())
+    }
+
+    /// As [`Manifest::commit_if_room`]; answers with the refusal.
+    fn append(&mut self, edits: &[Edit]) -> Result<Option<Error>> {
+        self.poison.check()?;
+        let mut next = self.state.clone();
+        let ids = [Edit::NextFileId(self.ids.load(Ordering::Relaxed))];
+        for edit in edits.iter().chain(&ids) {
+            next.apply(edit).map_err(|reason| Error::invalid(format!("internal: {reason}")))?;
+        }
+        let mut record = Vec::new();
+        edit::encode_record(edits, &mut record);
+        edit::encode_record(&ids, &mut record);
+        let refused = self.write(&record).map_err(|error| self.poison.set(error))?;
+        if refused.is_none() {
+            self.state = next;
+        }
+        Ok(refused)
+    }
+
+    fn write(&mut self, record: &[u8]) -> Result<Option<Error>> {
+        match self.writer.append(self.records + 1, &[record]) {
+            Err(refused @ Error::Full { .. }) if self.writer.is_open() => return Ok(Some(refused)),
+            appended => appended?,
+        };
         self.records += 1;
-        self.writer.append(self.records, &[record])?;
         let end = self.writer.end();
         self.writer.file().sync()?;
         self.writer.set_durable(end);
-        Ok(())
+        Ok(None)
     }
 
     fn rewrite(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
-use umbel_base::{BlobPointer, Error, Result};
+use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, KeyHasher, Residence, Table, TableMeta};
 
@@ -109,6 +109,8 @@ struct LiveFile {
     busy: AtomicBool,
     /// What the table's entries point at.
     blobs: Vec<Arc<BlobFile>>,
+    /// The states for whose readers it was written with many versions that nobody else needs.
+    kept_for: OnceLock<Vec<SequenceNumber>>,
 }
 
 impl TableFile {
@@ -133,6 +135,7 @@ impl TableFile {
                 obsolete: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 blobs,
+                kept_for: OnceLock::new(),
             }),
             meta,
             reader: OnceLock::new(),
@@ -140,6 +143,20 @@ impl TableFile {
             opening: Mutex::default(),
             opening_number: AtomicU64::new(0),
         }
+    }
+
+    /// The same table, of which it is known that it was written with many versions that only
+    /// readers of these states need. Nobody knows when the store is opened again: there are no such
+    /// readers.
+    pub fn keeping_for(self, states: Vec<SequenceNumber>) -> TableFile {
+        // It is new: nobody has said so before.
+        let _ = self.file.kept_for.set(states);
+        self
+    }
+
+    /// The states for whose readers it holds many versions.
+    pub fn kept_for(&self) -> &[SequenceNumber] {
+        self.file.kept_for.get().map_or(&[], Vec::as_slice)
     }
 
     /// The same table, not opened.

@@ -2,7 +2,7 @@
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_env::Env;
-use umbel_sim::Sim;
+use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
 use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, key, tiny};
 
@@ -52,7 +52,7 @@ fn a_batch_too_long_for_the_spare_segment_is_found_again() {
     assert_eq!(db.stats().log.segments_awaited, 2);
     for image in [sim.kill_image(), {
         db.sync().unwrap();
-        sim.crash_image(&umbel_sim::Survival::None, 1)
+        sim.crash_image(&Survival::None, 1)
     }] {
         let keyspace = existing(&again(&image), "a");
         assert_eq!(keyspace.get("long").unwrap().as_deref(), Some(&value[..]));
@@ -160,4 +160,60 @@ fn a_full_disk_shows_when_a_segment_is_made() {
     sim.clear_capacity();
     fill(&keyspace, 1000..1100, 1);
     assert_eq!(existing(&again(&sim.kill_image()), "a").iter().count(), 101 + written);
+}
+
+const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
+
+/// What a crash or a kill leaves holds everything that was synced.
+fn survives(sim: &Sim, db: &Db, count: usize) {
+    db.sync().unwrap();
+    let images = [Survival::None, Survival::All, Survival::Garbage(0.5)];
+    let images = images.iter().map(|policy| sim.crash_image(policy, 7));
+    for image in images.chain([sim.kill_image()]) {
+        assert_eq!(all(&existing(&again(&image), "a")), filled(0..count, 1));
+    }
+}
+
+/// A store to which nobody wrote refused all writes from then on, although the log it has was
+/// whole.
+#[test]
+fn a_full_disk_while_a_spare_segment_is_made_is_no_harm() {
+    for site in ["create *.log", "preallocate *.log", "sync *.log", "write *.manifest"] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, options(&sim.env())).unwrap();
+        let keyspace = db.keyspace("a", None).unwrap();
+        fill(&keyspace, 0..1, 1);
+        sim.fail_site(site, 1, FULL);
+        fill(&keyspace, 1..100, 1);
+        assert_eq!(sim.faults_fired(), 1, "{site}");
+        assert_eq!(db.stats().read_only_reason, None, "{site}");
+        survives(&sim, &db, 100);
+        fill(&keyspace, 100..500, 1);
+        survives(&sim, &db, 500);
+        keyspace.flush().unwrap();
+        survives(&sim, &db, 500);
+    }
+}
+
+#[test]
+fn a_full_disk_while_segments_are_given_back_is_no_harm() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, options(&sim.env())).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
+    fill(&keyspace, 0..1000, 1);
+    let before = logs(&sim.env(), PATH).len();
+    // The first names the table.
+    sim.fail_site("write *.manifest", 2, FULL);
+    keyspace.flush().unwrap();
+    assert_eq!(sim.faults_fired(), 1);
+    assert_eq!(db.stats().read_only_reason, None);
+    assert!(logs(&sim.env(), PATH).len() >= before, "nothing is removed that may be named");
+    survives(&sim, &db, 1000);
+    fill(&keyspace, 1000..1300, 1);
+    survives(&sim, &db, 1300);
+    keyspace.flush().unwrap();
+    assert!(logs(&sim.env(), PATH).len() < before, "{:?}", logs(&sim.env(), PATH));
+    survives(&sim, &db, 1300);
+    drop((keyspace, db));
+    assert_eq!(all(&existing(&again(&sim), "a")), filled(0..1300, 1));
 }

@@ -1,8 +1,9 @@
 //! What lies in the folder: that it does not grow without need, and what opening it costs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use umbel::{Db, KeyspaceOptions, Options};
+use umbel::{Db, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Env;
 use umbel_sim::Sim;
 
@@ -191,4 +192,64 @@ fn opening_touches_no_table() {
     let opens_before = opened();
     assert!(keyspace.contains(key(3000)).unwrap());
     assert_eq!(opened(), opens_before + 1);
+}
+
+/// Of a store that had been lived in a sixth more than its data lay on the disk for as long as
+/// nobody wrote: overwritten entries that were too few to be worth a compaction while others may
+/// come, their log, and segments for writes that did not come.
+#[test]
+fn a_store_at_rest_takes_little_more_than_its_data() {
+    const KEYS: usize = 120_000;
+    let sim = Sim::new(1);
+    let options = Options { log_segment_bytes: 64 << 10, ..threaded(&sim.env(), 2) };
+    let db = Db::open(PATH, options.clone()).unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    let place = |number: usize| number * 7919 % KEYS;
+    let put = |keyspace: &Keyspace, index| fill(keyspace, index..index + 1, 1);
+    (0..KEYS).for_each(|number| put(&keyspace, place(number)));
+    keyspace.flush().unwrap();
+    db.wait_for_compaction().unwrap();
+    // Of each twenty keys two are overwritten and one is deleted, in three parts.
+    let change = |keyspace: &Keyspace, part: usize| {
+        for index in (0..KEYS).map(place).filter(|index| index / 20 % 3 == part) {
+            match index % 20 {
+                3 | 13 => fill(keyspace, index..index + 1, 2),
+                5 => keyspace.delete(key(index)).unwrap(),
+                _ => {}
+            }
+        }
+    };
+    change(&keyspace, 0);
+    keyspace.flush().unwrap();
+    db.wait_for_compaction().unwrap();
+    change(&keyspace, 1);
+    let snapshot = db.snapshot();
+    change(&keyspace, 2);
+    db.wait_for_compaction().unwrap();
+    drop(snapshot);
+    let live: usize = all(&keyspace).iter().map(|(key, value)| key.len() + value.len()).sum();
+    let taken = || -> u64 {
+        let entries = sim.env().files.read_dir(PATH.as_ref()).unwrap();
+        entries.iter().map(|entry| entry.len).sum()
+    };
+    let share = || taken() as f64 / live as f64;
+    let before = share();
+    // The store looks again after a while by the world's clock, or when it is woken, and asks the
+    // simulated one.
+    let other = db.keyspace("b", None).unwrap();
+    for _ in 0..1200 {
+        if share() <= 1.12 && db.stats().keyspaces[0].memtable_entries == 0 {
+            break;
+        }
+        sim.advance(Duration::from_secs(10));
+        other.flush().unwrap();
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    assert!(share() <= 1.12, "{} of {before}", share());
+    drop((keyspace, other));
+    db.close().unwrap();
+    assert!(share() <= 1.12, "{} when closed", share());
+    let db = Db::open(PATH, options).unwrap();
+    assert_eq!(all(&existing(&db, "a")).len(), KEYS - KEYS / 20);
+    db.verify().unwrap();
 }

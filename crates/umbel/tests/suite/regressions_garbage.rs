@@ -1,0 +1,281 @@
+//! Stories of bugs in the compaction of garbage, in conditions on long values and in closing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use umbel::{Db, Env, Error, Keyspace, KeyspaceOptions, Options};
+use umbel_sim::Sim;
+
+use crate::suite::hooked::{Hooks, hooked};
+use crate::suite::stage::{
+    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, threaded, tiny, value,
+};
+
+const KEYS: usize = 12_000;
+const LAST: usize = 6;
+
+/// Lets other threads go on for a while.
+fn pause(millis: u64) {
+    let (_sender, receiver) = mpsc::channel::<()>();
+    let _ = receiver.recv_timeout(Duration::from_millis(millis));
+}
+
+/// Whether `work` ends on a thread of its own before anybody loses patience.
+fn ends_soon(env: &Env, work: impl FnOnce() + Send + 'static) -> bool {
+    let (sender, receiver) = mpsc::channel();
+    let done = move || {
+        work();
+        let _ = sender.send(());
+    };
+    env.threads.spawn("other", Box::new(done)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(10)).is_ok()
+}
+
+fn by_level(keyspace: &Keyspace) -> Vec<u64> {
+    keyspace.stats().levels.iter().map(|level| level.entries).collect()
+}
+
+/// A store whose level 0 overwrites a third of its last level, on a disk with hooks.
+fn with_garbage(threads: usize) -> (Sim, Env, Hooks, Db, Keyspace) {
+    let sim = Sim::new(1);
+    {
+        let db = Db::open(PATH, inline(&sim.env())).unwrap();
+        let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };
+        let keyspace = db.keyspace("a", options).unwrap();
+        fill(&keyspace, 0..KEYS, 1);
+        keyspace.compact(None, None).unwrap();
+        fill(&keyspace, 0..KEYS / 3, 2);
+        keyspace.flush().unwrap();
+    }
+    let (env, hooks) = hooked(&sim.env());
+    let db = Db::open(PATH, threaded(&env, threads)).unwrap();
+    let keyspace = existing(&db, "a");
+    assert_eq!(by_level(&keyspace), [(KEYS / 3) as u64, 0, 0, 0, 0, 0, KEYS as u64]);
+    (sim, env, hooks, db, keyspace)
+}
+
+fn merged() -> Vec<u64> {
+    vec![0, 0, 0, 0, 0, 0, KEYS as u64]
+}
+
+/// Tables were opened and read under the work lock: nobody could flush, write beyond a full
+/// memtable or drop a snapshot meanwhile.
+#[test]
+fn looking_for_garbage_holds_nobody_up() {
+    let (_sim, env, hooks, db, keyspace) = with_garbage(0);
+    let free = Arc::new(AtomicBool::new(false));
+    let (seen, other) = (Arc::clone(&free), db.clone());
+    hooks.before("open *.table", move || {
+        let flushes = move || {
+            let keyspace = other.keyspace("b", None).unwrap();
+            keyspace.put("k", "v").unwrap();
+            keyspace.flush().unwrap();
+        };
+        seen.store(ends_soon(&env, flushes), Ordering::SeqCst);
+    });
+    db.wait_for_compaction().unwrap();
+    assert!(hooks.was_called() && free.load(Ordering::SeqCst));
+    // What was written meanwhile ended the first wait.
+    db.wait_for_compaction().unwrap();
+    assert_eq!(by_level(&keyspace), merged());
+}
+
+/// A close waited for the whole of it.
+#[test]
+fn compacting_garbage_ends_when_the_store_is_closed() {
+    for threads in [0, 1, 2] {
+        let (sim, env, hooks, db, keyspace) = with_garbage(threads);
+        let (sender, receiver) = mpsc::channel();
+        let other = db.clone();
+        hooks.before("create *.table", move || {
+            let close = move || drop(sender.send(other.close()));
+            env.threads.spawn("close", Box::new(close)).unwrap();
+            pause(100);
+        });
+        let waited = db.wait_for_compaction();
+        assert!(matches!(waited, Ok(()) | Err(Error::Closed)), "{waited:?}");
+        assert!(hooks.was_called());
+        receiver.recv().unwrap().unwrap();
+        drop((keyspace, db));
+        let db = again(&sim);
+        let keyspace = existing(&db, "a");
+        assert!(by_level(&keyspace)[0] > 0, "it was gone through with");
+        assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
+        let expected = [filled(0..KEYS / 3, 2), filled(KEYS / 3..KEYS, 1)].concat();
+        assert_eq!(all(&keyspace), expected);
+        db.wait_for_compaction().unwrap();
+        assert_eq!(by_level(&keyspace), merged());
+    }
+}
+
+/// With a single thread a full memtable waited, and its writers with it, for something that nobody
+/// needed.
+#[test]
+fn compacting_garbage_makes_way_for_a_flush() {
+    let (_sim, _env, hooks, db, keyspace) = with_garbage(1);
+    let busy = db.keyspace("b", tiny()).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let (garbage, then) = (keyspace.clone(), hooks.clone());
+    hooks.before("create *.table", move || {
+        fill(&busy, 0..200, 1);
+        then.before("create *.table", move || {
+            sender.send(by_level(&garbage)[0] > 0).unwrap();
+        });
+    });
+    db.wait_for_compaction().unwrap();
+    assert!(receiver.recv().unwrap(), "the flush came last");
+    db.wait_for_compaction().unwrap();
+    assert_eq!(by_level(&keyspace), merged());
+    assert_eq!(existing(&db, "b").get(key(7)).unwrap(), Some(value(7, 1)));
+}
+
+/// What the last level kept for a snapshot stayed after it for as long as an older one was held.
+#[test]
+fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
+    let entries = |keyspace: &Keyspace| by_level(keyspace).iter().sum::<u64>();
+    for (threads, by_hand) in [(0, true), (0, false), (1, false), (2, false)] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
+        let keyspace = db.keyspace("a", tiny()).unwrap();
+        let mut snapshots = Vec::new();
+        for round in 1..4 {
+            fill(&keyspace, 0..500, round);
+            keyspace.compact(None, None).unwrap();
+            snapshots.push(db.snapshot());
+        }
+        db.wait_for_compaction().unwrap();
+        assert_eq!(entries(&keyspace), 1500);
+        drop(snapshots.remove(1));
+        match (by_hand, threads) {
+            (true, _) => keyspace.compact(None, None).unwrap(),
+            (_, 0) => db.wait_for_compaction().unwrap(),
+            _ => {}
+        }
+        for _ in 0..2000 {
+            if entries(&keyspace) != 1000 {
+                pause(5);
+            }
+        }
+        assert_eq!(entries(&keyspace), 1000, "with {threads} threads");
+        let first = keyspace.get_at(&snapshots[0], key(7)).unwrap();
+        assert_eq!(first, Some(value(7, 1)));
+        assert_eq!(all(&keyspace), filled(0..500, 3));
+        // And then nothing is written again and again.
+        let written = || keyspace.stats().levels[LAST].bytes_written;
+        let before = written();
+        db.wait_for_compaction().unwrap();
+        assert_eq!(written(), before);
+        drop(snapshots);
+        db.wait_for_compaction().unwrap();
+        assert_eq!(entries(&keyspace), 500);
+    }
+}
+
+/// A store in which values over 100 bytes get files of their own, and one such value.
+fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
+    let sim = Sim::new(1);
+    let (env, hooks) = hooked(&sim.env());
+    let options = Options { inline_value_bytes_max: 100, ..inline(&env) };
+    let db = Db::open(PATH, options).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
+    keyspace.put("long", first).unwrap();
+    (env, hooks, db, keyspace)
+}
+
+/// The file was read under the commit lock, and every writer waited for it.
+#[test]
+fn comparing_a_long_value_holds_no_writer_up() {
+    let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
+    let free = Arc::new(AtomicBool::new(false));
+    let (seen, other) = (Arc::clone(&free), keyspace.clone());
+    hooks.before("open *.blob", move || {
+        let writes = move || other.put("short", "value").unwrap();
+        seen.store(ends_soon(&env, writes), Ordering::SeqCst);
+    });
+    let mut batch = db.batch();
+    batch.expect_value(&keyspace, "long", [1; 300]);
+    batch.put(&keyspace, "long", [2; 300]);
+    batch.commit(None).unwrap();
+    assert!(hooks.was_called() && free.load(Ordering::SeqCst));
+    assert_eq!(keyspace.get("long").unwrap().unwrap(), [2; 300]);
+}
+
+#[test]
+fn a_long_value_that_is_replaced_while_it_is_compared_is_compared_again() {
+    for (second, holds) in [([1; 300], true), ([3; 300], false)] {
+        let (_env, hooks, db, keyspace) = with_long_value(&[1; 300]);
+        let other = keyspace.clone();
+        hooks.before("open *.blob", move || other.put("long", second).unwrap());
+        let mut batch = db.batch();
+        batch.expect_value(&keyspace, "long", [1; 300]);
+        batch.put(&keyspace, "short", "value");
+        let committed = batch.commit(None);
+        assert!(hooks.was_called());
+        assert_eq!(committed.is_ok(), holds, "{committed:?}");
+        assert!(holds || matches!(committed, Err(Error::Conflict(_))));
+        assert_eq!(keyspace.contains("short").unwrap(), holds);
+    }
+}
+
+/// Without background threads a caller makes log segments after its write. Closing did not wait for
+/// it: it went on in a folder that was no longer its own.
+#[test]
+fn closing_waits_for_a_caller_who_tends_the_log() {
+    let sim = Sim::new(1);
+    let (env, hooks) = hooked(&sim.env());
+    let options = Options { log_segment_bytes: 16 << 10, ..inline(&env) };
+    let db = Db::open(PATH, options).unwrap();
+    let keyspace = db.keyspace("a", None).unwrap();
+    fill(&keyspace, 0..1, 1);
+    let (sender, receiver) = mpsc::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let (other, flag) = (db.clone(), Arc::clone(&ended));
+    hooks.before("create *.log", move || {
+        let close = move || sender.send((other.close(), flag.load(Ordering::SeqCst))).unwrap();
+        env.threads.spawn("close", Box::new(close)).unwrap();
+        pause(100);
+        ended.store(true, Ordering::SeqCst);
+    });
+    let mut written = 1;
+    while !hooks.was_called() {
+        fill(&keyspace, written..written + 1, 1);
+        written += 1;
+    }
+    let (closed, ended) = receiver.recv().unwrap();
+    assert!(ended, "it was closed under way");
+    closed.unwrap();
+    drop((keyspace, db));
+    assert_eq!(all(&existing(&again(&sim), "a")), filled(0..written, 1));
+}
+
+/// Nothing said whether what reads a value where it lies may call the store.
+#[test]
+fn who_reads_a_value_where_it_lies_may_call_the_store() {
+    for threads in [0, 2] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, threaded(&sim.env(), threads)).unwrap();
+        let keyspace = db.keyspace("a", tiny()).unwrap();
+        fill(&keyspace, 0..500, 1);
+        let mut calls = 0;
+        let mut call = |found: &[u8], index: usize| {
+            fill(&keyspace, 0..200, 2 + calls);
+            keyspace.flush().unwrap();
+            keyspace.compact(None, None).unwrap();
+            keyspace.delete_range(key(450), key(460)).unwrap();
+            db.wait_for_compaction().unwrap();
+            drop(db.snapshot());
+            assert_eq!(keyspace.get_with(key(499), <[u8]>::len).unwrap(), Some(found.len()));
+            assert_eq!(all(&keyspace).len(), 490);
+            assert_eq!(found, value(index, 1));
+            calls += 1;
+        };
+        keyspace.get_with(key(300), |found| call(found, 300)).unwrap().unwrap();
+        let keys = [key(301), key(302)];
+        let each = |index: usize, found: Option<&[u8]>| call(found.unwrap(), 301 + index);
+        keyspace.multi_get_with(&keys, each).unwrap();
+        assert_eq!(calls, 3);
+        keyspace.get_with(key(300), |_| db.close().unwrap()).unwrap().unwrap();
+    }
+}
