@@ -66,6 +66,8 @@ impl<'a> View<'a> {
         let suffix = self.strip(group, key)?;
         loop {
             let start = self.start_of(group, candidates.trailing_zeros() as usize)?;
+            // The value is read next, and where it stands is not known before the entry is.
+            (1..ENTRY_LINES).for_each(|line| prefetch(self.bytes, start + 64 * line));
             let found = self.found_at(start, suffix, sequence);
             if found.is_some() {
                 return found;
