@@ -124,7 +124,8 @@ mod tests {
             }
         }
         assert_eq!(model.len() as u64, population.live());
-        assert_eq!(before.iter().filter(|(key, old)| model.get(*key) == Some(old)).count(), 1007 - 101 - 50);
+        let same = before.iter().filter(|(key, old)| model.get(*key) == Some(old)).count();
+        assert_eq!(same, 1007 - 101 - 50);
         for index in 0..1007 {
             population.entry(index, &mut key, &mut value);
             assert_eq!(model.get(&key), Some(&value), "{index}");

@@ -93,14 +93,14 @@ fn an_ended_segment_is_written_back_behind_what_was_begun_already() {
             _ => None,
         })
     };
-    let writer = wal.create_segment(2 << 20).unwrap();
+    let writer = wal.create_segment(4 << 20).unwrap();
     wal.begin(writer).unwrap();
     assert_eq!(next(&mut wal), None);
-    wal.append(1, 1, &[&vec![1; 1 << 20]]).unwrap();
-    assert_eq!(next(&mut wal), Some((0, 1 << 20)), "whole steps below the end, which grows");
+    wal.append(1, 1, &[&vec![1; 2 << 20]]).unwrap();
+    assert_eq!(next(&mut wal), Some((0, 2 << 20)), "whole steps below the end, which grows");
     assert_eq!(next(&mut wal), None);
     go_on(&mut wal);
     let end = wal.old[0].bytes;
-    assert_eq!(next(&mut wal), Some((1 << 20, end)));
+    assert_eq!(next(&mut wal), Some((2 << 20, end)));
     assert_eq!(next(&mut wal), None);
 }
