@@ -99,6 +99,16 @@ pub fn pick_last(
 /// The next step of a compaction asked for by hand.
 #[derive(Debug)]
 pub enum Step {
+/// What came of installing a result.
+#[derive(Debug)]
+enum Installed {
+    Done,
+    /// The keyspace was dropped meanwhile.
+    NotWanted,
+    /// The disk has no room for the edit: nothing was done.
+    Refused(Error),
+}
+
     /// The level holds nothing of the range any more.
     Done,
     /// Running compactions hold what is left.
@@ -218,9 +228,13 @@ impl CompactionJob {
             edits.push(Edit::AddTable { keyspace, level: self.target, meta });
             added.push((self.target, Arc::clone(table)));
         }
-        if self.install(store, &edits, &added, || ())? {
-            let bytes = self.input_bytes();
-            add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
+        match self.install(store, &edits, &added, || ())? {
+            Installed::Done => {
+                let bytes = self.input_bytes();
+                add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
+            }
+            Installed::NotWanted => {}
+            Installed::Refused(refused) => return Err(refused),
         }
         add(&store.counters.bytes_compacted, self.input_bytes());
         Ok(StreamCounts::default())
@@ -255,10 +269,18 @@ impl CompactionJob {
         let carried = carry_over(self.inputs.iter().map(|(_, table)| table), &tables);
         add(&store.counters.blocks_carried, carried);
         let adopt = || outputs.iter_mut().for_each(Output::adopt);
-        if self.install(store, &edits, &added, adopt)? {
-            self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
-            let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
-            blobs::retire(held, added.iter().flat_map(|(_, table)| &table.meta.blobs));
+        match self.install(store, &edits, &added, adopt)? {
+            Installed::Done => {
+                self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+                let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
+                blobs::retire(held, added.iter().flat_map(|(_, table)| &table.meta.blobs));
+            }
+            Installed::NotWanted => {}
+            Installed::Refused(refused) => {
+                // No edit names them.
+                tables.iter().for_each(|table| table.mark_obsolete());
+                return Err(refused);
+            }
         }
         let work = &self.keyspace.counters.work[self.target];
         add(&work.bytes_read, self.input_bytes());
@@ -288,26 +310,28 @@ impl CompactionJob {
         self.inputs.iter().map(remove).collect()
     }
 
-    /// Makes the result durable and visible. `false` where the keyspace was dropped meanwhile.
+    /// Makes the result durable and visible.
     fn install(
         &self,
         store: &Store,
         edits: &[Edit],
         added: &[(usize, Arc<TableFile>)],
         adopt: impl FnOnce(),
-    ) -> Result<bool> {
+    ) -> Result<Installed> {
         let removed: Vec<_> =
             self.inputs.iter().map(|(level, table)| (*level, table.meta.id)).collect();
         let mut manifest = store.manifest_lock()?;
         if self.keyspace.check_not_dropped().is_err() {
-            return Ok(false);
+            return Ok(Installed::NotWanted);
         }
         let version = self.keyspace.view.load().version.apply(&removed, added)?;
         // From here on the tables may be named by a durable manifest, whatever the commit answers.
         adopt();
-        manifest.commit(edits)?;
+        if let Some(refused) = manifest.commit_if_room(edits)? {
+            return Ok(Installed::Refused(refused));
+        }
         self.keyspace.view.install(version, &[]);
-        Ok(true)
+        Ok(Installed::Done)
     }
 
     fn tombstones(&self) -> Result<FragmentedTombstones> {

@@ -137,11 +137,14 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
         let _ = files.remove_file(&path);
         return Ok(());
     }
-    if !manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])? {
-        // The next open removes it.
+    let refused = manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])?;
+    drop(manifest);
+    if refused.is_some() {
+        // No edit names it, and it takes room that is wanting.
+        drop(writer);
+        let _ = files.remove_file(&path);
         return Ok(());
     }
-    drop(manifest);
     let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Some(late) = refused {
         let late = Surplus { spares: vec![late], reusable: None };
@@ -281,12 +284,8 @@ fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus)
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
     let mut manifest = store.manifest_lock()?;
     // A spare may have been dropped meanwhile by whoever made a segment beyond it.
-    let is_named = |edit: &Edit| match edit {
-        Edit::DropLog(id) => manifest.state().logs.contains_key(id),
-        _ => true,
-    };
-    let edits: Vec<_> = edits.filter(is_named).collect();
-    if edits.is_empty() { Ok(true) } else { manifest.commit_if_room(&edits) }
+    let edits: Vec<_> = edits.filter(|edit| manifest.state().is_news(edit)).collect();
+    Ok(edits.is_empty() || manifest.commit_if_room(&edits)?.is_none())
 }
 
 /// Uses again or removes what no edit names any more.
