@@ -266,7 +266,8 @@ impl CompactionJob {
             }
         }
         let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
-        let carried = carry_over(self.inputs.iter().map(|(_, table)| table), &tables);
+        let inputs = self.inputs.iter().map(|(_, table)| table);
+        let carried = carry_over(inputs, &tables, || self.makes_way(store));
         add(&store.counters.blocks_carried, carried);
         let adopt = || outputs.iter_mut().for_each(Output::adopt);
         match self.install(store, &edits, &added, adopt)? {
@@ -459,8 +460,11 @@ impl CompactionJob {
         let table_bytes = if split { options.table_bytes } else { u64::MAX };
         let expected_bytes = table_bytes.min(self.input_bytes());
         let plan = Plan { level, options, split, expected_bytes, lower, upper, readers };
-        let way = self.way.as_ref();
-        let gives_up = || way.is_some_and(|way| way.is_wanted(store, &self.keyspace));
-        output::write_tables(store, &plan, stream, &kept, gives_up)
+        output::write_tables(store, &plan, stream, &kept, || self.makes_way(store))
+    }
+
+    /// Whether something waits that is needed more.
+    fn makes_way(&self, store: &Store) -> bool {
+        self.way.as_ref().is_some_and(|way| way.is_wanted(store, &self.keyspace))
     }
 }
