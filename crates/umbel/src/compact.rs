@@ -36,6 +36,8 @@ pub struct CompactionJob {
     beneath: Vec<Vec<Arc<TableFile>>>,
     /// Where it is not needed, but only of use: for what it is given up.
     way: Option<Way>,
+    /// Whether writers would wait some day if it is not done.
+    is_needed: bool,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the version before
@@ -77,7 +79,8 @@ pub fn pick_leftovers(
     let version = Arc::clone(&keyspace.view.load().version);
     let found = last::leftovers(&facts::of(&version, &options, &[]), readers);
     let awaited = Awaited { oldest: found.waits_for, gone: found.waits_for_end_of };
-    (found.pick.map(|picked| take(keyspace, &version, &picked)), awaited)
+    let job = found.pick.map(|picked| take(keyspace, &version, &picked).only_of_use());
+    (job, awaited)
 }
 
 /// Picks tables of the last level to write again. REQUIRES: the work lock.
@@ -96,9 +99,6 @@ pub fn pick_last(
     }
 }
 
-/// The next step of a compaction asked for by hand.
-#[derive(Debug)]
-pub enum Step {
 /// What came of installing a result.
 #[derive(Debug)]
 enum Installed {
@@ -109,6 +109,9 @@ enum Installed {
     Refused(Error),
 }
 
+/// The next step of a compaction asked for by hand.
+#[derive(Debug)]
+pub enum Step {
     /// The level holds nothing of the range any more.
     Done,
     /// Running compactions hold what is left.
@@ -155,7 +158,8 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
     let walked = inputs.iter().map(|(level, table)| (*level, table.for_a_walk())).collect();
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
-    CompactionJob { keyspace, target, trivial, inputs, walked, beneath, way: None }
+    let (way, is_needed) = (None, true);
+    CompactionJob { keyspace, target, trivial, inputs, walked, beneath, way, is_needed }
 }
 
 /// The tables older than the inputs that are no inputs and overlap their keys: those below the
@@ -205,7 +209,17 @@ impl CompactionJob {
     /// The same job, given up where something waits that is needed more.
     pub fn making_way(mut self) -> CompactionJob {
         self.way = Some(Way::default());
+        self.only_of_use()
+    }
+
+    fn only_of_use(mut self) -> CompactionJob {
+        self.is_needed = false;
         self
+    }
+
+    /// Whether writers would wait some day if it is not done.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
     }
 
     /// Keeps the files of the job's tables for as long as it is held.
