@@ -234,8 +234,8 @@ impl Db {
     /// as were owed then. So it returns beside a writer that never pauses.
     ///
     /// # Errors
-    /// [`Error::Full`] where work waits for room on the disk: it is tried again later, and the store
-    /// goes on.
+    /// [`Error::Full`] where work waits for room on the disk: it is tried again later, and the
+    /// store goes on.
     pub fn wait_for_compaction(&self) -> Result<()> {
         by_hand::wait_until_idle(&self.handle.store)
     }

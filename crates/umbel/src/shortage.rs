@@ -48,8 +48,8 @@ impl Shortage {
         }
     }
 
-    /// Puts work of this kind off that failed now, when `newest` was the newest write. `false` where
-    /// writers wait for it.
+    /// Puts work of this kind off that failed now, when `newest` was the newest write. `false`
+    /// where writers wait for it.
     pub fn put_off(
         &mut self,
         need: Need,
