@@ -20,7 +20,9 @@ use crate::garbage::{self, Found, Look};
 use crate::keyspace_core::KeyspaceCore;
 use crate::long_values::{self, NewBlobs};
 use crate::options::Durability;
+use crate::put_off::{WaitingWriter, put_off};
 use crate::segments;
+use crate::shortage::Need;
 use crate::snapshots::Awaited;
 use crate::store::{Store, WorkState};
 use crate::way;
@@ -36,8 +38,6 @@ const DELAY_GRAIN_NS: u64 = 1_000_000;
 
 /// How long work waits that could not be done for want of a descriptor.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
-/// How long work of a store at rest waits for which the disk had no room.
-const TRY_AGAIN_FULL: Duration = Duration::from_secs(1);
 /// How often a writer without background threads tries again until its write is refused.
 const TRIES_MAX: usize = 100;
 
@@ -52,6 +52,15 @@ pub enum Job {
     Look(Look),
     /// Has a memtable flushed that nobody writes to.
     Freeze(Arc<KeyspaceCore>),
+}
+
+impl Job {
+    fn need(&self) -> Need {
+        match self {
+            Job::Compact(job) if !job.is_needed() => Need::Useful,
+            _ => Need::Needed,
+        }
+    }
 }
 
 /// Starts the background threads.
@@ -159,19 +168,31 @@ fn do_what_is_due(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {
     Ok(())
 }
 
-/// Does all work there is on the calling thread.
+/// Does all work there is on the calling thread, but for what is put off.
 pub fn run_inline(store: &Arc<Store>) -> Result<()> {
-    while run_one(store)? {}
-    Ok(())
+    loop {
+        match run_one(store) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(Error::Full { .. }) if !store.poison.is_set() => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
-/// Does one piece of work on the calling thread. `false` where there is none.
+/// Does one piece of work on the calling thread. `false` where there is none. Where work that is
+/// only of use finds no room it is put off, and the store goes on.
 pub fn run_one(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
     let job = find_job(store, &keyspaces, &mut store.work_lock());
     let Some(job) = job else { return Ok(false) };
-    run(store, job, false).map_err(|error| store.final_error(error))?;
-    Ok(true)
+    let need = job.need();
+    match run(store, job, false) {
+        Ok(()) => Ok(true),
+        // What is needed is so by the caller.
+        Err(error) if need == Need::Useful && put_off(store, need, &error) => Err(error),
+        Err(error) => Err(store.final_error(error)),
+    }
 }
 
 fn work(store: &Arc<Store>) {
@@ -190,11 +211,11 @@ fn work(store: &Arc<Store>) {
             continue;
         };
         drop((state, keyspaces));
+        let need = job.need();
         let done = catch_unwind(AssertUnwindSafe(|| run(store, job, false)));
         let panicked = |_| Err(Error::invalid("internal: a flush or compaction panicked"));
         if let Err(error) = done.unwrap_or_else(panicked) {
-            if nobody_needs_it(store, &error) {
-                store.note_put_off(Some(error));
+            if put_off(store, need, &error) {
                 continue;
             }
             let passes = error.is_short_of_descriptors();
@@ -205,30 +226,6 @@ fn work(store: &Arc<Store>) {
             }
         }
     }
-}
-
-/// Whether work failed only for want of room, and nobody waits for it or wrote since it was begun:
-/// it is tried again, as nothing of it counts yet.
-fn nobody_needs_it(store: &Store, error: &Error) -> bool {
-    if !matches!(error, Error::Full { .. }) || store.poison.is_set() {
-        return false;
-    }
-    let mut state = store.work_lock();
-    let visible = store.snapshots.visible();
-    let newest = state.garbage.newest.map(|(newest, _)| newest);
-    let is_at_rest = state.garbage.wanted == 0 && newest == Some(visible);
-    state.full_at = is_at_rest.then_some(visible);
-    is_at_rest
-}
-
-/// Whether a store at rest waits for room on its disk.
-fn waits_for_room(store: &Store, state: &mut WorkState) -> bool {
-    let is_at_rest = |at: &u64| *at == store.snapshots.visible() && state.garbage.wanted == 0;
-    state.full_at = state.full_at.filter(is_at_rest);
-    if state.full_at.is_some() {
-        state.look_again = Some(TRY_AGAIN_FULL);
-    }
-    state.full_at.is_some()
 }
 
 /// Waits until something changed since `seen`, or until it is time to look again.
@@ -244,11 +241,7 @@ fn wait_for_work<'a>(
             continue;
         };
         let waited = store.moved.wait_timeout(state, limit);
-        let (mut state, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
-        if outcome.timed_out() {
-            state.full_at = None;
-        }
-        return state;
+        return waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     state
 }
@@ -259,7 +252,7 @@ pub fn find_job(
     keyspaces: &[Arc<KeyspaceCore>],
     state: &mut WorkState,
 ) -> Option<Job> {
-    if state.stop || waits_for_room(store, state) {
+    if state.stop || waits_for_room(store, state, Need::Needed) {
         return None;
     }
     let all = keyspaces;
@@ -286,6 +279,7 @@ pub fn find_job(
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
         Some((_, keyspace)) => Some(compact::pick_most_urgent(&keyspace)?),
+        None if waits_for_room(store, state, Need::Useful) => return None,
         None => find_leftovers(store, &keyspaces),
     };
     let job = match job {
@@ -296,6 +290,16 @@ pub fn find_job(
     };
     state.compactions += 1;
     Some(job)
+}
+
+/// Whether work was put off and is to wait longer.
+fn waits_for_room(store: &Store, state: &mut WorkState, need: Need) -> bool {
+    let moment = (store.options.env.clock.now(), store.snapshots.visible());
+    let left = state.shortage.left(need, moment);
+    if left.is_some() {
+        state.look_again = left;
+    }
+    left.is_some()
 }
 
 /// Where there are not even leftovers: a compaction of what hides much of what lies below it.
@@ -365,20 +369,15 @@ impl Drop for Claim<'_> {
 
 /// Does the work and gives the claim on it back: the caller's own, or one of [`find_job`].
 pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
+    let need = job.need();
     let result = run_claimed(store, job, by_caller);
     if result.is_ok() {
         store.note_put_off(None);
+        store.work_lock().shortage.done(need);
     }
-    note_time(store);
+    store.note_time();
     weigh::after_work(store);
     result
-}
-
-/// Notes what is held by readers at this moment.
-fn note_time(store: &Store) {
-    let now = store.options.env.clock.now();
-    store.snapshots.note_time(now);
-    store.keyspaces().iter().for_each(|keyspace| keyspace.view.note_time(now));
 }
 
 fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
@@ -483,11 +482,13 @@ fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Resul
         // A spurious or early wake-up only shortens the delay.
         store.wait_for_change(Duration::from_nanos(owed), || false);
     }
+    let waits = full().then(|| WaitingWriter::new(store));
     while full() && !store.poison.is_set() {
         store.check_open()?;
         keyspace.check_not_dropped()?;
         store.wait_for_change(Duration::from_millis(100), || !full() || store.poison.is_set());
     }
+    drop(waits);
     add(&store.counters.stalls, 1);
     add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
     Ok(())

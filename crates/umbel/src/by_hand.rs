@@ -56,7 +56,9 @@ struct Wish<'a>(&'a Store);
 
 impl<'a> Wish<'a> {
     fn new(store: &'a Store) -> Wish<'a> {
-        store.work_lock().garbage.wanted += 1;
+        let mut state = store.work_lock();
+        state.garbage.wanted += 1;
+        state.shortage.try_now();
         Wish(store)
     }
 }
@@ -90,8 +92,9 @@ pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
         if quiet {
             match background::find_job(store, &keyspaces, &mut state) {
                 None => {
+                    let put_off = state.shortage.reason().cloned();
                     drop(state);
-                    return segments::rest(store);
+                    return put_off.map_or_else(|| segments::rest(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
                 Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),

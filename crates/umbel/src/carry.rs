@@ -18,14 +18,18 @@ const CHUNK: usize = 64;
 
 /// Loads into the cache what of `outputs` came from blocks of `inputs` that are in it. Outputs
 /// ascend by key and do not overlap. Says how many blocks. What cannot be read is left to those who
-/// ask for it.
+/// ask for it, and so is what comes after `gives_up` says yes.
 pub fn carry_over<'a>(
     inputs: impl Iterator<Item = &'a Arc<TableFile>>,
     outputs: &[Arc<TableFile>],
+    gives_up: impl Fn() -> bool,
 ) -> u64 {
     let opened = inputs.filter_map(|table| table.opened());
     let (mut cached, mut votes) = (0, BTreeMap::<(usize, u32), u32>::new());
     for table in opened {
+        if gives_up() {
+            return 0;
+        }
         cached += table.slots().resident_bytes();
         table.sample_cached(|key| {
             let output = outputs.partition_point(|output| !output.reaches(key));
@@ -44,6 +48,9 @@ pub fn carry_over<'a>(
         let range = (number, 0)..=(number, u32::MAX);
         blocks.extend(votes.range(range).map(|((_, block), _)| block));
         for blocks in blocks.chunks(CHUNK) {
+            if gives_up() {
+                return carried;
+            }
             let Ok(loaded) = reader.warm(blocks) else { return carried };
             carried += loaded.blocks;
             cached = cached.saturating_sub(loaded.bytes);

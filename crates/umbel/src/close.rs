@@ -75,15 +75,18 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     }
     let through = store.commit_lock().wal.last_sequence();
     store.sync_through(through)?;
-    let (edits, surplus) = {
+    let (mut edits, surplus) = {
         let mut state = store.commit_lock();
-        let mut edits = state.wal.take_ends();
+        let mut edits = state.wal.ends();
+        state.wal.note_ends(&edits);
         let (ends, surplus) = state.wal.close()?;
         edits.extend(ends);
         edits.push(Edit::LastSequence(state.last_sequence));
         (edits, surplus)
     };
     let mut manifest = store.manifest_lock()?;
+    // A spare may have been dropped before by whoever made a segment beyond it.
+    edits.retain(|edit| manifest.state().is_news(edit));
     manifest.commit(&edits)?;
     segments::remove(store, surplus);
     manifest.seal()

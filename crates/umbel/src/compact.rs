@@ -36,6 +36,8 @@ pub struct CompactionJob {
     beneath: Vec<Vec<Arc<TableFile>>>,
     /// Where it is not needed, but only of use: for what it is given up.
     way: Option<Way>,
+    /// Whether writers would wait some day if it is not done.
+    is_needed: bool,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the version before
@@ -77,7 +79,8 @@ pub fn pick_leftovers(
     let version = Arc::clone(&keyspace.view.load().version);
     let found = last::leftovers(&facts::of(&version, &options, &[]), readers);
     let awaited = Awaited { oldest: found.waits_for, gone: found.waits_for_end_of };
-    (found.pick.map(|picked| take(keyspace, &version, &picked)), awaited)
+    let job = found.pick.map(|picked| take(keyspace, &version, &picked).only_of_use());
+    (job, awaited)
 }
 
 /// Picks tables of the last level to write again. REQUIRES: the work lock.
@@ -94,6 +97,16 @@ pub fn pick_last(
         LastPick::Blocked => Step::Blocked,
         LastPick::Run(picked) => Step::Run(take(keyspace, &version, &picked)),
     }
+}
+
+/// What came of installing a result.
+#[derive(Debug)]
+enum Installed {
+    Done,
+    /// The keyspace was dropped meanwhile.
+    NotWanted,
+    /// The disk has no room for the edit: nothing was done.
+    Refused(Error),
 }
 
 /// The next step of a compaction asked for by hand.
@@ -145,7 +158,8 @@ fn take(keyspace: &Arc<KeyspaceCore>, version: &Version, picked: &Pick) -> Compa
     let walked = inputs.iter().map(|(level, table)| (*level, table.for_a_walk())).collect();
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
-    CompactionJob { keyspace, target, trivial, inputs, walked, beneath, way: None }
+    let (way, is_needed) = (None, true);
+    CompactionJob { keyspace, target, trivial, inputs, walked, beneath, way, is_needed }
 }
 
 /// The tables older than the inputs that are no inputs and overlap their keys: those below the
@@ -195,7 +209,17 @@ impl CompactionJob {
     /// The same job, given up where something waits that is needed more.
     pub fn making_way(mut self) -> CompactionJob {
         self.way = Some(Way::default());
+        self.only_of_use()
+    }
+
+    fn only_of_use(mut self) -> CompactionJob {
+        self.is_needed = false;
         self
+    }
+
+    /// Whether writers would wait some day if it is not done.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
     }
 
     /// Keeps the files of the job's tables for as long as it is held.
@@ -218,9 +242,13 @@ impl CompactionJob {
             edits.push(Edit::AddTable { keyspace, level: self.target, meta });
             added.push((self.target, Arc::clone(table)));
         }
-        if self.install(store, &edits, &added, || ())? {
-            let bytes = self.input_bytes();
-            add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
+        match self.install(store, &edits, &added, || ())? {
+            Installed::Done => {
+                let bytes = self.input_bytes();
+                add(&self.keyspace.counters.work[self.target].bytes_moved, bytes);
+            }
+            Installed::NotWanted => {}
+            Installed::Refused(refused) => return Err(refused),
         }
         add(&store.counters.bytes_compacted, self.input_bytes());
         Ok(StreamCounts::default())
@@ -252,13 +280,22 @@ impl CompactionJob {
             }
         }
         let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
-        let carried = carry_over(self.inputs.iter().map(|(_, table)| table), &tables);
+        let inputs = self.inputs.iter().map(|(_, table)| table);
+        let carried = carry_over(inputs, &tables, || self.makes_way(store));
         add(&store.counters.blocks_carried, carried);
         let adopt = || outputs.iter_mut().for_each(Output::adopt);
-        if self.install(store, &edits, &added, adopt)? {
-            self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
-            let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
-            blobs::retire(held, added.iter().flat_map(|(_, table)| &table.meta.blobs));
+        match self.install(store, &edits, &added, adopt)? {
+            Installed::Done => {
+                self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+                let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
+                blobs::retire(held, added.iter().flat_map(|(_, table)| &table.meta.blobs));
+            }
+            Installed::NotWanted => {}
+            Installed::Refused(refused) => {
+                // No edit names them.
+                tables.iter().for_each(|table| table.mark_obsolete());
+                return Err(refused);
+            }
         }
         let work = &self.keyspace.counters.work[self.target];
         add(&work.bytes_read, self.input_bytes());
@@ -288,26 +325,28 @@ impl CompactionJob {
         self.inputs.iter().map(remove).collect()
     }
 
-    /// Makes the result durable and visible. `false` where the keyspace was dropped meanwhile.
+    /// Makes the result durable and visible.
     fn install(
         &self,
         store: &Store,
         edits: &[Edit],
         added: &[(usize, Arc<TableFile>)],
         adopt: impl FnOnce(),
-    ) -> Result<bool> {
+    ) -> Result<Installed> {
         let removed: Vec<_> =
             self.inputs.iter().map(|(level, table)| (*level, table.meta.id)).collect();
         let mut manifest = store.manifest_lock()?;
         if self.keyspace.check_not_dropped().is_err() {
-            return Ok(false);
+            return Ok(Installed::NotWanted);
         }
         let version = self.keyspace.view.load().version.apply(&removed, added)?;
         // From here on the tables may be named by a durable manifest, whatever the commit answers.
         adopt();
-        manifest.commit(edits)?;
+        if let Some(refused) = manifest.commit_if_room(edits)? {
+            return Ok(Installed::Refused(refused));
+        }
         self.keyspace.view.install(version, &[]);
-        Ok(true)
+        Ok(Installed::Done)
     }
 
     fn tombstones(&self) -> Result<FragmentedTombstones> {
@@ -435,8 +474,11 @@ impl CompactionJob {
         let table_bytes = if split { options.table_bytes } else { u64::MAX };
         let expected_bytes = table_bytes.min(self.input_bytes());
         let plan = Plan { level, options, split, expected_bytes, lower, upper, readers };
-        let way = self.way.as_ref();
-        let gives_up = || way.is_some_and(|way| way.is_wanted(store, &self.keyspace));
-        output::write_tables(store, &plan, stream, &kept, gives_up)
+        output::write_tables(store, &plan, stream, &kept, || self.makes_way(store))
+    }
+
+    /// Whether something waits that is needed more.
+    fn makes_way(&self, store: &Store) -> bool {
+        self.way.as_ref().is_some_and(|way| way.is_wanted(store, &self.keyspace))
     }
 }

@@ -232,6 +232,10 @@ impl Db {
     /// Waits until there is nothing to flush or compact; where others go on writing, at least until
     /// the memtables are flushed that were full when it was called, and as many bytes are compacted
     /// as were owed then. So it returns beside a writer that never pauses.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where work waits for room on the disk: it is tried again later, and the
+    /// store goes on.
     pub fn wait_for_compaction(&self) -> Result<()> {
         by_hand::wait_until_idle(&self.handle.store)
     }

@@ -89,14 +89,11 @@ fn install(
     written: &mut [Output],
     tables: &[Vec<Arc<TableFile>>],
 ) -> Result<()> {
-    let mut edits = store.commit_lock().wal.take_ends();
+    let mut edits = store.commit_lock().wal.ends();
     let mut manifest = store.manifest_lock()?;
-    // Another flush may have dropped a segment meanwhile; it must not come back.
-    let live = |edit: &Edit| match edit {
-        Edit::Log { id, .. } => manifest.state().logs.contains_key(id),
-        _ => true,
-    };
-    edits.retain(live);
+    // Another flush may have written an end down meanwhile, or dropped the segment: it must not
+    // come back.
+    edits.retain(|edit| manifest.state().is_news(edit));
     let mut installed = Vec::with_capacity(jobs.len());
     for ((job, tables), output) in jobs.iter().zip(tables).zip(written) {
         // What was flushed of a keyspace that was dropped meanwhile goes with it.
@@ -113,7 +110,10 @@ fn install(
     }
     // From here on the tables may be named by a durable manifest, whatever the commit answers.
     installed.iter_mut().for_each(|(_, _, output, _)| output.adopt());
-    manifest.commit(&edits)?;
+    if let Some(refused) = manifest.commit_if_room(&edits)? {
+        installed.iter().for_each(|(_, _, _, tables)| remove(tables));
+        return Err(refused);
+    }
     for (job, version, _, tables) in installed {
         if let Some(marker) = job.marker() {
             job.keyspace.set_durable_marker(marker);
@@ -122,7 +122,14 @@ fn install(
         let held = job.buffers.iter().flat_map(|buffer| buffer.blobs());
         blobs::retire(held, tables.iter().flat_map(|table| &table.meta.blobs));
     }
+    drop(manifest);
+    store.commit_lock().wal.note_ends(&edits);
     Ok(())
+}
+
+/// Removes tables that no edit names.
+fn remove(tables: &[Arc<TableFile>]) {
+    tables.iter().for_each(|table| table.mark_obsolete());
 }
 
 fn describe(job: &FlushJob, tables: &[Arc<TableFile>], edits: &mut Vec<Edit>) {

@@ -17,6 +17,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::sources::first_reaching;
 use crate::store::{Garbage, Store, WorkState};
 use crate::version::{TableFile, Version};
+use crate::way::Way;
 
 /// For how long nobody may have written before garbage is compacted unasked.
 const QUIET: Duration = Duration::from_secs(2);
@@ -159,28 +160,34 @@ fn known(keyspace: &KeyspaceCore, version: &Arc<Version>, garbage: &Garbage) -> 
 }
 
 impl Look {
-    /// Looks at the tables and notes what is found, unless the store is being closed.
+    /// Looks at the tables and notes what is found, unless something waits that is needed more.
     pub fn run(&self, store: &Store) {
         let version = Arc::clone(&self.0.view.load().version);
+        let way = Way::default();
         // What cannot be read is whoever reads it next's to say.
-        let found = look(store, &version).unwrap_or(0);
+        let found = look(store, &version, || way.is_wanted(store, &self.0)).unwrap_or(Some(0));
+        let Some(found) = found else { return };
         let found = (Arc::downgrade(&version), found);
         store.work_lock().garbage.found.insert(self.0.id, found);
     }
 }
 
-fn look(store: &Store, version: &Version) -> Result<u64> {
+/// How much garbage there is, about; `None` once `gives_up` says yes.
+fn look(store: &Store, version: &Version, gives_up: impl Fn() -> bool) -> Result<Option<u64>> {
     let mut garbage = 0;
     if most(version) == u64::MAX {
-        return Ok(u64::MAX);
+        return Ok(Some(u64::MAX));
     }
     for (level, table) in upper(version) {
         store.check_open()?;
+        if gives_up() {
+            return Ok(None);
+        }
         let (looked_at, hiding) = sample(store, version, level, table)?;
         let hidden = table.meta.entries * hiding / looked_at.max(1);
         garbage += hidden + table.meta.deletes;
     }
-    Ok(garbage)
+    Ok(Some(garbage))
 }
 
 /// How many keys of a table were looked at, and how many of them may also lie below it.

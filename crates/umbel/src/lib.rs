@@ -63,12 +63,14 @@ mod output;
 #[cfg(test)]
 mod page;
 mod poison;
+mod put_off;
 mod read;
 mod recovery;
 mod relog;
 mod residence;
 mod scan;
 mod segments;
+mod shortage;
 mod snapshot;
 mod snapshots;
 mod sources;

@@ -25,6 +25,8 @@ use crate::wal::{self, Call, Chore, OldSegment, Reusable, Surplus};
 
 /// How long nothing is written before what is ready beyond need is given back.
 const QUIET: Duration = Duration::from_millis(500);
+/// The longest pause before that is tried again for which the disk had no room.
+const PAUSE_MAX: Duration = Duration::from_secs(256);
 /// Of what the tables take, the part that may lie ready for the log where everything was flushed,
 /// and the least that may.
 const FLUSHED: (u64, u64) = (20, 4 << 20);
@@ -44,7 +46,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
 }
 
 fn work(store: &Arc<Store>) {
-    let (mut limit, mut seen) = (None, 0);
+    let (mut limit, mut seen, mut pause) = (None, 0, QUIET);
     loop {
         let done = match store.bell.wait(limit) {
             Call::Over => return,
@@ -56,11 +58,17 @@ fn work(store: &Arc<Store>) {
                 let last = store.commit_lock().wal.last_sequence();
                 let is_quiet = std::mem::replace(&mut seen, last) == last;
                 if !is_quiet {
+                    (limit, pause) = (Some(QUIET), QUIET);
                     continue;
                 }
-                limit = None;
-                let rest = || give_back(store, true).and_then(|()| tend(store));
-                catch_unwind(AssertUnwindSafe(rest))
+                let rest = || {
+                    let gave_back = give_back(store, true)?;
+                    tend(store).map(|()| gave_back)
+                };
+                let rested = catch_unwind(AssertUnwindSafe(rest));
+                pause = (pause * 2).min(PAUSE_MAX);
+                limit = matches!(rested, Ok(Ok(false))).then_some(pause);
+                rested.map(|rested| rested.map(drop))
             }
         };
         let panicked = |_| Err(Error::invalid("internal: tending the log panicked"));
@@ -137,11 +145,14 @@ fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
         let _ = files.remove_file(&path);
         return Ok(());
     }
-    if !manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])? {
-        // The next open removes it.
+    let refused = manifest.commit_if_room(&[Edit::Log { id, state: LogState::Open }])?;
+    drop(manifest);
+    if refused.is_some() {
+        // No edit names it, and it takes room that is wanting.
+        drop(writer);
+        let _ = files.remove_file(&path);
         return Ok(());
     }
-    drop(manifest);
     let refused = store.commit_lock().wal.add_spare(writer, file.is_some());
     if let Some(late) = refused {
         let late = Surplus { spares: vec![late], reusable: None };
@@ -227,8 +238,17 @@ pub fn advance(store: &Store, state: &mut CommitState, payload_bytes: usize) -> 
 /// Drops segments whose every write is in tables, and where nothing is left to flush what lies
 /// ready beyond need.
 pub fn drop_obsolete(store: &Store) -> Result<()> {
-    give_back(store, false)?;
-    if store.commit_lock().wal.take_nudge() { see_to(store) } else { Ok(()) }
+    let gave_back = give_back(store, false)?;
+    see_to_the_rest(store, gave_back)
+}
+
+/// Sees to the chores that came up, and to it that what was not given back is another time.
+fn see_to_the_rest(store: &Store, gave_back: bool) -> Result<()> {
+    let is_nudged = store.commit_lock().wal.take_nudge();
+    if !gave_back && store.options.background_threads > 0 {
+        store.bell.ring();
+    }
+    if is_nudged { see_to(store) } else { Ok(()) }
 }
 
 /// What may lie ready for the log, in bytes.
@@ -242,16 +262,17 @@ fn allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
 
 /// Gives back what lies ready beyond need, because nobody writes at this moment.
 pub fn rest(store: &Store) -> Result<()> {
-    {
+    let gave_back = {
         // So that a close waits for it.
         let _tending = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
         store.check_open()?;
-        give_back(store, true)?;
-    }
-    if store.commit_lock().wal.take_nudge() { see_to(store) } else { Ok(()) }
+        give_back(store, true)?
+    };
+    see_to_the_rest(store, gave_back)
 }
 
-fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
+/// `false` where the disk has no room for it.
+fn give_back(store: &Store, is_quiet: bool) -> Result<bool> {
     // After a failed write nothing is removed any more.
     store.poison.check()?;
     let (obsolete, surplus) = {
@@ -263,16 +284,16 @@ fn give_back(store: &Store, is_quiet: bool) -> Result<()> {
     give_back_these(store, obsolete, surplus)
 }
 
-/// Drops these from the manifest and removes them; on a disk without room for that another time.
-/// REQUIRES: [`wal::Wal::give_back`].
-fn give_back_these(store: &Store, obsolete: Vec<OldSegment>, surplus: Surplus) -> Result<()> {
+/// Drops these from the manifest and removes them; `false`, and another time, on a disk without
+/// room for that. REQUIRES: [`wal::Wal::give_back`].
+fn give_back_these(store: &Store, obsolete: Vec<OldSegment>, surplus: Surplus) -> Result<bool> {
     if !drop_from_manifest(store, &obsolete, &surplus)? {
         store.commit_lock().wal.keep(obsolete, surplus);
-        return Ok(());
+        return Ok(false);
     }
     store.commit_lock().wal.gave_back(&obsolete);
     remove_files(store, &obsolete, surplus);
-    Ok(())
+    Ok(true)
 }
 
 /// `false` where the disk has no room for it.
@@ -281,12 +302,8 @@ fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus)
     let edits = edits.chain(surplus.spares.iter().map(LogWriter::log_id)).map(Edit::DropLog);
     let mut manifest = store.manifest_lock()?;
     // A spare may have been dropped meanwhile by whoever made a segment beyond it.
-    let is_named = |edit: &Edit| match edit {
-        Edit::DropLog(id) => manifest.state().logs.contains_key(id),
-        _ => true,
-    };
-    let edits: Vec<_> = edits.filter(is_named).collect();
-    if edits.is_empty() { Ok(true) } else { manifest.commit_if_room(&edits) }
+    let edits: Vec<_> = edits.filter(|edit| manifest.state().is_news(edit)).collect();
+    Ok(edits.is_empty() || manifest.commit_if_room(&edits)?.is_none())
 }
 
 /// Uses again or removes what no edit names any more.

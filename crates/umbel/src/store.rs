@@ -16,6 +16,7 @@ use crate::counters::StoreCounters;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::SharedOptions;
 use crate::poison::Poison;
+use crate::shortage::Shortage;
 use crate::snapshots::Snapshots;
 use crate::version::{Manifest, TableContext, Version};
 use crate::wal::{Bell, Syncer, Wal};
@@ -50,9 +51,8 @@ pub struct WorkState {
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.
     pub ticks: u64,
-    /// The newest write when work of the store at rest failed for want of room on the disk, until
-    /// it is tried again.
-    pub full_at: Option<SequenceNumber>,
+    /// What waits for room on the disk.
+    pub shortage: Shortage,
     /// What is known about garbage.
     pub garbage: Garbage,
     /// After how long to look for work again although nothing changed.
@@ -205,6 +205,13 @@ impl Store {
     /// Notes why work is put off, or that it was done.
     pub fn note_put_off(&self, reason: Option<Error>) {
         *self.put_off.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Notes what is held by readers at this moment.
+    pub fn note_time(&self) {
+        let now = self.options.env.clock.now();
+        self.snapshots.note_time(now);
+        self.keyspaces().iter().for_each(|keyspace| keyspace.view.note_time(now));
     }
 
     /// Wakes whoever waits for background work.

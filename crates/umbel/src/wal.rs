@@ -12,6 +12,7 @@
 //!    names none with a lower id that is not sealed: recovery stops at the first that is not.
 
 mod bell;
+mod end;
 mod files;
 mod options;
 mod segment;
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{Env, File, Mapping};
 use umbel_filter::HashSecret;
-use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogProgress, LogWriter, Sealed, record_bytes};
+use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogWriter, record_bytes};
 
 use crate::names;
 use crate::version::{Edit, LogState, Manifest};
@@ -438,49 +439,6 @@ impl Wal {
     /// How it is written.
     pub fn shape(&self) -> LogShape {
         LogShape { spare_bytes: self.spare_bytes(), ..self.shape.clone() }
-    }
-
-    /// Edits that write down where old segments end that are durable by now: from then on any
-    /// damage to them is noticed.
-    pub fn take_ends(&mut self) -> Vec<Edit> {
-        let end = |segment: &mut OldSegment| {
-            let is_durable = |(progress, sealed): &mut (Arc<LogProgress>, Sealed)| {
-                progress.durable() >= sealed.len
-            };
-            let (_, sealed) = segment.unrecorded.take_if(is_durable)?;
-            Some(Edit::Log { id: segment.id, state: LogState::Sealed(sealed) })
-        };
-        self.old.iter_mut().filter_map(end).collect()
-    }
-
-    /// Ends the current segment for good and cuts off what was reserved behind its end. Answers
-    /// with the edits that say where the segments end, and with what is to be removed once these
-    /// are durable.
-    pub fn close(&mut self) -> Result<(Vec<Edit>, Surplus)> {
-        self.retired.clear();
-        let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();
-        spares.append(&mut self.unwanted);
-        let mut edits: Vec<_> = spares.iter().map(|spare| Edit::DropLog(spare.log_id())).collect();
-        let surplus = Surplus { spares, reusable: self.reusable.take() };
-        for (file, len) in std::mem::take(&mut self.to_cut) {
-            file.set_len(len)?;
-        }
-        // One that was ended since the last sync has its last mark in memory only.
-        for segment in &mut self.old {
-            if let Some((progress, sealed)) = segment.unrecorded.take() {
-                progress.sync()?;
-                edits.push(Edit::Log { id: segment.id, state: LogState::Sealed(sealed) });
-            }
-        }
-        let Some(mut writer) = self.current.take() else { return Ok((edits, surplus)) };
-        let sealed = writer.seal()?;
-        let (id, file) = (writer.log_id(), writer.file());
-        // The mapping goes with the writer; only then may the file be cut.
-        drop(writer);
-        file.set_len(sealed.len)?;
-        file.sync()?;
-        edits.push(Edit::Log { id, state: LogState::Sealed(sealed) });
-        Ok((edits, surplus))
     }
 }
 

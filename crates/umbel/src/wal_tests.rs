@@ -75,7 +75,7 @@ fn a_close_seals_what_was_ended_before() {
     go_on(&mut wal);
     wal.append(1, 1, &[b"one"]).unwrap();
     wal.rest(0).unwrap();
-    assert!(wal.take_ends().is_empty(), "its end is not durable yet");
+    assert!(wal.ends().is_empty(), "its end is not durable yet");
     let (edits, _) = wal.close().unwrap();
     assert!(
         edits.iter().any(|edit| matches!(edit, Edit::Log { id: 1, state: LogState::Sealed(_) }))

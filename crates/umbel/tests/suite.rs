@@ -7,6 +7,7 @@ mod suite {
     mod carried;
     mod child;
     mod errors;
+    mod full_disk;
     mod golden;
     mod hooked;
     mod keys;

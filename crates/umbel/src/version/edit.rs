@@ -348,6 +348,15 @@ impl State {
         Ok(())
     }
 
+    /// Whether an edit says something new of a log that is live. Others say it of no log.
+    pub fn is_news(&self, edit: &Edit) -> bool {
+        match edit {
+            Edit::Log { id, .. } => self.logs.get(id) == Some(&LogState::Open),
+            Edit::DropLog(id) => self.logs.contains_key(id),
+            _ => true,
+        }
+    }
+
     fn put_keyspace(
         &mut self,
         id: u32,

@@ -7,7 +7,7 @@
 //! 3. A manifest is never appended to after it was reopened: each open that may write starts a new
 //!    one with the whole state as its first record.
 //! 4. After a failed write or sync of the manifest nothing is written and no file removed any more,
-//!    unless there was no room to write and what was written could be taken back.
+//!    unless there was no room to write and what was written could be taken back for good.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,8 +54,11 @@ impl Manifest {
         let mut writer = LogWriter::create(env, &path, options)?;
         let mut record = Vec::new();
         edit::encode_record(&state.to_edits(), &mut record);
-        writer.append(1, &[&record])?;
-        writer.file().sync()?;
+        let appended = writer.append(1, &[&record]).and_then(|_| writer.file().sync());
+        appended.inspect_err(|_| {
+            // Nothing names it yet, and it may be room that is wanting.
+            let _ = env.files.remove_file(&path);
+        })?;
         writer.set_durable(writer.end());
         env.files.sync_dir(folder)?;
         let durable = writer.end();
@@ -91,23 +94,29 @@ impl Manifest {
         if let Some(refused) = self.append(edits)? {
             return Err(self.poison.set(refused));
         }
-        if self.writer.end() > self.rewrite_at {
-            let rewritten = self.rewrite();
-            rewritten
-                .or_else(|error| self.put_off(error))
-                .map_err(|error| self.poison.set(error))?;
+        self.rewrite_if_long()
+    }
+
+    /// Makes `edits` durable, all or none. Answers with the refusal, with nothing done, where the
+    /// disk has no room for them: for edits that can wait. Not even a crash makes them durable
+    /// then, so the caller may remove the files that only they name. A failure poisons the store.
+    pub fn commit_if_room(&mut self, edits: &[Edit]) -> Result<Option<Error>> {
+        let refused = self.append(edits)?;
+        if refused.is_none() {
+            self.rewrite_if_long()?;
         }
-        Ok(())
+        Ok(refused)
     }
 
-    /// Makes `edits` durable, all or none. `false`, with nothing done, where the disk has no room
-    /// for them: for edits that can wait. A crash may yet make them durable if no others are by
-    /// then, so the caller leaves the files they name as they are. A failure poisons the store.
-    pub fn commit_if_room(&mut self, edits: &[Edit]) -> Result<bool> {
-        self.append(edits).map(|refused| refused.is_none())
+    fn rewrite_if_long(&mut self) -> Result<()> {
+        if self.writer.end() <= self.rewrite_at {
+            return Ok(());
+        }
+        let rewritten = self.rewrite();
+        rewritten.or_else(|error| self.put_off(error)).map_err(|error| self.poison.set(error))
     }
 
-    /// As [`Manifest::commit_if_room`]; answers with the refusal.
+    /// Answers with the refusal where the disk has no room.
     fn append(&mut self, edits: &[Edit]) -> Result<Option<Error>> {
         self.poison.check()?;
         let mut next = self.state.clone();
@@ -127,7 +136,11 @@ impl Manifest {
 
     fn write(&mut self, record: &[u8]) -> Result<Option<Error>> {
         match self.writer.append(self.records + 1, &[record]) {
-            Err(refused @ Error::Full { .. }) if self.writer.is_open() => return Ok(Some(refused)),
+            Err(refused @ Error::Full { .. }) if self.writer.is_open() => {
+                // What was written of it was cut off; so it stays after a crash.
+                self.writer.file().sync()?;
+                return Ok(Some(refused));
+            }
             appended => appended?,
         };
         self.records += 1;
@@ -146,10 +159,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// After a rewriting that failed for want of a descriptor goes on with the old manifest, as
-    /// long as `CURRENT` names it.
+    /// After a rewriting that failed for want of a descriptor or of room goes on with the old
+    /// manifest, as long as `CURRENT` names it.
     fn put_off(&mut self, error: Error) -> Result<()> {
-        if !error.is_short_of_descriptors() {
+        if !error.is_short_of_descriptors() && !matches!(error, Error::Full { .. }) {
             return Err(error);
         }
         match Current::read(&self.env, &self.folder) {

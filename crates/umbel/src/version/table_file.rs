@@ -286,7 +286,8 @@ impl TableFile {
         if self.meta.largest_is_exclusive { key < largest } else { key <= largest }
     }
 
-    /// Says that no later version needs it. REQUIRES: the manifest edit that removed it is durable.
+    /// Says that no later version needs it. REQUIRES: the manifest edit that removed it is durable,
+    /// or none that names it is or can become so.
     pub fn mark_obsolete(&self) {
         if !self.file.obsolete.swap(true, Ordering::AcqRel) {
             let held = &self.file.context.held_files;

@@ -131,6 +131,40 @@ fn compacting_garbage_makes_way_for_a_flush() {
     assert_eq!(existing(&db, "b").get(key(7)).unwrap(), Some(value(7, 1)));
 }
 
+/// The same held while it was only looked whether there is garbage, however many tables there were.
+#[test]
+fn looking_for_garbage_makes_way_for_a_flush() {
+    let sim = Sim::new(1);
+    {
+        let db = Db::open(PATH, inline(&sim.env())).unwrap();
+        let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };
+        let keyspace = db.keyspace("a", options).unwrap();
+        fill(&keyspace, 0..3000, 1);
+        keyspace.compact(None, None).unwrap();
+        for start in [0, 1000, 2000] {
+            fill(&keyspace, start..start + 300, 2);
+            keyspace.flush().unwrap();
+        }
+        assert_eq!(by_level(&keyspace), [900, 0, 0, 0, 0, 0, 3000]);
+    }
+    let (env, hooks) = hooked(&sim.env());
+    let db = Db::open(PATH, threaded(&env, 1)).unwrap();
+    let busy = db.keyspace("b", tiny()).unwrap();
+    let machine = sim.clone();
+    let opens = move || machine.sites().get("open *.table").copied().unwrap_or(0);
+    let (sender, receiver) = mpsc::channel();
+    let (before, then) = (opens(), hooks.clone());
+    hooks.before("open *.table", move || {
+        fill(&busy, 0..200, 1);
+        then.before("create *.table", move || sender.send(opens()).unwrap());
+    });
+    db.wait_for_compaction().unwrap();
+    let opened = receiver.recv().unwrap() - before;
+    assert!(opened <= 2, "{opened} tables came first");
+    db.wait_for_compaction().unwrap();
+    assert_eq!(by_level(&existing(&db, "a")), [0, 0, 0, 0, 0, 0, 3000]);
+}
+
 /// What the last level kept for a snapshot stayed after it for as long as an older one was held.
 #[test]
 fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
