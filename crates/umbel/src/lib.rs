@@ -66,6 +66,7 @@ mod poison;
 mod read;
 mod recovery;
 mod relog;
+mod reserve;
 mod residence;
 mod scan;
 mod segments;
