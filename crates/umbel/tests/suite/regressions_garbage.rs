@@ -173,6 +173,40 @@ fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
     }
 }
 
+/// The last level was written again, with nothing dropped, each time one of several snapshots went
+/// that all saw the same.
+#[test]
+fn nothing_is_written_again_for_a_snapshot_that_was_not_alone() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..500, 1);
+    let oldest = db.snapshot();
+    fill(&keyspace, 0..500, 2);
+    let mut short: Vec<_> = (0..5)
+        .map(|index| {
+            fill(&keyspace, 900 + index..901 + index, 1);
+            db.snapshot()
+        })
+        .collect();
+    fill(&keyspace, 0..500, 3);
+    keyspace.compact(None, None).unwrap();
+    db.wait_for_compaction().unwrap();
+    let last = || keyspace.stats().levels[LAST].clone();
+    let before = last();
+    assert_eq!(before.entries, 1505);
+    while short.len() > 1 {
+        short.remove(short.len() / 2);
+        db.wait_for_compaction().unwrap();
+        assert_eq!(last().bytes_written, before.bytes_written, "{} are left", short.len());
+    }
+    drop(short);
+    db.wait_for_compaction().unwrap();
+    assert_eq!(last().entries, 1005);
+    assert!(last().bytes_written > before.bytes_written);
+    assert_eq!(keyspace.get_at(&oldest, key(7)).unwrap(), Some(value(7, 1)));
+}
+
 /// A store in which values over 100 bytes get files of their own, and one such value.
 fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
     let sim = Sim::new(1);
