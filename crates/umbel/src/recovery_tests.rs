@@ -326,3 +326,35 @@ fn an_open_whose_manifest_cannot_be_made_leaves_no_tables_behind() {
         assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 10)).expect("it opens"));
     }
 }
+
+/// The end of the manifest that an open reads may not be durable: what it no longer names is there
+/// after a power loss that takes that end, whatever opens that were killed have removed.
+#[test]
+fn killed_opens_remove_no_table_that_the_durable_part_of_the_manifest_names() {
+    let sim = killed_with_full_memtables();
+    let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("it opens");
+    let left = db.keyspace("left", None).expect("a keyspace");
+    left.flush().expect("a table");
+    left.put(name(0), vec![0; 60]).expect("the same again");
+    left.flush().expect("another table");
+    let right = db.keyspace("right", None).expect("a keyspace");
+    for number in 0..3_000 {
+        right.put(name(number), vec![1; 60 + number as usize % 90]).expect("the same again");
+    }
+    sim.fail_site("sync *.manifest", 1, Fault { kind: FaultKind::Eio, sticky: false });
+    left.compact(None, None).expect_err("its edit is not durable");
+    let mut sim = sim.kill_image();
+    drop((left, right, db));
+    for _ in 0..3 {
+        let options = |sim: &Sim| with_buffers(sim, 64 << 10);
+        let trial = sim.clone_disk();
+        crate::open::open(Path::new(FOLDER), options(&trial), false).expect("it opens");
+        let is_begin = |call: &u64| trial.site_of(*call).as_deref() == Some("create *.table");
+        let last = trial.changing_calls().into_iter().rfind(is_begin);
+        sim.crash_at(last.expect("tables are written"), When::After);
+        crate::open::open(Path::new(FOLDER), options(&sim), false).expect_err("no power");
+        sim = sim.kill_image();
+        let image = sim.crash_image(&Survival::None, 1);
+        assert_holds_all(&Db::open(FOLDER, options(&image)).expect("it opens"));
+    }
+}
