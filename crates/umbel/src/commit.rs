@@ -23,6 +23,10 @@ use crate::writes::{
 /// How many times the bytes allowed for all memtables they may take before writers wait.
 pub const BUFFERS_HARD: u64 = 2;
 
+/// How often the long values of a batch's conditions are compared outside the commit lock, each
+/// time because somebody put the same value again, before they are compared under it.
+const COMPARED_UNLOCKED_MAX: u32 = 3;
+
 /// What a commit left behind for its caller to see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Aftermath {
@@ -44,9 +48,11 @@ pub fn commit(
 ) -> Result<()> {
     store.check_writable()?;
     writes.check(durability)?;
+    let mut times_compared = 0;
     loop {
-        let taken = std::mem::take(writes);
-        let mut request = Arc::new(Request::new(taken, durability));
+        let mut request = Request::new(std::mem::take(writes), durability);
+        request.compares_locked = times_compared == COMPARED_UNLOCKED_MAX;
+        let mut request = Arc::new(request);
         let outcome = queue_up(store, &request, aftermath);
         // Whoever took it along let go of the group before the lock.
         let request =
@@ -56,9 +62,24 @@ pub fn commit(
             let committed = outcome.unwrap_or(Err(Error::Closed))?;
             return finish(store, committed, durability);
         }
-        // Each time somebody else has put a long value in the meantime.
-        writes.compare_values(|keyspace, key, value| read::compare(store, keyspace, key, value))?;
+        // A value that differs, or differed a moment ago, is a conflict even if another one came
+        // meanwhile: the commit takes its place in the order of all commits at that moment.
+        writes.compare_values(|keyspace, key, value, compared| {
+            match read::compare(store, keyspace, key, None, value, compared)? {
+                true => Ok(()),
+                false => Err(conflict(keyspace, key)),
+            }
+        })?;
+        times_compared += 1;
     }
+}
+
+fn conflict(keyspace: &KeyspaceCore, key: &[u8]) -> Error {
+    Error::Conflict(format!(
+        "key {} of keyspace '{}' is not as it was seen",
+        key.escape_ascii(),
+        keyspace.name
+    ))
 }
 
 /// Waits for whoever holds the commit lock to take a request along, or commits it with all others
@@ -187,17 +208,17 @@ fn check_conditions(store: &Store, present: SequenceNumber, request: &Request) -
             Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
             Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
             Condition::Value(value, compared) => {
-                let holds = read::is_value(store, keyspace, key, present, value, *compared)?;
+                let mut holds = read::is_value(store, keyspace, key, present, value, *compared)?;
+                if holds.is_none() && request.compares_locked {
+                    let at = Some(present);
+                    holds = Some(read::compare(store, keyspace, key, at, value, &mut None)?);
+                }
                 request.is_to_compare.fetch_or(holds.is_none(), Ordering::Relaxed);
                 holds == Some(true)
             }
         };
         if !holds {
-            return Err(Error::Conflict(format!(
-                "key {} of keyspace '{}' is not as it was seen",
-                key.escape_ascii(),
-                keyspace.name
-            )));
+            return Err(conflict(keyspace, key));
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! may go meanwhile.
 
 pub mod last;
+pub mod older;
 pub mod pick;
 pub mod pressure;
 pub mod stream;

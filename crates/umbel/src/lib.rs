@@ -67,6 +67,7 @@ mod put_off;
 mod read;
 mod recovery;
 mod relog;
+mod reserve;
 mod residence;
 mod scan;
 mod segments;

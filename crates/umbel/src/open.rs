@@ -1,7 +1,8 @@
 //! Opening a store: find what it consists of, replay the logs, start a new manifest.
 //!
-//! Nothing is removed before the new manifest is durable, and nothing is ever removed because it
-//! did not parse. A crash at any point leaves a folder that opens again.
+//! Nothing is removed before the new manifest is durable, but for tables that an open left which
+//! was killed, and nothing is ever removed because it did not parse. A crash at any point leaves a
+//! folder that opens again.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,6 +26,7 @@ use crate::options::{Caps, Options};
 use crate::poison::Poison;
 use crate::recovery;
 use crate::relog;
+use crate::reserve;
 use crate::snapshots::Snapshots;
 use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
@@ -50,7 +52,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
-    state.next_file_id = first_free_id(&env, folder, &listing, &state)?;
+    take_stock(&env, folder, &listing, &mut state, found && !read_only)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
@@ -61,8 +63,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         None
     } else {
         let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
-        spill.adopt();
-        let manifest = Manifest::create(&env, folder, state, ids, poison)?;
+        spill.make_way()?;
+        let manifest = Manifest::create_and(&env, folder, state, ids, poison, || spill.adopt())?;
         remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
@@ -254,6 +256,24 @@ fn check_is_new(
              store first",
             folder.display()
         )));
+    }
+    Ok(())
+}
+
+/// Notes in `state` the id above every one that was given. Where that `may_remove`, removes the
+/// tables of opens that were killed.
+fn take_stock(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    state: &mut State,
+    may_remove: bool,
+) -> Result<()> {
+    let first_free = first_free_id(env, folder, listing, state)?;
+    let known = std::mem::replace(&mut state.next_file_id, first_free);
+    if may_remove {
+        let kinds: Vec<FileKind> = listing.iter().filter_map(|(_, kind)| *kind).collect();
+        reserve::remove_left_tables(env, folder, &kinds, known);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
+use crate::compaction::older::Older;
 use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
 use crate::counters::add;
 use crate::keyspace_core::KeyspaceCore;
@@ -39,8 +40,8 @@ pub struct Output {
     store: Arc<Store>,
     /// Metadata of the tables, in key order.
     pub metas: Vec<TableMeta>,
-    /// The states for which each of them holds many older versions.
-    kept_for: Vec<Vec<SequenceNumber>>,
+    /// The ranges of states for which each of them holds many older versions.
+    kept_for: Vec<Vec<(SequenceNumber, SequenceNumber)>>,
     level: usize,
     /// What became of the entries.
     pub counts: StreamCounts,
@@ -63,7 +64,7 @@ impl Output {
     pub fn open(&self) -> Result<Vec<Arc<TableFile>>> {
         let folder = &self.store.folder;
         self.store.options.env.files.sync_dir(folder)?;
-        let open = |(meta, kept_for): (&TableMeta, &Vec<SequenceNumber>)| {
+        let open = |(meta, kept_for): (&TableMeta, &Vec<(SequenceNumber, SequenceNumber)>)| {
             let context = Arc::clone(&self.store.context);
             let table = TableFile::new(meta.clone(), self.level, context);
             let table = Arc::new(table.keeping_for(kept_for.clone()));
@@ -96,8 +97,8 @@ impl Output {
 
     fn end(
         &mut self,
-        (mut builder, older): (TableBuilder, u64),
-        readers: &[SequenceNumber],
+        mut builder: TableBuilder,
+        older: &mut Older<'_>,
         tombstones: Vec<RangeTombstone>,
     ) -> Result<()> {
         tombstones.iter().for_each(|tombstone| builder.add_tombstone(tombstone));
@@ -106,9 +107,7 @@ impl Output {
         let counters = &self.store.counters;
         let written = if direct { &counters.bytes_direct } else { &counters.bytes_buffered };
         add(written, meta.file_bytes);
-        let many = older.saturating_mul(OLDER_SHARE) > meta.entries;
-        let newer = |reader: &&SequenceNumber| many && **reader < meta.sequence_max;
-        self.kept_for.push(readers.iter().filter(newer).copied().collect());
+        self.kept_for.push(older.take_above(meta.entries / OLDER_SHARE));
         self.metas.push(meta);
         self.unfinished = None;
         Ok(())
@@ -149,8 +148,8 @@ fn writes_directly(store: &Store) -> bool {
     })
 }
 
-/// A table of which more than one part in so many are older versions is worth writing again once
-/// those are not needed any more.
+/// A table of which more than one part in so many are older versions for the same readers is worth
+/// writing again once those are gone.
 const OLDER_SHARE: u64 = 12;
 
 /// How many entries are written before it is asked whether to give up.
@@ -168,7 +167,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     gives_up: impl Fn() -> bool,
 ) -> Result<Output> {
     let mut output = Output::new(store, plan.level);
-    let (mut unasked, mut older) = (0u32, 0);
+    let (mut unasked, mut older) = (0u32, Older::new(&plan.readers));
     let mut builder: Option<TableBuilder> = None;
     let mut lower = plan.lower.clone();
     while let Some(entry) = stream.next_entry()? {
@@ -182,10 +181,10 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
         });
         if full && let Some(done) = builder.take() {
             let clipped = clip(tombstones, lower.as_deref(), Some(entry.key));
-            output.end((done, std::mem::take(&mut older)), &plan.readers, clipped)?;
+            output.end(done, &mut older, clipped)?;
             lower = Some(entry.key.to_vec());
         }
-        older += u64::from(entry.repeats);
+        older.note(entry.sequence, entry.repeats);
         let builder = match &mut builder {
             Some(builder) => builder,
             none => none.insert(output.begin(plan)?),
@@ -197,7 +196,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
         builder = Some(output.begin(plan)?);
     }
     if let Some(builder) = builder {
-        output.end((builder, older), &plan.readers, clipped)?;
+        output.end(builder, &mut older, clipped)?;
     }
     output.counts = stream.counts();
     Ok(output)

@@ -70,34 +70,36 @@ pub fn is_value(
         if pointer.value_bytes != value.len() as u64 {
             return Ok(Some(false));
         }
-        Ok(compared.filter(|(known, _)| *known == pointer).map(|(_, is_same)| is_same))
+        Ok((compared == Some(pointer)).then_some(true))
     })?;
     Ok(found.unwrap_or(Some(false)))
 }
 
-/// Compares the present value of `key` with `value`, where it is a long one of the same length.
+/// Whether the value of `key` in the present state, or in that of `at`, is `value`. A long one is
+/// read, unless it is the one `compared`, and noted there where it is the same.
 pub fn compare(
     store: &Store,
     keyspace: &KeyspaceCore,
     key: &[u8],
+    at: Option<SequenceNumber>,
     value: &[u8],
-) -> Result<Compared> {
-    let found = look_up(
-        store,
-        keyspace,
-        key,
-        None,
-        |_| None,
-        |pointer, _| {
-            let blobs = &store.context.blobs;
-            let pointer = blobs.found(pointer)?;
-            if pointer.value_bytes != value.len() as u64 {
-                return Ok(None);
-            }
-            Ok(Some((pointer, blobs.read(&pointer)? == value)))
-        },
-    )?;
-    Ok(found.flatten())
+    compared: &mut Compared,
+) -> Result<bool> {
+    let same = |found: &[u8]| found == value;
+    let found = look_up(store, keyspace, key, at, same, |pointer, _| {
+        let blobs = &store.context.blobs;
+        let pointer = blobs.found(pointer)?;
+        if pointer.value_bytes != value.len() as u64 {
+            return Ok(false);
+        }
+        if *compared == Some(pointer) {
+            return Ok(true);
+        }
+        let is_same = blobs.read(&pointer)? == value;
+        *compared = is_same.then_some(pointer);
+        Ok(is_same)
+    })?;
+    Ok(found.unwrap_or(false))
 }
 
 /// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`; where it

@@ -234,7 +234,12 @@ impl Target<'_, '_> {
             keyspace.view.freeze(&keyspace.options());
         }
         drop(view);
-        self.spill.note(self.keyspaces, sequence, write.key.len() + write.value.len())?;
+        self.spill.note(
+            self.state,
+            self.keyspaces,
+            sequence,
+            write.key.len() + write.value.len(),
+        )?;
         Ok(true)
     }
 

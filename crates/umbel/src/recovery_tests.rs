@@ -2,7 +2,7 @@
 
 use umbel_filter::HashSecret;
 use umbel_log::{LogKind, LogOptions, LogWriter};
-use umbel_sim::{Fault, FaultKind, Sim};
+use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
 use super::*;
 use crate::db::Db;
@@ -186,15 +186,7 @@ fn what_does_not_fit_beside_what_comes_goes_to_tables() {
     drop(store);
     for sim in [sim, again] {
         let db = Db::open(FOLDER, with_buffers(&sim, buffers)).expect("it opens");
-        let both = ["left", "right"].map(|name| db.keyspace(name, None).expect("a keyspace"));
-        for number in 0..3_000 {
-            for (side, keyspace) in both.iter().enumerate() {
-                let deleted = side == 0 && (30..40).contains(&(number % 100));
-                let value = vec![side as u8; 60 + number as usize % 90];
-                let wanted = (!deleted).then_some(value);
-                assert_eq!(keyspace.get(name(number)).expect("it reads"), wanted, "{number}");
-            }
-        }
+        assert_holds_all(&db);
     }
 }
 
@@ -233,4 +225,136 @@ fn an_open_that_fails_leaves_no_tables_behind() {
     let opened = crate::open::open(Path::new(FOLDER), options, false);
     assert!(matches!(opened, Err(Error::Corruption { .. })));
     assert!(!sim.files().iter().any(|path| path.extension().is_some_and(|e| e == "table")));
+}
+
+fn with_extension(sim: &Sim, extension: &str) -> usize {
+    sim.files().iter().filter(|path| path.extension().is_some_and(|e| e == extension)).count()
+}
+
+fn assert_holds_all(db: &Db) {
+    let both = ["left", "right"].map(|name| db.keyspace(name, None).expect("a keyspace"));
+    for number in 0..3_000 {
+        for (side, keyspace) in both.iter().enumerate() {
+            let deleted = side == 0 && (30..40).contains(&(number % 100));
+            let value = vec![side as u8; 60 + number as usize % 90];
+            let wanted = (!deleted).then_some(value);
+            assert_eq!(keyspace.get(name(number)).expect("it reads"), wanted, "{number}");
+        }
+    }
+}
+
+/// Each open that was killed after it had written its tables left all of them to the next one,
+/// which wrote all of them again beside them.
+#[test]
+fn opens_that_are_killed_again_and_again_leave_the_tables_of_one() {
+    let mut sim = killed_with_full_memtables();
+    let open = |sim: &Sim| crate::open::open(Path::new(FOLDER), with_buffers(sim, 64 << 10), false);
+    let mut left = Vec::new();
+    for round in 0..4 {
+        let trial = sim.clone_disk();
+        open(&trial).expect("it opens");
+        let is_begin = |call: &u64| trial.site_of(*call).as_deref() == Some("create *.table");
+        let begins: Vec<u64> = trial.changing_calls().into_iter().filter(is_begin).collect();
+        sim.crash_at(begins[begins.len() - 1 - round], When::After);
+        open(&sim).expect_err("the power is gone");
+        sim = match round % 2 {
+            0 => sim.kill_image(),
+            _ => sim.crash_image(&Survival::All, round as u64),
+        };
+        left.push(with_extension(&sim, "table"));
+    }
+    assert!(left[0] > 8 && left.windows(2).all(|two| two[1] < two[0]), "{left:?}");
+    // One that is killed before it has written any leaves none.
+    sim.fail_site("create *.table", 1, Fault { kind: FaultKind::Eio, sticky: false });
+    open(&sim).expect_err("a table cannot be written");
+    assert_eq!((with_extension(&sim, "table"), with_extension(&sim, "manifest")), (0, 1));
+    let store = open(&sim).expect("it opens");
+    let version = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().version);
+    let named = store.keyspaces().iter().map(|keyspace| version(keyspace).tables().count()).sum();
+    assert_eq!((with_extension(&sim, "table"), with_extension(&sim, "manifest")), (named, 1));
+    drop(store);
+    assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 10)).expect("it opens"));
+}
+
+/// Tables were written until the disk was full, and the manifest that was to name them found no
+/// room: the store could not be opened, and the tables stayed.
+#[test]
+fn tables_leave_the_room_that_the_open_itself_needs() {
+    let sim = killed_with_full_memtables();
+    let pages = |sim: &Sim| {
+        let bytes = |path: &PathBuf| (sim.read(path).len() as u64).next_multiple_of(4096);
+        sim.files().iter().map(bytes).sum::<u64>() / 4096
+    };
+    let used = pages(&sim);
+    let opened = |buffers: u64, free: u64| {
+        let sim = sim.clone_disk();
+        sim.set_capacity((used + free) * 4096);
+        let opened = crate::open::open(Path::new(FOLDER), with_buffers(&sim, buffers), false);
+        (sim, opened)
+    };
+    let least = (0..100).find(|free| opened(64 << 20, *free).1.is_ok()).expect("some are enough");
+    for free in (0..least + 12).chain((least + 12..least + 160).step_by(7)) {
+        let (sim, opened) = opened(64 << 10, free);
+        match opened {
+            Ok(store) => {
+                drop(store);
+                sim.clear_capacity();
+                assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("again"));
+            }
+            Err(Error::Full { .. }) if free < least => {
+                let left = (with_extension(&sim, "table"), with_extension(&sim, "manifest"));
+                assert_eq!(left, (0, 1), "{free} free pages");
+            }
+            Err(error) => panic!("{free} free pages, {least} are needed: {error}"),
+        }
+    }
+}
+
+/// Whatever fails while the new manifest is made leaves no tables unless it may name them.
+#[test]
+fn an_open_whose_manifest_cannot_be_made_leaves_no_tables_behind() {
+    for site in ["create *.manifest", "write *.manifest", "sync *.manifest", "write CURRENT.new"] {
+        let sim = killed_with_full_memtables();
+        // The first one created keeps room.
+        let nth = if site.starts_with("create") { 2 } else { 1 };
+        sim.fail_site(site, nth, Fault { kind: FaultKind::Eio, sticky: false });
+        let options = with_buffers(&sim, 64 << 10);
+        let opened = crate::open::open(Path::new(FOLDER), options, false);
+        assert!(opened.is_err(), "{site}");
+        let left = (with_extension(&sim, "table"), with_extension(&sim, "manifest"));
+        assert_eq!(left, (0, 1), "{site}");
+        assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 10)).expect("it opens"));
+    }
+}
+
+/// The end of the manifest that an open reads may not be durable: what it no longer names is there
+/// after a power loss that takes that end, whatever opens that were killed have removed.
+#[test]
+fn killed_opens_remove_no_table_that_the_durable_part_of_the_manifest_names() {
+    let sim = killed_with_full_memtables();
+    let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("it opens");
+    let left = db.keyspace("left", None).expect("a keyspace");
+    left.flush().expect("a table");
+    left.put(name(0), vec![0; 60]).expect("the same again");
+    left.flush().expect("another table");
+    let right = db.keyspace("right", None).expect("a keyspace");
+    for number in 0..3_000 {
+        right.put(name(number), vec![1; 60 + number as usize % 90]).expect("the same again");
+    }
+    sim.fail_site("sync *.manifest", 1, Fault { kind: FaultKind::Eio, sticky: false });
+    left.compact(None, None).expect_err("its edit is not durable");
+    let mut sim = sim.kill_image();
+    drop((left, right, db));
+    for _ in 0..3 {
+        let options = |sim: &Sim| with_buffers(sim, 64 << 10);
+        let trial = sim.clone_disk();
+        crate::open::open(Path::new(FOLDER), options(&trial), false).expect("it opens");
+        let is_begin = |call: &u64| trial.site_of(*call).as_deref() == Some("create *.table");
+        let last = trial.changing_calls().into_iter().rfind(is_begin);
+        sim.crash_at(last.expect("tables are written"), When::After);
+        crate::open::open(Path::new(FOLDER), options(&sim), false).expect_err("no power");
+        sim = sim.kill_image();
+        let image = sim.crash_image(&Survival::None, 1);
+        assert_holds_all(&Db::open(FOLDER, options(&image)).expect("it opens"));
+    }
 }

@@ -4,7 +4,8 @@
 //! The tables become part of the store by the manifest that the open creates, which says at the
 //! same time how far each keyspace is in tables and what of the logs counts. A crash before that
 //! leaves the old manifest, which names neither, and all logs: the files are removed by the next
-//! open.
+//! open before it writes any itself. Room for the new manifest is kept before the first of them is
+//! begun (`reserve`).
 //!
 //! INVARIANT: what was replayed of the logs is durable, in tables or in logs, before the manifest
 //! is: nothing depends on whether it was when a table was written.
@@ -27,6 +28,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
 use crate::names;
 use crate::output::piece_bytes;
+use crate::reserve::Reserve;
 use crate::version::edit::State;
 use crate::version::{Edit, TableContext, TableFile};
 
@@ -47,6 +49,8 @@ pub struct Spill<'a> {
     /// Of each keyspace, by id, its tables, and up to where it is in them.
     written: BTreeMap<u32, (Vec<Arc<TableMeta>>, SequenceNumber)>,
     unfinished: Option<u64>,
+    /// Room for the manifest that will name the tables; there is none before the first of them.
+    reserve: Option<Reserve>,
     adopted: bool,
 }
 
@@ -67,6 +71,7 @@ impl<'a> Spill<'a> {
             bytes_unweighed: 0,
             written,
             unfinished: None,
+            reserve: None,
             adopted: false,
         }
     }
@@ -83,9 +88,10 @@ impl<'a> Spill<'a> {
 
     /// Notes that so many bytes were put into the memtables of `keyspaces`, the last of them with
     /// number `last`. Where all memtables are over what they may take together, writes the largest
-    /// ones into tables.
+    /// ones into tables, as long as there is room for them beside a manifest with `state`.
     pub fn note(
         &mut self,
+        state: &State,
         keyspaces: &[Arc<KeyspaceCore>],
         last: SequenceNumber,
         bytes: usize,
@@ -101,7 +107,7 @@ impl<'a> Spill<'a> {
             let Some(ids) = self.ids else { break };
             let largest = keyspaces.iter().max_by_key(|keyspace| keyspace.memtable_bytes());
             let Some(largest) = largest else { break };
-            match self.flush(largest, ids, last) {
+            match self.flush(state, largest, ids, last) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // A store that cannot be opened for want of room could never make any.
@@ -119,10 +125,15 @@ impl<'a> Spill<'a> {
     /// Writes all memtables of a keyspace into one table. `false` where they hold nothing.
     fn flush(
         &mut self,
+        state: &State,
         keyspace: &Arc<KeyspaceCore>,
         ids: &AtomicU64,
         last: SequenceNumber,
     ) -> Result<bool> {
+        if self.reserve.is_none() {
+            let id = ids.fetch_add(1, Ordering::Relaxed);
+            self.reserve = Some(Reserve::begin(self.env, self.folder, id, state)?);
+        }
         if !keyspace.view.load().active.is_empty() {
             keyspace.view.freeze(&keyspace.options());
         }
@@ -133,6 +144,9 @@ impl<'a> Spill<'a> {
             return Ok(false);
         };
         let meta = Arc::new(meta);
+        if let Some(reserve) = &mut self.reserve {
+            reserve.add(&added(keyspace.id, &meta))?;
+        }
         let (metas, flushed) = self.written.entry(keyspace.id).or_default();
         metas.push(Arc::clone(&meta));
         *flushed = through;
@@ -221,10 +235,7 @@ impl<'a> Spill<'a> {
         }
         self.env.files.sync_dir(self.folder)?;
         for (&keyspace, (metas, through)) in &self.written {
-            let add = |meta: &Arc<TableMeta>| {
-                let meta = Arc::clone(meta);
-                Edit::AddTable { keyspace, level: 0, meta }
-            };
+            let add = |meta: &Arc<TableMeta>| added(keyspace, meta);
             let through = Edit::FlushedThrough { keyspace, sequence: *through };
             for edit in metas.iter().map(add).chain([through]) {
                 let applied = state.apply(&edit);
@@ -241,10 +252,20 @@ impl<'a> Spill<'a> {
         }
     }
 
+    /// Gives back the room that was kept for the manifest, which is to be written next.
+    pub fn make_way(&self) -> Result<()> {
+        self.reserve.as_ref().map_or(Ok(()), Reserve::give_back)
+    }
+
     /// Says that the tables may be named by a durable manifest from now on: they stay.
     pub fn adopt(&mut self) {
         self.adopted = true;
+        self.reserve = None;
     }
+}
+
+fn added(keyspace: u32, meta: &Arc<TableMeta>) -> Edit {
+    Edit::AddTable { keyspace, level: 0, meta: Arc::clone(meta) }
 }
 
 impl Drop for Spill<'_> {

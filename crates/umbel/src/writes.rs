@@ -64,9 +64,9 @@ pub enum Condition {
     Value(Vec<u8>, Compared),
 }
 
-/// The long value that was compared with the one in a condition, and whether it is the same. To
-/// compare, its file is read, which is not done under the commit lock.
-pub type Compared = Option<(BlobPointer, bool)>;
+/// The long value that was last found to be the one in a condition. To compare, its file is read,
+/// which is not done under the commit lock unless others keep putting such values.
+pub type Compared = Option<BlobPointer>;
 
 /// The operations of a batch. The first bad one is remembered and refused at the commit.
 #[derive(Debug, Default)]
@@ -241,14 +241,15 @@ impl Writes {
             .map(|(index, key, condition)| (&self.keyspaces[*index as usize], &key[..], condition))
     }
 
-    /// Has `compare` compare the present value of each key that has to have a certain one.
+    /// Has `compare` compare the present value of each key that has to have a certain one, and note
+    /// which one it was. Ends with the first error.
     pub fn compare_values(
         &mut self,
-        mut compare: impl FnMut(&KeyspaceCore, &[u8], &[u8]) -> Result<Compared>,
+        mut compare: impl FnMut(&KeyspaceCore, &[u8], &[u8], &mut Compared) -> Result<()>,
     ) -> Result<()> {
         for (keyspace, key, condition) in &mut self.conditions {
             if let Condition::Value(value, compared) = condition {
-                *compared = compare(&self.keyspaces[*keyspace as usize], key, value)?;
+                compare(&self.keyspaces[*keyspace as usize], key, value, compared)?;
             }
         }
         Ok(())
@@ -446,13 +447,15 @@ pub struct Request {
     pub outcome: Mutex<Option<Result<Committed>>>,
     /// Whether it was refused only because a long value has to be compared first.
     pub is_to_compare: AtomicBool,
+    /// Whether it is not to be refused for that: long values are compared under the commit lock.
+    pub compares_locked: bool,
 }
 
 impl Request {
     /// One without an outcome.
     pub fn new(writes: Writes, durability: Option<Durability>) -> Request {
-        let (outcome, is_to_compare) = Default::default();
-        Request { writes, durability, outcome, is_to_compare }
+        let (outcome, is_to_compare, compares_locked) = Default::default();
+        Request { writes, durability, outcome, is_to_compare, compares_locked }
     }
 }
 

@@ -9,8 +9,8 @@
 //! INVARIANT: a table is written again for its leftovers in two cases only, so that it is not
 //! picked again for the same. Where its every entry is as old as the oldest reader, all of them go,
 //! all sequence numbers with them (that of a key under a range tombstone one rewrite later). Where
-//! it holds many versions for states of which one is held no more, while an older one is, those go
-//! that only that one saw; which states it was written for is known until the store is closed.
+//! it holds many versions that only a few states saw, all of which are held no more while an older
+//! one is, those go; which states it was written for is known until the store is closed.
 //!
 //! Tables written together leave gaps between them, into which another compaction could write. It
 //! is not begun where one does, and while it runs [`LevelsView`] lends nobody the gap.
@@ -61,7 +61,13 @@ pub struct Leftovers {
 fn is_stale(table: &TableFact, readers: &[u64]) -> bool {
     let oldest = readers.first().copied().unwrap_or(0);
     let all_see = table.sequence_max > 0 && table.sequence_max <= oldest;
-    all_see || table.kept_for.iter().any(|state| readers.binary_search(state).is_err())
+    all_see || table.kept_for.iter().any(|states| within(readers, *states).is_empty())
+}
+
+/// Those of `readers` from the first of two states to the second.
+fn within(readers: &[u64], (first, last): (u64, u64)) -> &[u64] {
+    let readers = &readers[readers.partition_point(|&reader| reader < first)..];
+    &readers[..readers.partition_point(|&reader| reader <= last)]
 }
 
 /// A table worth writing again unasked: many deletes, or versions newer than what every reader saw
@@ -81,7 +87,8 @@ pub fn leftovers(view: &LevelsView, readers: &[u64]) -> Leftovers {
             return Leftovers { pick, ..Leftovers::default() };
         }
         found.waits_for = Some(found.waits_for.unwrap_or(u64::MAX).min(table.sequence_max));
-        found.waits_for_end_of.extend(table.kept_for);
+        let held = table.kept_for.iter().flat_map(|states| within(readers, *states));
+        found.waits_for_end_of.extend(held);
     }
     found
 }

@@ -57,7 +57,7 @@ fn leftovers_wait_for_the_oldest_reader() {
 /// What was kept for a newer reader waited for the oldest one.
 #[test]
 fn leftovers_of_a_newer_reader_go_before_the_oldest_one() {
-    let kept = TableFact { kept_for: &[3, 6], ..table(1, 50, b"ac", (0, 9)) };
+    let kept = TableFact { kept_for: &[(3, 3), (6, 6)], ..table(1, 50, b"ac", (0, 9)) };
     let waits = leftovers(&view(vec![kept]), &[3, 6, 12]);
     assert_eq!((waits.pick, waits.waits_for_end_of), (None, vec![3, 6]));
     for readers in [&[3, 12][..], &[6, 12]] {
@@ -65,6 +65,19 @@ fn leftovers_of_a_newer_reader_go_before_the_oldest_one() {
         assert_eq!(found.inputs, [(LAST, vec![1])]);
         assert_eq!(ids(pick_last(&view(vec![kept]), Wanted::Stale(readers), ALL, &None)), [1]);
     }
+}
+
+/// A table was written again, with nothing dropped, as soon as one of several states was held no
+/// more that all saw the same versions.
+#[test]
+fn versions_that_several_readers_see_go_with_the_last_of_them() {
+    let kept = TableFact { kept_for: &[(3, 6)], ..table(1, 50, b"ac", (0, 9)) };
+    for (readers, held) in [(&[2, 3, 5, 6, 12][..], &[3, 5, 6][..]), (&[2, 5, 12], &[5])] {
+        let waits = leftovers(&view(vec![kept]), readers);
+        assert_eq!((waits.pick, waits.waits_for_end_of), (None, held.to_vec()));
+    }
+    let found = leftovers(&view(vec![kept]), &[2, 12]).pick.unwrap();
+    assert_eq!(found.inputs, [(LAST, vec![1])]);
 }
 
 #[test]

@@ -54,9 +54,9 @@ pub struct TableFact<'a> {
     pub sequence_min: u64,
     /// The greatest sequence number in it; 0 where every reader sees all of it.
     pub sequence_max: u64,
-    /// The states for whose readers it was written with versions that nobody else needs; empty
-    /// where those are few.
-    pub kept_for: &'a [u64],
+    /// Ranges of states, both ends included, for whose readers alone it was written with many older
+    /// versions each.
+    pub kept_for: &'a [(u64, u64)],
     /// Whether a running compaction reads it.
     pub busy: bool,
 }

@@ -73,15 +73,24 @@ impl Current {
 
     /// Writes `CURRENT` so that a crash leaves the old one or the new one, and makes it durable.
     pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
+        self.prepare(env, folder)?;
+        Current::put_in_place(env, folder)
+    }
+
+    /// The first part of [`Current::write`]: `CURRENT` is as it was.
+    pub fn prepare(&self, env: &Env, folder: &Path) -> Result<()> {
         let source = folder.join(names::CURRENT_NEW);
-        let target = folder.join(names::CURRENT);
         if env.files.exists(&source)? {
             env.files.remove_file(&source)?;
         }
         let file = env.files.create(&source)?;
         file.write_all_at(&self.encode(), 0)?;
-        file.sync()?;
-        env.files.rename(&source, &target)?;
+        file.sync()
+    }
+
+    /// The second part of [`Current::write`]. After a failure `CURRENT` is the old or the new one.
+    pub fn put_in_place(env: &Env, folder: &Path) -> Result<()> {
+        env.files.rename(&folder.join(names::CURRENT_NEW), &folder.join(names::CURRENT))?;
         env.files.sync_dir(folder)
     }
 

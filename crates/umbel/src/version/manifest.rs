@@ -43,11 +43,43 @@ impl Manifest {
     pub fn create(
         env: &Env,
         folder: &Path,
-        mut state: State,
+        state: State,
         ids: Arc<AtomicU64>,
         poison: Arc<Poison>,
     ) -> Result<Manifest> {
+        Manifest::create_and(env, folder, state, ids, poison, || {})
+    }
+
+    /// As [`Manifest::create`]; calls `named` directly before `CURRENT` may point to it. After a
+    /// failure before that there is no such manifest.
+    pub fn create_and(
+        env: &Env,
+        folder: &Path,
+        state: State,
+        ids: Arc<AtomicU64>,
+        poison: Arc<Poison>,
+        named: impl FnOnce(),
+    ) -> Result<Manifest> {
         let id = ids.fetch_add(1, Ordering::Relaxed);
+        let manifest =
+            Manifest::prepare(env, folder, state, ids, poison, id).inspect_err(|_| {
+                // What cannot be removed now is removed at the next open.
+                let _ = env.files.remove_file(&names::manifest(folder, id));
+            })?;
+        named();
+        Current::put_in_place(env, folder)?;
+        Ok(manifest)
+    }
+
+    /// Writes a manifest, and what `CURRENT` is to be, and makes both durable.
+    fn prepare(
+        env: &Env,
+        folder: &Path,
+        mut state: State,
+        ids: Arc<AtomicU64>,
+        poison: Arc<Poison>,
+        id: u64,
+    ) -> Result<Manifest> {
         state.next_file_id = ids.load(Ordering::Relaxed);
         let path = names::manifest(folder, id);
         let options = LogOptions { kind: LogKind::Manifest, log_id: id, salt: 0, segment_bytes: 0 };
@@ -62,7 +94,7 @@ impl Manifest {
         writer.set_durable(writer.end());
         env.files.sync_dir(folder)?;
         let durable = writer.end();
-        Current { manifest_id: id, sealed: None, durable }.write(env, folder)?;
+        Current { manifest_id: id, sealed: None, durable }.prepare(env, folder)?;
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let rewrite_at = REWRITE_BYTES.max(durable * 4);
         Ok(Manifest { env, folder, writer, state, ids, poison, records: 1, rewrite_at })

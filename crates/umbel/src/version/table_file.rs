@@ -109,8 +109,8 @@ struct LiveFile {
     busy: AtomicBool,
     /// What the table's entries point at.
     blobs: Vec<Arc<BlobFile>>,
-    /// The states for whose readers it was written with many versions that nobody else needs.
-    kept_for: OnceLock<Vec<SequenceNumber>>,
+    /// Ranges of states for whose readers alone it was written with many versions each.
+    kept_for: OnceLock<Vec<(SequenceNumber, SequenceNumber)>>,
 }
 
 impl TableFile {
@@ -146,16 +146,16 @@ impl TableFile {
     }
 
     /// The same table, of which it is known that it was written with many versions that only
-    /// readers of these states need. Nobody knows when the store is opened again: there are no such
-    /// readers.
-    pub fn keeping_for(self, states: Vec<SequenceNumber>) -> TableFile {
+    /// readers of states in one of these ranges need. Nobody knows when the store is opened again:
+    /// there are no such readers.
+    pub fn keeping_for(self, states: Vec<(SequenceNumber, SequenceNumber)>) -> TableFile {
         // It is new: nobody has said so before.
         let _ = self.file.kept_for.set(states);
         self
     }
 
-    /// The states for whose readers it holds many versions.
-    pub fn kept_for(&self) -> &[SequenceNumber] {
+    /// The ranges of states, both ends included, for whose readers it holds many versions each.
+    pub fn kept_for(&self) -> &[(SequenceNumber, SequenceNumber)] {
         self.file.kept_for.get().map_or(&[], Vec::as_slice)
     }
 

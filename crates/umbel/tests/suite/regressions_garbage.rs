@@ -1,7 +1,7 @@
 //! Stories of bugs in the compaction of garbage, in conditions on long values and in closing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -207,6 +207,40 @@ fn what_a_newer_snapshot_kept_goes_while_an_older_one_is_held() {
     }
 }
 
+/// The last level was written again, with nothing dropped, each time one of several snapshots went
+/// that all saw the same.
+#[test]
+fn nothing_is_written_again_for_a_snapshot_that_was_not_alone() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..500, 1);
+    let oldest = db.snapshot();
+    fill(&keyspace, 0..500, 2);
+    let mut short: Vec<_> = (0..5)
+        .map(|index| {
+            fill(&keyspace, 900 + index..901 + index, 1);
+            db.snapshot()
+        })
+        .collect();
+    fill(&keyspace, 0..500, 3);
+    keyspace.compact(None, None).unwrap();
+    db.wait_for_compaction().unwrap();
+    let last = || keyspace.stats().levels[LAST].clone();
+    let before = last();
+    assert_eq!(before.entries, 1505);
+    while short.len() > 1 {
+        short.remove(short.len() / 2);
+        db.wait_for_compaction().unwrap();
+        assert_eq!(last().bytes_written, before.bytes_written, "{} are left", short.len());
+    }
+    drop(short);
+    db.wait_for_compaction().unwrap();
+    assert_eq!(last().entries, 1005);
+    assert!(last().bytes_written > before.bytes_written);
+    assert_eq!(keyspace.get_at(&oldest, key(7)).unwrap(), Some(value(7, 1)));
+}
+
 /// A store in which values over 100 bytes get files of their own, and one such value.
 fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
     let sim = Sim::new(1);
@@ -251,6 +285,87 @@ fn a_long_value_that_is_replaced_while_it_is_compared_is_compared_again() {
         assert!(holds || matches!(committed, Err(Error::Conflict(_))));
         assert_eq!(keyspace.contains("short").unwrap(), holds);
     }
+}
+
+/// Has somebody put `replacement` before each of the next `times` reads of a file of a long value,
+/// as far as nobody holds the commit lock. Answers with the number of reads.
+fn replace_at_each_read(
+    (env, hooks): (&Env, &Hooks),
+    keyspace: &Keyspace,
+    replacement: [u8; 300],
+    times: usize,
+) -> Arc<AtomicUsize> {
+    let reads = Arc::new(AtomicUsize::new(0));
+    rearm(env.clone(), hooks.clone(), keyspace.clone(), replacement, times, Arc::clone(&reads));
+    reads
+}
+
+fn rearm(
+    env: Env,
+    hooks: Hooks,
+    keyspace: Keyspace,
+    replacement: [u8; 300],
+    times: usize,
+    reads: Arc<AtomicUsize>,
+) {
+    let then = hooks.clone();
+    hooks.before("open *.blob", move || {
+        reads.fetch_add(1, Ordering::SeqCst);
+        let (sender, receiver) = mpsc::channel();
+        let other = keyspace.clone();
+        let put = move || {
+            other.put("long", replacement).unwrap();
+            let _ = sender.send(());
+        };
+        env.threads.spawn("other", Box::new(put)).unwrap();
+        // Under the commit lock it comes afterwards.
+        let _ = receiver.recv_timeout(Duration::from_millis(300));
+        if times > 1 {
+            rearm(env, then, keyspace, replacement, times - 1, reads);
+        }
+    });
+}
+
+/// A condition that did not hold was compared with one value after the other, for as long as
+/// others put new ones of the same length.
+#[test]
+fn a_long_value_that_differs_is_a_conflict_whatever_comes_next() {
+    let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
+    let reads = replace_at_each_read((&env, &hooks), &keyspace, [3; 300], 20);
+    let mut batch = db.batch();
+    batch.expect_value(&keyspace, "long", [2; 300]);
+    batch.put(&keyspace, "short", "value");
+    assert!(matches!(batch.commit(None), Err(Error::Conflict(_))));
+    assert_eq!(reads.load(Ordering::SeqCst), 1);
+    assert!(!keyspace.contains("short").unwrap());
+}
+
+/// A condition that did hold was compared without end for as long as others put the same value.
+#[test]
+fn a_commit_ends_though_others_keep_putting_the_value_it_expects() {
+    let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
+    let reads = replace_at_each_read((&env, &hooks), &keyspace, [1; 300], 20);
+    let mut batch = db.batch();
+    batch.expect_value(&keyspace, "long", [1; 300]);
+    batch.put(&keyspace, "short", "value");
+    batch.commit(None).unwrap();
+    assert_eq!(reads.load(Ordering::SeqCst), 4, "three times, and once under the lock");
+    assert!(keyspace.contains("short").unwrap());
+}
+
+/// All values of a batch were read again where one had been replaced.
+#[test]
+fn a_long_value_that_was_not_replaced_is_read_once() {
+    let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
+    keyspace.put("another", [5; 300]).unwrap();
+    let mut batch = db.batch();
+    batch.expect_value(&keyspace, "another", [5; 300]);
+    batch.expect_value(&keyspace, "long", [1; 300]);
+    batch.put(&keyspace, "short", "value");
+    let reads = replace_at_each_read((&env, &hooks), &keyspace, [1; 300], 20);
+    batch.commit(None).unwrap();
+    // "another", then "long", which was replaced meanwhile, three times, and once under the lock.
+    assert_eq!(reads.load(Ordering::SeqCst), 5);
 }
 
 /// Without background threads a caller makes log segments after its write. Closing did not wait for
