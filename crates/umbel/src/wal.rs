@@ -46,6 +46,7 @@ const TINY_SEGMENT_BYTES: u64 = 1 << 20;
 const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
 /// Pages of the current segment are made ready so far ahead at least, and at most, each time.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+
 /// The segments. Lives under the commit lock.
 #[derive(Debug)]
 pub struct Wal {

@@ -8,7 +8,8 @@ use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
 use crate::suite::hooked::hooked;
 use crate::suite::stage::{
-    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, threaded, tiny, value,
+    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, overwrite_a_third,
+    threaded, tiny, value,
 };
 
 const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
@@ -30,17 +31,6 @@ fn comes_to_pass(mut it: impl FnMut() -> bool) -> bool {
         }
         true
     })
-}
-
-/// A store whose level 0 overwrites a third of its last level.
-fn with_garbage(sim: &Sim) {
-    let db = Db::open(PATH, inline(&sim.env())).unwrap();
-    let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };
-    let keyspace = db.keyspace("a", options).unwrap();
-    fill(&keyspace, 0..KEYS, 1);
-    keyspace.compact(None, None).unwrap();
-    fill(&keyspace, 0..KEYS / 3, 2);
-    keyspace.flush().unwrap();
 }
 
 fn has_garbage(keyspace: &Keyspace) -> bool {
@@ -67,7 +57,7 @@ fn garbage_on_a_full_disk_is_no_harm_whoever_writes() {
         [0, 1, 2].into_iter().flat_map(|n| [(n, "create *.table"), (n, "write *.manifest")])
     {
         let sim = Sim::new(1);
-        with_garbage(&sim);
+        overwrite_a_third(&sim, KEYS);
         let (env, hooks) = hooked(&sim.env());
         let db = Db::open(PATH, threaded(&env, threads)).unwrap();
         let keyspace = existing(&db, "a");
@@ -160,7 +150,7 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
 #[test]
 fn what_finds_no_room_is_tried_again_less_and_less_often() {
     let sim = Sim::new(1);
-    with_garbage(&sim);
+    overwrite_a_third(&sim, KEYS);
     let db = Db::open(PATH, threaded(&sim.env(), 1)).unwrap();
     sim.fail_site("create *.table", 1, STAYS_FULL);
     assert!(db.wait_for_compaction().is_err());

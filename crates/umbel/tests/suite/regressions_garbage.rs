@@ -10,7 +10,8 @@ use umbel_sim::Sim;
 
 use crate::suite::hooked::{Hooks, hooked};
 use crate::suite::stage::{
-    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, threaded, tiny, value,
+    self, PATH, again, all, existing, fill, filled, inline, key, live_tables, overwrite_a_third,
+    threaded, tiny, value,
 };
 
 const KEYS: usize = 12_000;
@@ -40,15 +41,7 @@ fn by_level(keyspace: &Keyspace) -> Vec<u64> {
 /// A store whose level 0 overwrites a third of its last level, on a disk with hooks.
 fn with_garbage(threads: usize) -> (Sim, Env, Hooks, Db, Keyspace) {
     let sim = Sim::new(1);
-    {
-        let db = Db::open(PATH, inline(&sim.env())).unwrap();
-        let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };
-        let keyspace = db.keyspace("a", options).unwrap();
-        fill(&keyspace, 0..KEYS, 1);
-        keyspace.compact(None, None).unwrap();
-        fill(&keyspace, 0..KEYS / 3, 2);
-        keyspace.flush().unwrap();
-    }
+    overwrite_a_third(&sim, KEYS);
     let (env, hooks) = hooked(&sim.env());
     let db = Db::open(PATH, threaded(&env, threads)).unwrap();
     let keyspace = existing(&db, "a");

@@ -89,3 +89,14 @@ pub fn live_tables(db: &Db) -> u64 {
     let stats = db.stats();
     stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).map(|level| level.tables).sum()
 }
+
+/// Leaves a store whose level 0 overwrites a third of the `keys` keys of its last level.
+pub fn overwrite_a_third(sim: &Sim, keys: usize) {
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("a", options).unwrap();
+    fill(&keyspace, 0..keys, 1);
+    keyspace.compact(None, None).unwrap();
+    fill(&keyspace, 0..keys / 3, 2);
+    keyspace.flush().unwrap();
+}
