@@ -24,21 +24,51 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ask;
+mod blocked_256;
+mod blocked_512;
 mod bloom;
+mod build_error;
 mod builder;
 mod concurrent;
+mod counters;
+mod counting;
+mod designed;
+mod double;
 mod encoding;
+mod filter;
+mod filter_builder;
+mod filter_view;
+pub mod formulas;
 mod hash;
+mod header;
+mod kind;
+mod layout;
 mod line;
+mod options;
+mod probing;
 mod rate;
 mod siphash;
+mod split_block;
+mod standard;
+mod standard_rate;
 mod view;
+mod widened;
 
 pub use bloom::Bloom;
+pub use build_error::BuildError;
 pub use builder::BloomBuilder;
 pub use concurrent::ConcurrentBloom;
 pub use encoding::{FilterError, HEADER_BYTES};
+pub use filter::Filter;
+pub use filter_builder::FilterBuilder;
+pub use filter_view::FilterView;
 pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
+pub use header::MAX_FILTER_BITS;
+pub use kind::FilterKind;
 pub use line::MAX_PROBES;
+pub use options::{FilterOptions, FilterSize};
+pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use view::{BloomView, Parsed};
+pub use widened::widen_hash;

@@ -6,8 +6,12 @@ mod concurrent;
 mod encoded;
 #[path = "suite/hashing.rs"]
 mod hashing;
+#[path = "suite/kinds.rs"]
+mod kinds;
 #[path = "suite/naive.rs"]
 mod naive;
+#[path = "suite/oracle.rs"]
+mod oracle;
 #[path = "suite/rates.rs"]
 mod rates;
 

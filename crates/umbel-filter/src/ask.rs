@@ -1,0 +1,45 @@
+//! What a view of every kind of filter can do, so that all are asked in one way.
+
+use crate::header::FilterHeader;
+use crate::kind::FilterKind;
+
+/// A filter over borrowed bytes.
+pub(crate) trait Ask {
+    /// Whether the key of `hash` may have been added.
+    fn contains(&self, hash: u64) -> bool;
+
+    /// As many answers as there are both hashes and places for answers.
+    fn contains_batch(&self, hashes: &[u64], found: &mut [bool]);
+
+    /// The kind of filter.
+    fn kind(&self) -> FilterKind;
+
+    /// How many keys were added.
+    fn keys(&self) -> u64;
+
+    /// The number of the hash.
+    fn hash_kind(&self) -> u8;
+
+    /// Which of the store's seeds the hashes were made with.
+    fn seed_id(&self) -> u32;
+
+    /// How many bits each key has; 0 where the kind has no such number.
+    fn probes(&self) -> u32;
+
+    /// How many keys the set bits speak of.
+    fn estimated_keys(&self) -> f64;
+
+    /// The share of absent keys that these very bits let through.
+    fn estimated_rate(&self) -> f64;
+
+    /// Header and payload; `None` of kinds with headers of their own.
+    fn parts(&self) -> Option<(FilterHeader, &[u8])>;
+}
+
+/// How many bits of `bytes` are set.
+pub(crate) fn ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_words = words.iter().map(|word| u64::from(u64::from_le_bytes(*word).count_ones()));
+    let of_rest = rest.iter().map(|byte| u64::from(byte.count_ones()));
+    of_words.chain(of_rest).sum()
+}

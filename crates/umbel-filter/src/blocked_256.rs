@@ -1,0 +1,113 @@
+//! Kind 2: a Bloom filter in blocks of 256 bits, eight positions from each remix of the hash.
+//!
+//! FORMAT: bit `b` of a block is bit `b % 8` of its byte `b / 8`. The block is chosen as the lines
+//! of kind 1 are. Each byte of a remix is one position.
+
+use crate::ask::ones;
+use crate::hash::fold;
+use crate::kind::FilterKind;
+use crate::layout::Layout;
+use crate::line::{MULTIPLIERS, line_of};
+use crate::rate::rate_in_cells;
+
+/// Bits in a block.
+pub(crate) const BLOCK_BITS: u32 = 256;
+/// Bytes in a block.
+pub(crate) const BLOCK_BYTES: usize = 32;
+
+/// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+pub(crate) const PROBES_BEST_FROM: [i32; 24] = [
+    1, 3, 4, 6, 8, 9, 12, 14, 17, 20, 24, 29, 35, 42, 50, 61, 75, 91, 113, 140, 175, 220, 279, 356,
+];
+
+/// Blocks of 256 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked256;
+
+impl Layout for Blocked256 {
+    type Block = [u8; BLOCK_BYTES];
+
+    const KIND: FilterKind = FilterKind::Blocked256;
+
+    fn blocks(payload: &[u8]) -> &[Self::Block] {
+        payload.as_chunks().0
+    }
+
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
+        payload.as_chunks_mut().0
+    }
+
+    fn payload(blocks: &[Self::Block]) -> &[u8] {
+        blocks.as_flattened()
+    }
+
+    #[inline(always)]
+    fn block_of(hash: u64, blocks: u64) -> u64 {
+        line_of(hash, blocks)
+    }
+
+    #[inline(always)]
+    fn add(block: &mut Self::Block, hash: u64, probes: u32) {
+        for position in positions(hash, probes) {
+            block[usize::from(position / 8)] |= 1 << (position % 8);
+        }
+    }
+
+    /// As in a line of kind 1, one branch behind the second probe and none before the last.
+    #[inline(always)]
+    fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
+        let probe = |position: u8| block[usize::from(position / 8)] >> (position % 8);
+        let [first, second, ..] = fold(hash, MULTIPLIERS[0]).to_le_bytes();
+        let second = probe(second) | u8::from(probes < 2);
+        probe(first) & second & 1 != 0
+            && positions(hash, probes).fold(1, |all, position| all & probe(position)) & 1 != 0
+    }
+
+    fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {
+        rate_in_cells(BLOCK_BITS, keys, blocks, probes)
+    }
+
+    fn bit_missed(probes: u32) -> f64 {
+        (1.0 - 1.0 / f64::from(BLOCK_BITS)).powi(probes as i32)
+    }
+
+    fn block_rate(block: &Self::Block, probes: u32) -> f64 {
+        (ones(block) as f64 / f64::from(BLOCK_BITS)).powi(probes as i32)
+    }
+}
+
+/// The positions of `hash` in its block, one for each probe.
+#[inline(always)]
+fn positions(hash: u64, probes: u32) -> impl Iterator<Item = u8> {
+    let remixes = MULTIPLIERS.into_iter().flat_map(move |by| fold(hash, by).to_le_bytes());
+    remixes.take(probes as usize)
+}
+
+/// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
+/// within 1 % of the lowest.
+pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
+    let reached = PROBES_BEST_FROM.iter().filter(|from| f64::from(**from) <= bits_per_key).count();
+    (reached as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_probes_is_what_the_rate_says() {
+        let blocks = 1 << 17;
+        let mut table = vec![];
+        for bits_per_key in 1..=400 {
+            let keys = blocks * u64::from(BLOCK_BITS) / bits_per_key;
+            let rates: Vec<f64> =
+                (1..=24).map(|probes| rate_in_cells(BLOCK_BITS, keys, blocks, probes)).collect();
+            let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
+            let fewest = rates.iter().position(|&rate| rate <= enough).map_or(0, |at| at + 1);
+            while table.len() < fewest {
+                table.push(bits_per_key as i32);
+            }
+        }
+        assert_eq!(table, PROBES_BEST_FROM);
+    }
+}

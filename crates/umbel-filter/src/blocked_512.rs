@@ -1,0 +1,59 @@
+//! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
+
+use crate::ask::ones;
+use crate::kind::FilterKind;
+use crate::layout::Layout;
+use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
+use crate::rate::designed_rate;
+
+/// Lines of 512 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked512;
+
+impl Layout for Blocked512 {
+    type Block = [u8; LINE_BYTES];
+
+    const KIND: FilterKind = FilterKind::Blocked512;
+
+    fn blocks(payload: &[u8]) -> &[Self::Block] {
+        payload.as_chunks().0
+    }
+
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
+        payload.as_chunks_mut().0
+    }
+
+    fn payload(blocks: &[Self::Block]) -> &[u8] {
+        blocks.as_flattened()
+    }
+
+    #[inline(always)]
+    fn block_of(hash: u64, blocks: u64) -> u64 {
+        line_of(hash, blocks)
+    }
+
+    #[inline(always)]
+    fn add(block: &mut Self::Block, hash: u64, probes: u32) {
+        let (words, _) = block.as_chunks_mut::<8>();
+        for (word, more) in words.iter_mut().zip(mask(hash, probes)) {
+            *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
+        }
+    }
+
+    #[inline(always)]
+    fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
+        all_set(hash, probes, block)
+    }
+
+    fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {
+        designed_rate(keys, blocks, probes)
+    }
+
+    fn bit_missed(probes: u32) -> f64 {
+        (1.0 - 1.0 / LINE_BITS as f64).powi(probes as i32)
+    }
+
+    fn block_rate(block: &Self::Block, probes: u32) -> f64 {
+        (ones(block) as f64 / LINE_BITS as f64).powi(probes as i32)
+    }
+}

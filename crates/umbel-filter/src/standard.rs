@@ -1,0 +1,147 @@
+//! Kind 3: the textbook's Bloom filter, of any number of bits and probes.
+//!
+//! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits behind the last are zero.
+//! How the bits of a key are found is in [`Probing`].
+
+use crate::ask::{Ask, ones};
+use crate::encoding::FilterError;
+use crate::formulas;
+use crate::header::{FilterHeader, malformed};
+use crate::kind::FilterKind;
+use crate::probing::Probing;
+use std::hint::black_box;
+
+/// How many hashes are looked at together.
+const GROUP: usize = 32;
+/// How many probes of each of them are read ahead: three of four absent keys need no more.
+const AHEAD: u8 = 2;
+/// The most probes of LevelDB's filters; to its readers more mean "maybe" for every key.
+pub(crate) const LEVELDB_MOST_PROBES: u8 = 30;
+
+/// A standard Bloom filter in borrowed bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StandardView<'a> {
+    header: FilterHeader,
+    probing: Probing,
+    payload: &'a [u8],
+}
+
+impl<'a> StandardView<'a> {
+    /// REQUIRES: the payload has the length that the header says.
+    ///
+    /// # Errors
+    /// [`FilterError::Unknown`] where its probing is, [`FilterError::Malformed`] where LevelDB's
+    /// has more probes than LevelDB reads or a number of bits that makes no whole bytes.
+    pub(crate) fn new(
+        header: FilterHeader,
+        payload: &'a [u8],
+    ) -> Result<StandardView<'a>, FilterError> {
+        let Some(probing) = Probing::from_number(header.detail) else {
+            // A way to probe that a later release has, as good as a kind that is not known.
+            let (kind, hash_kind) = (header.kind.number(), header.hash_kind);
+            return Err(FilterError::Unknown { kind, version: 1, hash_kind });
+        };
+        if probing == Probing::LevelDb {
+            if header.probes > LEVELDB_MOST_PROBES {
+                return Err(malformed("a filter with LevelDB's probing has more than 30 probes"));
+            }
+            if !header.units.is_multiple_of(8) {
+                return Err(malformed("a filter with LevelDB's probing has half a byte"));
+            }
+        }
+        Ok(StandardView { header, probing, payload })
+    }
+
+    #[inline(always)]
+    fn is_set(&self, position: u64) -> bool {
+        let byte = self.payload.get((position / 8) as usize);
+        byte.is_none_or(|byte| byte >> (position % 8) & 1 == 1)
+    }
+
+    /// Reads the bytes of the first `probes` probes, so that they come from memory all at once.
+    #[inline(always)]
+    fn touch(&self, hash: u64, probes: u8) -> u8 {
+        let mut all = 0;
+        self.probing.each(hash, self.header.units, probes, |position| {
+            all ^= self.payload.get((position / 8) as usize).copied().unwrap_or_default();
+        });
+        all
+    }
+}
+
+impl Ask for StandardView<'_> {
+    #[inline]
+    fn contains(&self, hash: u64) -> bool {
+        let is_set = |position| self.is_set(position);
+        self.probing.all(hash, self.header.units, self.header.probes, is_set)
+    }
+
+    /// In three rounds: the first probes of all hashes are read together, then all probes of those
+    /// that these did not refuse, then the answers are found in the cache.
+    fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        let (bits, first) = (self.header.units, self.header.probes.min(AHEAD));
+        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            black_box(hashes.iter().fold(0, |all, hash| all ^ self.touch(*hash, first)));
+            let mut all = 0;
+            for (hash, found) in hashes.iter().zip(&mut *found) {
+                *found = self.probing.all(*hash, bits, first, |position| self.is_set(position));
+                if *found {
+                    all ^= self.touch(*hash, self.header.probes);
+                }
+            }
+            black_box(all);
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = *found && self.contains(*hash);
+            }
+        }
+    }
+
+    fn kind(&self) -> FilterKind {
+        FilterKind::Standard
+    }
+
+    fn keys(&self) -> u64 {
+        self.header.keys
+    }
+
+    fn hash_kind(&self) -> u8 {
+        self.header.hash_kind
+    }
+
+    fn seed_id(&self) -> u32 {
+        self.header.seed_id
+    }
+
+    fn probes(&self) -> u32 {
+        u32::from(self.header.probes)
+    }
+
+    fn estimated_keys(&self) -> f64 {
+        formulas::cardinality(self.header.units, self.probes(), ones(self.payload))
+    }
+
+    fn estimated_rate(&self) -> f64 {
+        let set = ones(self.payload) as f64 / self.header.units as f64;
+        set.powi(self.probes() as i32)
+    }
+
+    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
+        Some((self.header, self.payload))
+    }
+}
+
+/// Sets the bits of all hashes in the payload of a filter with that header.
+pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], hashes: &[u64]) {
+    let (bits, probes) = (header.units, header.probes);
+    for hashes in hashes.chunks(GROUP) {
+        let view = StandardView { header: *header, probing, payload };
+        black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+        for hash in hashes {
+            probing.each(*hash, bits, probes, |position| {
+                if let Some(byte) = payload.get_mut((position / 8) as usize) {
+                    *byte |= 1 << (position % 8);
+                }
+            });
+        }
+    }
+}
