@@ -24,11 +24,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod algorithms;
 mod bloom;
 mod builder;
 mod concurrent;
 mod encoding;
 mod hash;
+mod hash_domain;
+mod hash_kind;
+mod key_hasher;
 mod line;
 mod rate;
 mod siphash;
@@ -39,6 +43,9 @@ pub use builder::BloomBuilder;
 pub use concurrent::ConcurrentBloom;
 pub use encoding::{FilterError, HEADER_BYTES};
 pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
+pub use hash_domain::HashDomain;
+pub use hash_kind::{HashError, HashKind};
+pub use key_hasher::{KeyHasher, hash_with};
 pub use line::MAX_PROBES;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use view::{BloomView, Parsed};
