@@ -34,6 +34,7 @@ mod hash_domain;
 mod hash_kind;
 mod key_hasher;
 mod line;
+mod prefix;
 mod rate;
 mod siphash;
 mod view;
@@ -47,5 +48,9 @@ pub use hash_domain::HashDomain;
 pub use hash_kind::{HashError, HashKind};
 pub use key_hasher::{KeyHasher, hash_with};
 pub use line::MAX_PROBES;
+pub use prefix::{
+    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
+    PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
+};
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use view::{BloomView, Parsed};

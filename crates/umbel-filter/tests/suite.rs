@@ -10,6 +10,10 @@ mod hash_kinds;
 mod hashing;
 #[path = "suite/naive.rs"]
 mod naive;
+#[path = "suite/prefix_rules.rs"]
+mod prefix_rules;
+#[path = "suite/prefixes.rs"]
+mod prefixes;
 #[path = "suite/rates.rs"]
 mod rates;
 
