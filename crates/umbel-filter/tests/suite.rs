@@ -8,12 +8,16 @@ mod encoded;
 mod hash_kinds;
 #[path = "suite/hashing.rs"]
 mod hashing;
+#[path = "suite/hostile.rs"]
+mod hostile;
 #[path = "suite/naive.rs"]
 mod naive;
 #[path = "suite/prefix_rules.rs"]
 mod prefix_rules;
 #[path = "suite/prefixes.rs"]
 mod prefixes;
+#[path = "suite/quality.rs"]
+mod quality;
 #[path = "suite/rates.rs"]
 mod rates;
 
