@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod algorithms;
 mod ask;
 mod blocked_256;
 mod blocked_512;
@@ -41,11 +42,15 @@ mod filter_builder;
 mod filter_view;
 pub mod formulas;
 mod hash;
+mod hash_domain;
+mod hash_kind;
 mod header;
+mod key_hasher;
 mod kind;
 mod layout;
 mod line;
 mod options;
+mod prefix;
 mod probing;
 mod rate;
 mod siphash;
@@ -64,10 +69,17 @@ pub use filter::Filter;
 pub use filter_builder::FilterBuilder;
 pub use filter_view::FilterView;
 pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
+pub use hash_domain::HashDomain;
+pub use hash_kind::{HashError, HashKind};
 pub use header::MAX_FILTER_BITS;
+pub use key_hasher::{KeyHasher, hash_with};
 pub use kind::FilterKind;
 pub use line::MAX_PROBES;
 pub use options::{FilterOptions, FilterSize};
+pub use prefix::{
+    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
+    PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
+};
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use view::{BloomView, Parsed};

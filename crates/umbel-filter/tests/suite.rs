@@ -4,14 +4,24 @@
 mod concurrent;
 #[path = "suite/encoded.rs"]
 mod encoded;
+#[path = "suite/hash_kinds.rs"]
+mod hash_kinds;
 #[path = "suite/hashing.rs"]
 mod hashing;
+#[path = "suite/hostile.rs"]
+mod hostile;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/naive.rs"]
 mod naive;
 #[path = "suite/oracle.rs"]
 mod oracle;
+#[path = "suite/prefix_rules.rs"]
+mod prefix_rules;
+#[path = "suite/prefixes.rs"]
+mod prefixes;
+#[path = "suite/quality.rs"]
+mod quality;
 #[path = "suite/rates.rs"]
 mod rates;
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
-use umbel_filter::{BloomBuilder, HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_filter::{
+    BloomBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixFilterBuilder,
+    PrefixHasher, hash_key,
+};
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::put_part;
@@ -18,6 +21,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     filters()?;
+    prefix_filters()?;
     tables()?;
     blobs()?;
     let (manifest, log) = template().payloads();
@@ -97,6 +101,22 @@ fn filters() -> Result<(), Failure> {
             builder.add(hash_key(&secret, &key.to_le_bytes()));
         }
         write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
+    }
+    Ok(())
+}
+
+fn prefix_filters() -> Result<(), Failure> {
+    let keys = ["a/b/c", "a/b/d", "a/c", "b", "berlin/1", "berlin/2"];
+    let names = ["fixed:3", "capped:4", "until:/", "until:/:2", "until:0x00"];
+    for (number, name) in names.into_iter().enumerate() {
+        let hasher = PrefixHasher::new(HashKind::Keyed, [7; 16])?;
+        let mut builder = PrefixFilterBuilder::new(name.parse::<KeyPrefix>()?, hasher)?;
+        keys.iter().for_each(|key| builder.add(key.as_bytes()));
+        write("filter_prefix", &format!("filter-{number}"), &builder.finish(10, 1))?;
+        let mut input = b"?".to_vec();
+        put_part(&mut input, name.as_bytes());
+        keys.iter().for_each(|key| put_part(&mut input, key.as_bytes()));
+        write("filter_prefix", &format!("rule-{number}"), &input)?;
     }
     Ok(())
 }
