@@ -39,6 +39,7 @@ mod double;
 mod encoding;
 mod filter;
 mod filter_builder;
+mod filter_file;
 mod filter_view;
 pub mod formulas;
 mod hash;
@@ -51,6 +52,7 @@ mod layout;
 mod line;
 mod options;
 mod prefix;
+mod plan;
 mod probing;
 mod rate;
 mod siphash;
@@ -67,6 +69,7 @@ pub use concurrent::ConcurrentBloom;
 pub use encoding::{FilterError, HEADER_BYTES};
 pub use filter::Filter;
 pub use filter_builder::FilterBuilder;
+pub use filter_file::{FileError, FilterFile};
 pub use filter_view::FilterView;
 pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
 pub use hash_domain::HashDomain;
@@ -80,6 +83,7 @@ pub use prefix::{
     BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
     PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
 };
+pub use plan::FilterPlan;
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use view::{BloomView, Parsed};

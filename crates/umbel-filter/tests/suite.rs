@@ -4,6 +4,8 @@
 mod concurrent;
 #[path = "suite/encoded.rs"]
 mod encoded;
+#[path = "suite/files.rs"]
+mod files;
 #[path = "suite/hash_kinds.rs"]
 mod hash_kinds;
 #[path = "suite/hashing.rs"]
