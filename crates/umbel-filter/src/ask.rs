@@ -17,6 +17,9 @@ pub(crate) trait Ask {
     /// How many keys were added.
     fn keys(&self) -> u64;
 
+    /// How many lines, blocks, bits, counters or slots there are.
+    fn units(&self) -> u64;
+
     /// The number of the hash.
     fn hash_kind(&self) -> u8;
 

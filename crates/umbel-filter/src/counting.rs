@@ -57,6 +57,10 @@ impl Ask for CountingView<'_> {
         self.header.keys
     }
 
+    fn units(&self) -> u64 {
+        self.header.units
+    }
+
     fn hash_kind(&self) -> u8 {
         self.header.hash_kind
     }

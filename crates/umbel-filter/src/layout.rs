@@ -95,6 +95,10 @@ impl<L: Layout> Ask for BlockView<'_, L> {
         self.header.keys
     }
 
+    fn units(&self) -> u64 {
+        self.header.units
+    }
+
     fn hash_kind(&self) -> u8 {
         self.header.hash_kind
     }

@@ -1,9 +1,13 @@
 //! The tests of umbel-filter from outside: what a store relies on, and what the format page says.
 
+#[path = "suite/combined.rs"]
+mod combined;
 #[path = "suite/concurrent.rs"]
 mod concurrent;
 #[path = "suite/encoded.rs"]
 mod encoded;
+#[path = "suite/exchange.rs"]
+mod exchange;
 #[path = "suite/hashing.rs"]
 mod hashing;
 #[path = "suite/kinds.rs"]
