@@ -30,7 +30,7 @@ impl Ask for CountingView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let counts = |position| counter(self.payload, position) > 0;
-        Probing::Enhanced.all(hash, self.header.units, self.header.probes, counts)
+        Probing::Multiplied.all(hash, self.header.units, self.header.probes, counts)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
@@ -38,7 +38,7 @@ impl Ask for CountingView<'_> {
         for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             let mut all = 0;
             for hash in hashes {
-                Probing::Enhanced.each(*hash, self.header.units, ahead, |position| {
+                Probing::Multiplied.each(*hash, self.header.units, ahead, |position| {
                     all ^= counter(self.payload, position);
                 });
             }
@@ -89,7 +89,7 @@ impl Ask for CountingView<'_> {
 
 /// Counts a key in the payload of a filter with that header.
 pub(crate) fn count(header: &FilterHeader, payload: &mut [u8], hash: u64) {
-    Probing::Enhanced.each(hash, header.units, header.probes, |position| {
+    Probing::Multiplied.each(hash, header.units, header.probes, |position| {
         let value = sum(counter(payload, position), 1);
         set_counter(payload, position, value);
     });

@@ -149,7 +149,7 @@ impl<'a> FilterView<'a> {
     /// The share of absent keys that theory lets through, from the number of keys. Takes some
     /// microseconds. 1.0 where every key is answered with "maybe".
     ///
-    /// For LevelDB's probing it is a lower bound: its hashes are not independent enough for theory.
+    /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
         self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
     }

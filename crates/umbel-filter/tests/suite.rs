@@ -10,6 +10,8 @@ mod encoded;
 mod exchange;
 #[path = "suite/hashing.rs"]
 mod hashing;
+#[path = "suite/kind_rates.rs"]
+mod kind_rates;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/naive.rs"]
