@@ -3,6 +3,10 @@
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 
+/// Up to so many bytes a filter is thought to be in a cache of the core's own, where reading ahead
+/// costs more than it gains.
+pub(crate) const IN_CACHE: usize = 256 << 10;
+
 /// A filter over borrowed bytes.
 pub(crate) trait Ask {
     /// Whether the key of `hash` may have been added.

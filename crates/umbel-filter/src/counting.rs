@@ -1,6 +1,6 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, IN_CACHE};
 use crate::counters::{counter, set_counter, sum, used};
 use crate::formulas;
 use crate::header::FilterHeader;
@@ -34,6 +34,12 @@ impl Ask for CountingView<'_> {
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        if self.payload.len() <= IN_CACHE {
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = self.contains(*hash);
+            }
+            return;
+        }
         let ahead = self.header.probes.min(AHEAD);
         for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             let mut all = 0;

@@ -22,7 +22,7 @@
 //! assert!(!bloom.may_contain(hash_key(&secret, b"thyme")));
 //! # Ok::<(), umbel_filter::FilterError>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ask;
 mod blocked_256;
@@ -52,8 +52,10 @@ mod options;
 mod parquet;
 mod probing;
 mod rate;
+mod simd;
 mod siphash;
 mod split_block;
+mod split_lanes;
 mod standard;
 mod standard_rate;
 mod thrift;
@@ -79,5 +81,6 @@ pub use options::{FilterOptions, FilterSize};
 pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
+pub use simd::InstructionSet;
 pub use view::{BloomView, Parsed};
 pub use widened::widen_hash;

@@ -9,7 +9,7 @@ use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::kind::FilterKind;
 use crate::probing::Probing;
 use crate::rate::probes;
-use crate::split_block::LANES;
+use crate::split_lanes::LANES;
 
 /// The most bits per key.
 const MOST_BITS_PER_KEY: f64 = 1000.0;

@@ -10,7 +10,7 @@ use crate::encoding::HEADER_BYTES;
 use crate::filter_view::FilterView;
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
-use crate::split_block::{BLOCK_BYTES, LANES};
+use crate::split_lanes::{BLOCK_BYTES, LANES};
 use crate::thrift::{I32, Reader, STRUCT, put_signed};
 use std::fmt;
 
