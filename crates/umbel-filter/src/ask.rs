@@ -3,6 +3,10 @@
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 
+/// Up to so many bytes a filter is thought to be in a cache of the core's own, where reading ahead
+/// costs more than it gains.
+pub(crate) const IN_CACHE: usize = 256 << 10;
+
 /// A filter over borrowed bytes.
 pub(crate) trait Ask {
     /// Whether the key of `hash` may have been added.
@@ -16,6 +20,9 @@ pub(crate) trait Ask {
 
     /// How many keys were added.
     fn keys(&self) -> u64;
+
+    /// How many lines, blocks, bits, counters or slots there are.
+    fn units(&self) -> u64;
 
     /// The number of the hash.
     fn hash_kind(&self) -> u8;

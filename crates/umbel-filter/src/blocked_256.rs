@@ -9,11 +9,15 @@ use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{MULTIPLIERS, line_of};
 use crate::rate::rate_in_cells;
+use crate::simd;
 
 /// Bits in a block.
 pub(crate) const BLOCK_BITS: u32 = 256;
 /// Bytes in a block.
 pub(crate) const BLOCK_BYTES: usize = 32;
+
+/// How many positions a remix gives.
+const PROBES_PER_REMIX: u32 = 8;
 
 /// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
 pub(crate) const PROBES_BEST_FROM: [i32; 24] = [
@@ -53,14 +57,18 @@ impl Layout for Blocked256 {
         }
     }
 
-    /// As in a line of kind 1, one branch behind the second probe and none before the last.
     #[inline(always)]
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
-        let probe = |position: u8| block[usize::from(position / 8)] >> (position % 8);
-        let [first, second, ..] = fold(hash, MULTIPLIERS[0]).to_le_bytes();
-        let second = probe(second) | u8::from(probes < 2);
-        probe(first) & second & 1 != 0
-            && positions(hash, probes).fold(1, |all, position| all & probe(position)) & 1 != 0
+        simd::in_block_256(block, hash, probes).unwrap_or_else(|| has_portably(block, hash, probes))
+    }
+
+    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
+        if simd::blocks_256(blocks, hashes, probes, found).is_none() {
+            for (hash, found) in hashes.iter().zip(found) {
+                let block = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
+                *found = block.is_none_or(|block| has_portably(block, *hash, probes));
+            }
+        }
     }
 
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {
@@ -81,6 +89,31 @@ impl Layout for Blocked256 {
 fn positions(hash: u64, probes: u32) -> impl Iterator<Item = u8> {
     let remixes = MULTIPLIERS.into_iter().flat_map(move |by| fold(hash, by).to_le_bytes());
     remixes.take(probes as usize)
+}
+
+/// As in a line of kind 1, one branch behind the second probe and then one for each remix.
+#[inline(always)]
+fn has_portably(block: &[u8; BLOCK_BYTES], hash: u64, probes: u32) -> bool {
+    let probe = |remix: u64| block[(remix % 256 / 8) as usize] >> (remix % 8);
+    let first = fold(hash, MULTIPLIERS[0]);
+    let second = probe(first >> 8) | u8::from(probes < 2);
+    if probe(first) & second & 1 == 0 {
+        return false;
+    }
+    let mut left = probes;
+    for by in MULTIPLIERS {
+        let mut remix = fold(hash, by);
+        let mut all = 1;
+        for _ in 0..left.min(PROBES_PER_REMIX) {
+            all &= probe(remix);
+            remix >>= 8;
+        }
+        left = left.saturating_sub(PROBES_PER_REMIX);
+        if all == 0 || left == 0 {
+            return all != 0;
+        }
+    }
+    true
 }
 
 /// The best number of probes at that many bits per key: the fewest whose rate in a large filter is

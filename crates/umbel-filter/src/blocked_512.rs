@@ -5,6 +5,7 @@ use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
 use crate::rate::designed_rate;
+use crate::simd;
 
 /// Lines of 512 bits.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,16 @@ impl Layout for Blocked512 {
 
     #[inline(always)]
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
-        all_set(hash, probes, block)
+        simd::in_line_512(block, hash, probes).unwrap_or_else(|| all_set(hash, probes, block))
+    }
+
+    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
+        if simd::lines_512(blocks, hashes, probes, found).is_none() {
+            for (hash, found) in hashes.iter().zip(found) {
+                let line = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
+                *found = line.is_none_or(|line| all_set(*hash, probes, line));
+            }
+        }
     }
 
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {

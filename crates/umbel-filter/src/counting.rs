@@ -1,6 +1,6 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, IN_CACHE};
 use crate::counters::{counter, set_counter, sum, used};
 use crate::formulas;
 use crate::header::FilterHeader;
@@ -30,15 +30,21 @@ impl Ask for CountingView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let counts = |position| counter(self.payload, position) > 0;
-        Probing::Enhanced.all(hash, self.header.units, self.header.probes, counts)
+        Probing::Multiplied.all(hash, self.header.units, self.header.probes, counts)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        if self.payload.len() <= IN_CACHE {
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = self.contains(*hash);
+            }
+            return;
+        }
         let ahead = self.header.probes.min(AHEAD);
         for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             let mut all = 0;
             for hash in hashes {
-                Probing::Enhanced.each(*hash, self.header.units, ahead, |position| {
+                Probing::Multiplied.each(*hash, self.header.units, ahead, |position| {
                     all ^= counter(self.payload, position);
                 });
             }
@@ -55,6 +61,10 @@ impl Ask for CountingView<'_> {
 
     fn keys(&self) -> u64 {
         self.header.keys
+    }
+
+    fn units(&self) -> u64 {
+        self.header.units
     }
 
     fn hash_kind(&self) -> u8 {
@@ -85,7 +95,7 @@ impl Ask for CountingView<'_> {
 
 /// Counts a key in the payload of a filter with that header.
 pub(crate) fn count(header: &FilterHeader, payload: &mut [u8], hash: u64) {
-    Probing::Enhanced.each(hash, header.units, header.probes, |position| {
+    Probing::Multiplied.each(hash, header.units, header.probes, |position| {
         let value = sum(counter(payload, position), 1);
         set_counter(payload, position, value);
     });

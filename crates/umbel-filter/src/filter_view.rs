@@ -129,6 +129,12 @@ impl<'a> FilterView<'a> {
         of_every_kind!(&self.0, view => view.probes(), 0)
     }
 
+    /// How many units there are: lines of 512 bits, blocks of 256, bits or counters, as the kind
+    /// has them; 0 where every key is answered with "maybe".
+    pub fn units(&self) -> u64 {
+        of_every_kind!(&self.0, view => view.units(), 0)
+    }
+
     /// The number of the hash that keys must be asked with, as `docs/formats/filter.md` lists them;
     /// 0 where it does not matter.
     pub fn hash_kind(&self) -> u8 {
@@ -143,7 +149,7 @@ impl<'a> FilterView<'a> {
     /// The share of absent keys that theory lets through, from the number of keys. Takes some
     /// microseconds. 1.0 where every key is answered with "maybe".
     ///
-    /// For LevelDB's probing it is a lower bound: its hashes are not independent enough for theory.
+    /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
         self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
     }

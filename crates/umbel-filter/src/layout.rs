@@ -1,6 +1,6 @@
 //! Blocks of bits, of which a key uses one: how the blocked kinds differ, and their common view.
 
-use crate::ask::{Ask, ones};
+use crate::ask::{Ask, IN_CACHE, ones};
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use std::fmt;
@@ -46,13 +46,7 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     fn block_rate(block: &Self::Block, probes: u32) -> f64;
 
     /// Answers for a few hashes whose blocks are in the cache.
-    #[inline(always)]
-    fn has_each(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
-        for (hash, found) in hashes.iter().zip(found) {
-            let block = blocks.get(Self::block_of(*hash, blocks.len() as u64) as usize);
-            *found = block.is_none_or(|block| Self::has(block, *hash, probes));
-        }
-    }
+    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]);
 }
 
 /// A filter of blocks in borrowed bytes.
@@ -81,9 +75,13 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        let probes = u32::from(self.header.probes);
+        if size_of_val(self.blocks) <= IN_CACHE {
+            return L::answer(self.blocks, hashes, probes, found);
+        }
         for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             touch::<L>(self.blocks, hashes);
-            L::has_each(self.blocks, hashes, u32::from(self.header.probes), found);
+            L::answer(self.blocks, hashes, probes, found);
         }
     }
 
@@ -93,6 +91,10 @@ impl<L: Layout> Ask for BlockView<'_, L> {
 
     fn keys(&self) -> u64 {
         self.header.keys
+    }
+
+    fn units(&self) -> u64 {
+        self.header.units
     }
 
     fn hash_kind(&self) -> u8 {

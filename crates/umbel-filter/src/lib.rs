@@ -22,7 +22,7 @@
 //! assert!(!bloom.may_contain(hash_key(&secret, b"thyme")));
 //! # Ok::<(), umbel_filter::FilterError>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod algorithms;
 mod ask;
@@ -31,9 +31,11 @@ mod blocked_512;
 mod bloom;
 mod build_error;
 mod builder;
+mod combine;
 mod concurrent;
 mod counters;
 mod counting;
+mod counting_bloom;
 mod designed;
 mod double;
 mod encoding;
@@ -49,23 +51,30 @@ mod header;
 mod key_hasher;
 mod kind;
 mod layout;
+mod leveldb;
 mod line;
 mod options;
-mod prefix;
+mod parquet;
 mod plan;
+mod prefix;
 mod probing;
 mod rate;
+mod simd;
 mod siphash;
 mod split_block;
+mod split_lanes;
 mod standard;
 mod standard_rate;
+mod thrift;
 mod view;
 mod widened;
 
 pub use bloom::Bloom;
 pub use build_error::BuildError;
 pub use builder::BloomBuilder;
+pub use combine::CombineError;
 pub use concurrent::ConcurrentBloom;
+pub use counting_bloom::CountingBloom;
 pub use encoding::{FilterError, HEADER_BYTES};
 pub use filter::Filter;
 pub use filter_builder::FilterBuilder;
@@ -77,14 +86,14 @@ pub use hash_kind::{HashError, HashKind};
 pub use header::MAX_FILTER_BITS;
 pub use key_hasher::{KeyHasher, hash_with};
 pub use kind::FilterKind;
+pub use leveldb::{from_leveldb, to_leveldb};
 pub use line::MAX_PROBES;
 pub use options::{FilterOptions, FilterSize};
-pub use prefix::{
-    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
-    PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
-};
+pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
 pub use plan::FilterPlan;
+pub use prefix::{BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws};
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
+pub use simd::InstructionSet;
 pub use view::{BloomView, Parsed};
 pub use widened::widen_hash;

@@ -9,12 +9,13 @@ use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::kind::FilterKind;
 use crate::probing::Probing;
 use crate::rate::probes;
-use crate::split_block::LANES;
+use crate::split_lanes::LANES;
 
 /// The most bits per key.
 const MOST_BITS_PER_KEY: f64 = 1000.0;
-/// LevelDB's filters have at least so many bits.
-const LEVELDB_LEAST_BITS: u64 = 64;
+/// The fewest bits, or counters, of a standard or counting filter; LevelDB's have as many. In less
+/// the numbers that positions are made of meet too often.
+const LEAST_BITS: u64 = 64;
 /// How far above the rate that was asked for the textbook's formula may end, for it rounds.
 const NEAR_ENOUGH: f64 = 1.05;
 
@@ -138,10 +139,13 @@ impl FilterOptions {
 
     /// How many units have at least so many bits.
     fn units_for(&self, bits: u64) -> u64 {
-        if self.probing == Probing::LevelDb {
-            return bits.max(LEVELDB_LEAST_BITS).checked_next_multiple_of(8).unwrap_or(bits);
+        match self.kind {
+            FilterKind::Standard if self.probing == Probing::LevelDb => {
+                bits.max(LEAST_BITS).checked_next_multiple_of(8).unwrap_or(bits)
+            }
+            FilterKind::Standard | FilterKind::Counting => bits.max(LEAST_BITS),
+            _ => bits.div_ceil(self.unit_bits()).max(1),
         }
-        bits.div_ceil(self.unit_bits()).max(1)
     }
 
     fn with_units(&self, keys: u64, units: u64) -> FilterHeader {
@@ -178,9 +182,9 @@ impl FilterOptions {
         let reaches = |units, rate| designed_rate(&self.with_units(keys, units)) <= rate;
         let by_formula = matches!(self.kind, FilterKind::Standard | FilterKind::Counting)
             && self.probes.is_none()
-            && self.probing == Probing::Enhanced;
+            && self.probing != Probing::LevelDb;
         if by_formula {
-            let units = formulas::bits(keys, rate);
+            let units = self.units_for(formulas::bits(keys, rate));
             if reaches(units, rate * NEAR_ENOUGH) {
                 return Ok(self.with_units(keys, units));
             }

@@ -7,24 +7,11 @@ use crate::double::Double;
 use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::rate::{chance_all_set, untouched, with_same_hash};
+use crate::simd;
+use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, all_set_each, block_of, mask, words};
 
-/// How many words a block has, and how many bits each key sets.
-pub(crate) const LANES: usize = 8;
-/// Bytes in a block.
-pub(crate) const BLOCK_BYTES: usize = 32;
 /// Bits in a word.
 const LANE_BITS: f64 = 32.0;
-/// FORMAT: what the lower half of the hash is multiplied by, from the specification of Parquet.
-const SALTS: [u32; LANES] = [
-    0x47b6_137b,
-    0x4497_4d91,
-    0x8824_ad5b,
-    0xa2b7_289d,
-    0x7054_95c7,
-    0x2df1_424b,
-    0x9efc_4947,
-    0x5c6b_fb31,
-];
 
 /// Blocks of eight words.
 #[derive(Clone, Copy, Debug)]
@@ -47,10 +34,9 @@ impl Layout for SplitBlock {
         blocks.as_flattened()
     }
 
-    /// FORMAT: any number of blocks up to 2^32; a product of numbers below and up to 2^32.
     #[inline(always)]
     fn block_of(hash: u64, blocks: u64) -> u64 {
-        (hash >> 32).wrapping_mul(blocks) >> 32
+        block_of(hash, blocks)
     }
 
     #[inline(always)]
@@ -63,13 +49,13 @@ impl Layout for SplitBlock {
 
     #[inline(always)]
     fn has(block: &Self::Block, hash: u64, _probes: u32) -> bool {
-        let words = words(block);
-        let mask = mask(hash);
-        let mut missing = [0; LANES];
-        for lane in 0..LANES {
-            missing[lane] = !words[lane] & mask[lane];
+        simd::in_split_block(block, hash).unwrap_or_else(|| all_set(block, hash))
+    }
+
+    fn answer(blocks: &[Self::Block], hashes: &[u64], _probes: u32, found: &mut [bool]) {
+        if simd::split_blocks(blocks, hashes, found).is_none() {
+            all_set_each(blocks, hashes, found);
         }
-        missing.into_iter().fold(0, |all, lane| all | lane) == 0
     }
 
     /// Of the eight bits of a query none is left untouched: inclusion and exclusion over them, as
@@ -92,17 +78,4 @@ impl Layout for SplitBlock {
     fn block_rate(block: &Self::Block, _probes: u32) -> f64 {
         words(block).into_iter().map(|word| f64::from(word.count_ones()) / LANE_BITS).product()
     }
-}
-
-/// The words of a block.
-#[inline(always)]
-fn words(block: &[u8; BLOCK_BYTES]) -> [u32; LANES] {
-    let (words, _) = block.as_chunks::<4>();
-    std::array::from_fn(|lane| u32::from_le_bytes(words[lane]))
-}
-
-/// The bit of `hash` in every word of its block.
-#[inline(always)]
-fn mask(hash: u64) -> [u32; LANES] {
-    std::array::from_fn(|lane| 1 << ((hash as u32).wrapping_mul(SALTS[lane]) >> 27))
 }

@@ -3,7 +3,7 @@
 //! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits behind the last are zero.
 //! How the bits of a key are found is in [`Probing`].
 
-use crate::ask::{Ask, ones};
+use crate::ask::{Ask, IN_CACHE, ones};
 use crate::encoding::FilterError;
 use crate::formulas;
 use crate::header::{FilterHeader, malformed};
@@ -79,6 +79,12 @@ impl Ask for StandardView<'_> {
     /// In three rounds: the first probes of all hashes are read together, then all probes of those
     /// that these did not refuse, then the answers are found in the cache.
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        if self.payload.len() <= IN_CACHE {
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = self.contains(*hash);
+            }
+            return;
+        }
         let (bits, first) = (self.header.units, self.header.probes.min(AHEAD));
         for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
             black_box(hashes.iter().fold(0, |all, hash| all ^ self.touch(*hash, first)));
@@ -102,6 +108,10 @@ impl Ask for StandardView<'_> {
 
     fn keys(&self) -> u64 {
         self.header.keys
+    }
+
+    fn units(&self) -> u64 {
+        self.header.units
     }
 
     fn hash_kind(&self) -> u8 {

@@ -6,6 +6,8 @@
 
 use crate::rate::with_same_hash;
 
+/// How many steps may be taken throw by throw: up to some sixty keys at ten bits.
+const EXACT_STEPS: u64 = 1 << 18;
 /// Points of the sum over the normal distribution, and how many deviations they reach.
 const POINTS: i32 = 400;
 const REACH: f64 = 9.0;
@@ -19,7 +21,28 @@ pub(crate) fn standard_rate(keys: u64, bits: u64, probes: u32) -> f64 {
     if keys == 0 {
         return 0.0;
     }
-    with_same_hash(all_set(keys as f64 * f64::from(probes), bits as f64, probes), keys, 64)
+    let throws = keys.saturating_mul(u64::from(probes));
+    let rate = if throws.saturating_mul(bits) <= EXACT_STEPS {
+        all_set_exactly(throws, bits as usize, probes)
+    } else {
+        all_set(keys as f64 * f64::from(probes), bits as f64, probes)
+    };
+    with_same_hash(rate, keys, 64)
+}
+
+/// As [`all_set`], from the distribution of the number of set bits after every single throw.
+fn all_set_exactly(throws: u64, bits: usize, probes: u32) -> f64 {
+    let mut set = vec![0.0; bits + 1];
+    set[0] = 1.0;
+    for _ in 0..throws {
+        for hit in (1..=bits).rev() {
+            let fresh = set[hit - 1] * (bits - hit + 1) as f64;
+            set[hit] = (set[hit] * hit as f64 + fresh) / bits as f64;
+        }
+        set[0] = 0.0;
+    }
+    let query = |hit: usize| (hit as f64 / bits as f64).powi(probes as i32);
+    set.iter().enumerate().map(|(hit, chance)| chance * query(hit)).sum()
 }
 
 /// The chance that `probes` throws all hit what `throws` throws into `bits` places hit.
@@ -49,23 +72,6 @@ fn all_set(throws: f64, bits: f64, probes: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// The distribution of set bits after every single throw.
-    fn throw_by_throw(keys: u64, bits: usize, probes: u32) -> f64 {
-        let mut set = vec![0.0; bits + 1];
-        set[0] = 1.0;
-        for _ in 0..keys * u64::from(probes) {
-            for hit in (1..=bits).rev() {
-                let fresh = set[hit - 1] * (bits - hit + 1) as f64;
-                set[hit] = (set[hit] * hit as f64 + fresh) / bits as f64;
-            }
-            set[0] = 0.0;
-        }
-        set.iter()
-            .enumerate()
-            .map(|(hit, chance)| chance * (hit as f64 / bits as f64).powi(probes as i32))
-            .sum()
-    }
-
     #[test]
     fn it_is_the_sum_over_throws() {
         for (keys, bits, probes, most) in [
@@ -77,7 +83,7 @@ mod tests {
             (20, 200, 7, 1e-3),
             (5, 64, 6, 0.05),
         ] {
-            let expected = throw_by_throw(keys, bits, probes);
+            let expected = all_set_exactly(keys * u64::from(probes), bits, probes);
             let found = all_set(keys as f64 * f64::from(probes), bits as f64, probes);
             let error = (found / expected - 1.0).abs();
             assert!(error < most, "{keys} keys, {bits} bits, {probes}: {found:e} for {expected:e}");

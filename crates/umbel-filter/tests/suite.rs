@@ -1,9 +1,13 @@
 //! The tests of umbel-filter from outside: what a store relies on, and what the format page says.
 
+#[path = "suite/combined.rs"]
+mod combined;
 #[path = "suite/concurrent.rs"]
 mod concurrent;
 #[path = "suite/encoded.rs"]
 mod encoded;
+#[path = "suite/exchange.rs"]
+mod exchange;
 #[path = "suite/files.rs"]
 mod files;
 #[path = "suite/hash_kinds.rs"]
@@ -12,6 +16,8 @@ mod hash_kinds;
 mod hashing;
 #[path = "suite/hostile.rs"]
 mod hostile;
+#[path = "suite/kind_rates.rs"]
+mod kind_rates;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/naive.rs"]

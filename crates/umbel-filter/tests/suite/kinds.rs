@@ -197,7 +197,7 @@ fn sizes_beyond_reach_are_refused() {
     };
     assert!(matches!(options.bytes_for(30_000_000), Err(BuildError::RateOutOfReach { .. })));
     let hash_kind = 5;
-    let probing = Probing::Enhanced;
+    let probing = Probing::Multiplied;
     let options = FilterOptions { probing, hash_kind, ..options };
     assert!(matches!(options.bytes_for(30_000_000), Err(BuildError::RateOutOfReach { .. })));
     assert!(FilterOptions { hash_kind: 4, ..options }.bytes_for(30_000_000).is_ok());

@@ -59,6 +59,10 @@ impl Shape {
                     let step = narrow.rotate_right(17);
                     u64::from(narrow.wrapping_add(step.wrapping_mul(probe))) % self.units
                 }
+                (_, Probing::Multiplied) => {
+                    let by = 0x9e3779b97f4a7c15u64.wrapping_pow(probe + 1);
+                    high(hash.wrapping_mul(by), self.units)
+                }
                 _ => {
                     let (step, more) = (remix(MULTIPLIERS[0]), remix(MULTIPLIERS[1]));
                     let pairs = u64::from(probe * probe.saturating_sub(1) / 2);
@@ -119,15 +123,16 @@ fn narrow(hash: u64) -> u32 {
     state as u32
 }
 
-/// Options for every kind that a `FilterBuilder` builds, LevelDB's probing among them.
+/// Options for every kind that a `FilterBuilder` builds, with every way to probe.
 pub fn every_kind() -> Vec<FilterOptions> {
     let kinds = [
-        (FilterKind::Blocked512, Probing::Enhanced),
-        (FilterKind::Blocked256, Probing::Enhanced),
+        (FilterKind::Blocked512, Probing::Multiplied),
+        (FilterKind::Blocked256, Probing::Multiplied),
         (FilterKind::Standard, Probing::Enhanced),
+        (FilterKind::Standard, Probing::Multiplied),
         (FilterKind::Standard, Probing::LevelDb),
-        (FilterKind::SplitBlock, Probing::Enhanced),
-        (FilterKind::Counting, Probing::Enhanced),
+        (FilterKind::SplitBlock, Probing::Multiplied),
+        (FilterKind::Counting, Probing::Multiplied),
     ];
     let options = |(kind, probing)| FilterOptions { kind, probing, ..FilterOptions::default() };
     kinds.map(options).to_vec()
