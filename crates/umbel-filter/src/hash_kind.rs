@@ -14,11 +14,10 @@ use std::str::FromStr;
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HashKind {
-    /// [`crate::hash_key`], the only one that keeps an adversary out and the fastest of all but
-    /// one: always there.
+    /// [`crate::hash_key`] under a secret that nobody outside knows: always there.
     #[default]
     Keyed = 1,
-    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, several times slower.
+    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for those who want one.
     SipHash13 = 2,
     /// XXH64: what Apache Parquet's filters are made of, with the seed 0.
     Xxh64 = 3,

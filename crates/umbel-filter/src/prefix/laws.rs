@@ -2,7 +2,7 @@
 
 use crate::prefix::encoding::MAX_EXTRACTOR_NAME_BYTES;
 use crate::prefix::extractor::PrefixExtractor;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A law of [`PrefixExtractor`] that does not hold, and the key at which it fails.
@@ -67,7 +67,7 @@ pub fn check_laws(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<()
 
 /// Law 2: no prefix comes back after another one.
 fn together(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), BrokenLaw> {
-    let mut done: HashSet<&[u8]> = HashSet::new();
+    let mut done: BTreeSet<&[u8]> = BTreeSet::new();
     let mut previous = None;
     for key in keys {
         let prefix = extractor.prefix(key);

@@ -35,15 +35,21 @@ const SHAPES: [(&str, MakeKey); 5] = [
 ];
 
 const KEYS: u64 = 100_000;
-const ABSENT: u64 = 200_000;
 
-/// The measured rate over the designed one.
-fn rate(hasher: &KeyHasher, key: MakeKey) -> f64 {
+/// The measured rate over the designed one, with this many keys and twice as many absent ones.
+///
+/// To the designed rate of a hash of 32 bits belong the keys of which another has the hash.
+fn rate(hasher: &KeyHasher, key: MakeKey, keys: u64) -> f64 {
     let hash = |number: u64| hasher.hash(&key(number));
-    let bloom = Bloom::decode(&build((0..KEYS).map(hash), 10)).expect("it was built just now");
-    assert!((0..KEYS).step_by(7).all(|number| bloom.may_contain(hash(number))));
-    let passed = (KEYS..KEYS + ABSENT).filter(|number| bloom.may_contain(hash(*number))).count();
-    passed as f64 / ABSENT as f64 / bloom.designed_rate()
+    let bloom = Bloom::decode(&build((0..keys).map(hash), 10)).expect("it was built just now");
+    assert!((0..keys).step_by(7).all(|number| bloom.may_contain(hash(number))));
+    let passed = (keys..keys * 3).filter(|number| bloom.may_contain(hash(*number))).count();
+    let same_hash = match hasher.kind().entropy_bits() {
+        32 => -(-(keys as f64) / 2f64.powi(32)).exp_m1(),
+        _ => 0.0,
+    };
+    let designed = bloom.designed_rate();
+    passed as f64 / (keys * 2) as f64 / (designed + (1.0 - designed) * same_hash)
 }
 
 /// What a table of a customer's items is keyed with: two integers, one after the other.
@@ -51,18 +57,30 @@ fn pair(number: u64) -> Vec<u8> {
     [(number / 1_000).to_be_bytes(), (number % 1_000).to_be_bytes()].concat()
 }
 
-/// 1,932 of the absent keys should pass, give or take 44: a tenth is more than four of these.
-#[test]
-fn hashes_keep_the_designed_rate_over_every_shape() {
+fn compare(keys: u64, most_error: f64) {
     for hasher in built() {
         for (name, key) in SHAPES.into_iter().chain([("pair", pair as MakeKey)]) {
-            let rate = rate(&hasher, key);
+            let rate = rate(&hasher, key, keys);
             println!("{:<12} {name:<14} {rate:.3}", hasher.kind());
             if hasher.kind() != HashKind::FxHash {
-                assert!((0.9..1.1).contains(&rate), "{hasher:?}, {name}: {rate}");
+                assert!((rate - 1.0).abs() < most_error, "{hasher:?}, {name}: {rate}");
             }
         }
     }
+}
+
+/// 1,932 of the absent keys should pass, give or take 44: a tenth is more than four of these.
+#[test]
+fn hashes_keep_the_designed_rate_over_every_shape() {
+    compare(KEYS, 0.1);
+}
+
+/// A hundred times as many: chance is a tenth of it, and a hash of 32 bits lets a quarter more
+/// through than one of 64. Run with `--release -- --ignored --nocapture` it prints the table.
+#[test]
+#[ignore = "minutes with --release"]
+fn hashes_keep_the_designed_rate_with_ten_million_keys() {
+    compare(KEYS * 100, 0.03);
 }
 
 /// Story: fxhash carries no bit downwards, so that in two words that differ in their last bytes the
@@ -75,9 +93,9 @@ fn fxhash_fails_over_pairs_of_integers() {
     let Ok(hasher) = KeyHasher::new(HashKind::FxHash, [0; 16]) else {
         return;
     };
-    let pairs = rate(&hasher, pair);
+    let pairs = rate(&hasher, pair, KEYS);
     assert!(pairs > 50.0, "{pairs}");
-    let integers = rate(&hasher, |number| number.to_be_bytes().to_vec());
+    let integers = rate(&hasher, |number| number.to_be_bytes().to_vec(), KEYS);
     assert!(integers < 1.1, "{integers}");
     let low = |number: u64| hasher.hash(&(number << 40).to_le_bytes()) as u32;
     assert!((0..KEYS).all(|number| low(number) == 0), "the lower half says nothing of the key");
