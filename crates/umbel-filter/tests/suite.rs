@@ -4,10 +4,16 @@
 mod concurrent;
 #[path = "suite/encoded.rs"]
 mod encoded;
+#[path = "suite/fuse.rs"]
+mod fuse;
+#[path = "suite/golden.rs"]
+mod golden;
 #[path = "suite/hashing.rs"]
 mod hashing;
 #[path = "suite/naive.rs"]
 mod naive;
+#[path = "suite/naive_fuse.rs"]
+mod naive_fuse;
 #[path = "suite/rates.rs"]
 mod rates;
 
