@@ -1,7 +1,7 @@
 //! The header of the filters that are built once from all their hashes: fuse and ribbon.
 //!
 //! FORMAT: the 64 bytes that every filter begins with; the ten bytes from 28 on are each kind's
-//! own, see `docs/formats/filter-fuse.md`, then come zeros.
+//! own, see `docs/formats/filter-fuse.md` and `docs/formats/filter-ribbon.md`, then come zeros.
 
 use crate::encoding::{FilterError, HEADER_BYTES};
 use crate::hash::KEYED_HASH_KIND;

@@ -14,8 +14,16 @@ mod hashing;
 mod naive;
 #[path = "suite/naive_fuse.rs"]
 mod naive_fuse;
+#[path = "suite/naive_ribbon.rs"]
+mod naive_ribbon;
 #[path = "suite/rates.rs"]
 mod rates;
+#[path = "suite/ribbon.rs"]
+mod ribbon;
+#[path = "suite/shapes.rs"]
+mod shapes;
+
+pub use shapes::hash_shapes;
 
 /// A generator of evenly spread 64-bit numbers, as good as hashes, the same in every run.
 pub struct Numbers(pub u64);

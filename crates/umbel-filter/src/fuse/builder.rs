@@ -14,6 +14,8 @@ const ATTEMPTS: u32 = 64;
 /// About so many keys lie in one part while a filter is built: with their slots they take half a
 /// megabyte or less.
 const PART_KEYS: usize = 1 << 14;
+/// The most parts: so many lines of eight hashes still fit the second cache.
+const MOST_PARTS: usize = 1 << 11;
 
 /// Collects hashes; the filter is sized and built at the end.
 ///
@@ -137,7 +139,8 @@ impl FuseBuilder {
             if shape.slots > u64::from(u32::MAX) || packed_bytes(shape.slots, self.bits).is_none() {
                 break;
             }
-            let mut mixed = scatter(&self.hashes, PART_KEYS, |hash| mix(hash, attempt));
+            let parts = (self.hashes.len() / PART_KEYS).min(MOST_PARTS);
+            let (mut mixed, _) = scatter(&self.hashes, parts, |hash| mix(hash, attempt));
             if let Some(fingerprints) = solve::<ARITY>(&shape, &mut mixed) {
                 drop(mixed);
                 return Ok(self.encode(&shape, attempt, &fingerprints));

@@ -1,6 +1,6 @@
 //! Fuse filters against their oracle: rates, sizes, damage, hashes of all shapes, golden files.
 
-use crate::{Numbers, golden, naive_fuse as naive};
+use crate::{Numbers, golden, hash_shapes, naive_fuse as naive};
 use proptest::prelude::*;
 use umbel_filter::{CannotPeel, FilterError, FuseArity, FuseBuilder, FuseView, HEADER_BYTES};
 
@@ -15,31 +15,12 @@ fn random(seed: u64, count: usize) -> Vec<u64> {
     (0..count).map(|_| numbers.draw()).collect()
 }
 
-/// Multisets of hashes that good hash functions do not make, and some that they do.
-fn hashes() -> impl Strategy<Value = Vec<u64>> {
-    let few = 0usize..300;
-    prop_oneof![
-        (any::<u64>(), few.clone()).prop_map(|(seed, count)| random(seed, count)),
-        (any::<u64>(), few.clone()).prop_map(|(hash, count)| vec![hash; count]),
-        (any::<u64>(), 0u32..64, few.clone()).prop_map(|(from, shift, count)| {
-            (0..count as u64).map(|at| from.wrapping_add(at << shift)).collect()
-        }),
-        proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(u64::MAX), 0..50u64], 0..300),
-        (any::<u64>(), few).prop_map(|(seed, count)| {
-            random(seed, count)
-                .iter()
-                .map(|hash| seed ^ ((hash % 5) << 61) ^ (hash >> 57))
-                .collect()
-        }),
-    ]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn no_multiset_of_hashes_has_a_false_negative(
-        hashes in hashes(),
+        hashes in hash_shapes(),
         bits in 4u32..=16,
         four: bool,
         shift in 0usize..9,
