@@ -1,4 +1,4 @@
-//! The homogeneous ribbon filter: any rate, for a sixteenth more space than theory demands.
+//! The homogeneous ribbon filter: any rate, for a twentieth more space than theory demands.
 //!
 //! A key is a row of 64 random bits at a place of a long band, and the filter is a solution of the
 //! system in which every key's row, multiplied with the slots it lies over, gives zeros; what is

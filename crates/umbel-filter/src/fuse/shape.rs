@@ -56,10 +56,16 @@ pub(super) fn key_of(mixed: u64) -> u64 {
     mixed >> (u64::BITS - KEY_BITS)
 }
 
+/// FORMAT: the product that fingerprint and slots of a key are taken from.
+#[inline(always)]
+fn product(key: u64) -> u64 {
+    key.wrapping_mul(MULTIPLIERS[1])
+}
+
 /// FORMAT: sixteen bits of a key that its slots say nothing about; a fingerprint is the lowest.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> u32 {
-    (key.wrapping_mul(MULTIPLIERS[1]) >> 48) as u32
+    (product(key) >> 48) as u32
 }
 
 /// How the slots lie.
@@ -124,17 +130,17 @@ impl<const ARITY: usize> Slots<ARITY> {
     /// FORMAT: the slots of a key, in ascending segments that are neighbours.
     ///
     /// The first is the key's share of the spread, which ascends with the key. In the segments
-    /// behind, bits of another product are combined with the same place.
+    /// behind, other bits of the key are combined with the same place.
     #[inline(always)]
     pub(super) fn of(&self, key: u64) -> [usize; ARITY] {
-        let first =
-            ((u128::from(key << (u64::BITS - KEY_BITS)) * u128::from(self.spread)) >> 64) as u64;
-        let bits = key.wrapping_mul(MULTIPLIERS[0]);
+        let share = u128::from(key << (u64::BITS - KEY_BITS)) * u128::from(self.spread);
+        let first = (share >> 64) as u64;
+        let bits = [0, product(key) >> 30, product(key) >> 12, key];
         std::array::from_fn(|index| match index {
             0 => first as usize,
             _ => {
-                let place = (bits >> (64 - 18 * index as u32)) & self.within;
-                ((first + ((index as u64) << self.segment_log)) ^ place) as usize
+                let segments_on = first + ((index as u64) << self.segment_log);
+                (segments_on ^ bits[index] & self.within) as usize
             }
         })
     }

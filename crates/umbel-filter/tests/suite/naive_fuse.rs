@@ -21,11 +21,12 @@ pub fn slots(key: u64, arity: u64, segment_log: u32, slots: u64) -> Vec<u64> {
     let segment = 1 << segment_log;
     let spread = slots - (arity - 1) * segment;
     let first = (u128::from(key) * u128::from(spread) / (1 << 59)) as u64;
-    let product = ((u128::from(key) * 0x9e3779b97f4a7c15) & MASK) as u64;
+    let product = ((u128::from(key) * 0xbb67ae8584caa73b) & MASK) as u64;
+    let bits = [0, product >> 30, product >> 12, key];
     (0..arity)
         .map(|number| match number {
             0 => first,
-            _ => (first + number * segment) ^ ((product >> (64 - 18 * number)) % segment),
+            _ => (first + number * segment) ^ (bits[number as usize] % segment),
         })
         .collect()
 }
