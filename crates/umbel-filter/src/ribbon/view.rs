@@ -119,7 +119,7 @@ impl<'a> RibbonView<'a> {
         let Some(meeting) = self.meet(hash) else {
             return true;
         };
-        let Some(mut sums) = meeting.sums::<FIRST>(self.words, 0) else {
+        let Some(mut sums) = meeting.sums::<FIRST>(self.words) else {
             return true;
         };
         // The last column is there in the upper blocks only.
@@ -136,8 +136,9 @@ impl<'a> RibbonView<'a> {
     #[inline(never)]
     fn ask_rest(&self, meeting: &Meeting) -> bool {
         let columns = self.columns.all as usize + usize::from(meeting.upper);
-        (TOGETHER..columns).all(|column| {
-            meeting.sums::<1>(self.words, column).is_none_or(|sums| parities(sums) == 0)
+        (TOGETHER..columns).step_by(TOGETHER).all(|column| {
+            let count = TOGETHER.min(columns - column);
+            meeting.some_sums(self.words, column, count).is_none_or(|sums| parities(sums) == 0)
         })
     }
 
@@ -205,21 +206,29 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// The row and `COUNT` columns from `column` on, combined by "and": words whose parities are
-    /// the answers. `None` outside of `words`.
+    /// The row and the first `COUNT` columns, combined by "and": words whose parities are the
+    /// answers. `None` outside of `words`.
     #[inline(always)]
-    fn sums<const COUNT: usize>(
-        &self,
-        words: &[[u8; 8]],
-        column: usize,
-    ) -> Option<[u64; TOGETHER]> {
-        let first = words.get(self.first + column..)?.first_chunk::<COUNT>()?;
-        let second = words.get(self.second + column..)?.first_chunk::<COUNT>()?;
+    fn sums<const COUNT: usize>(&self, words: &[[u8; 8]]) -> Option<[u64; TOGETHER]> {
+        let first = words.get(self.first..)?.first_chunk::<COUNT>()?;
+        let second = words.get(self.second..)?.first_chunk::<COUNT>()?;
+        Some(self.combine(first, second))
+    }
+
+    /// The same for `count` columns, no more than eight, from `column` on.
+    fn some_sums(&self, words: &[[u8; 8]], column: usize, count: usize) -> Option<[u64; TOGETHER]> {
+        let first = words.get(self.first + column..)?.get(..count)?;
+        let second = words.get(self.second + column..)?.get(..count)?;
+        Some(self.combine(first, second))
+    }
+
+    #[inline(always)]
+    fn combine(&self, first: &[[u8; 8]], second: &[[u8; 8]]) -> [u64; TOGETHER] {
         let mut sums = [0; TOGETHER];
         for (sum, (first, second)) in sums.iter_mut().zip(first.iter().zip(second)) {
             *sum =
                 (u64::from_le_bytes(*first) & self.low) ^ (u64::from_le_bytes(*second) & self.high);
         }
-        Some(sums)
+        sums
     }
 }

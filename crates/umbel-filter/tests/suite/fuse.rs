@@ -297,3 +297,19 @@ fn golden_filters_are_written_and_read() {
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
     }
 }
+
+/// The example of the format page.
+#[test]
+fn herbs_are_written_as_the_page_says() {
+    let hashes = [0x7010_ed72_4425_1ba6, 0x7db7_a87e_5826_fc8c, 0x8778_15cd_0567_0902];
+    let bytes = FuseBuilder::from_hashes(8, hashes.to_vec()).with_seed_id(7).finish().unwrap();
+    assert_eq!(
+        bytes,
+        golden::unhex(
+            "75464c5405010108030000000000000010000000000000000700000000000000 \
+         0302000000000000000000000000000000000000000000000000000000000000 \
+         00680000000000950000000000d000000000000000000000",
+        )
+    );
+    assert!(!FuseView::parse(&bytes).unwrap().contains(0x300c_0e9a_9c34_6680));
+}

@@ -13,3 +13,10 @@ pub fn check(name: &str, built: &[u8]) -> Vec<u8> {
     assert!(kept == built, "{name} is not written as it was");
     kept
 }
+
+/// The bytes that pages write as hexadecimal digits.
+pub fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.bytes().filter_map(|digit| char::from(digit).to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}

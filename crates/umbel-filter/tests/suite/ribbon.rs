@@ -289,3 +289,20 @@ fn golden_filters_are_written_and_read() {
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
     }
 }
+
+/// The example of the format page.
+#[test]
+fn herbs_are_written_as_the_page_says() {
+    let hashes = [0x7010_ed72_4425_1ba6, 0x7db7_a87e_5826_fc8c, 0x8778_15cd_0567_0902];
+    let bytes = RibbonBuilder::from_hashes(0.2, hashes.to_vec()).with_seed_id(7).finish();
+    assert_eq!(
+        bytes,
+        golden::unhex(
+            "75464c5406010100030000000000000080000000000000000700000002000100 \
+         00009a9900000000000000000000000000000000000000000000000000000000 \
+         00020000000000004103ede1247ff05b6bc6a66cf1ffe44943e5910563f56553 \
+         834afe8307a25e8b54906312acfba1d6af3595148144d698",
+        )
+    );
+    assert!(!RibbonView::parse(&bytes).unwrap().contains(0x300c_0e9a_9c34_6680));
+}
