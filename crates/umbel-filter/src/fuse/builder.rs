@@ -3,7 +3,7 @@
 use super::KIND;
 use super::packed::{pack, packed_bytes};
 use super::peel::solve;
-use super::shape::{FINGERPRINT_BITS, FuseArity, Shape, mix};
+use super::shape::{FINGERPRINT_BITS, FuseArity, Shape, mix, seed_of};
 use crate::encoding::HEADER_BYTES;
 use crate::scatter::scatter;
 use crate::static_header::StaticHeader;
@@ -139,8 +139,9 @@ impl FuseBuilder {
             if shape.slots > u64::from(u32::MAX) || packed_bytes(shape.slots, self.bits).is_none() {
                 break;
             }
+            let seed = seed_of(attempt);
             let parts = (self.hashes.len() / PART_KEYS).min(MOST_PARTS);
-            let (mut mixed, _) = scatter(&self.hashes, parts, |hash| mix(hash, attempt));
+            let (mut mixed, _) = scatter(&self.hashes, parts, |hash| mix(hash, seed));
             if let Some(fingerprints) = solve::<ARITY>(&shape, &mut mixed) {
                 drop(mixed);
                 return Ok(self.encode(&shape, attempt, &fingerprints));

@@ -42,12 +42,22 @@ fn pack_bits(fingerprints: &[u16], bits: u32, bytes: &mut Vec<u8>) {
 }
 
 /// The bits from fingerprint `index` on, at least `bits` of them, those behind it too; `None`
-/// outside of the bytes.
+/// outside of the bytes. `WIDTH` is `bits`, or 0 where that is not known to the compiler; whole
+/// bytes take fewer steps.
 #[inline(always)]
-pub(super) fn bits_at(bytes: &[u8], index: usize, bits: u32) -> Option<u32> {
-    let bit = index * bits as usize;
-    let four = bytes.get(bit / 8..)?.first_chunk::<READ>()?;
-    Some(u32::from_le_bytes(*four) >> (bit % 8))
+pub(super) fn bits_at<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) -> Option<u32> {
+    match WIDTH {
+        8 => bytes.get(index).map(|byte| u32::from(*byte)),
+        16 => {
+            let two = bytes.get(2 * index..2 * index + 2)?;
+            Some(u32::from(u16::from_le_bytes(two.try_into().ok()?)))
+        }
+        _ => {
+            let bit = index * bits as usize;
+            let four = bytes.get(bit / 8..bit / 8 + READ)?;
+            Some(u32::from_le_bytes(four.try_into().ok()?) >> (bit % 8))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,8 +80,15 @@ mod tests {
                     });
                     let mask = (1 << bits) - 1;
                     assert_eq!(naive, u32::from(*print) & mask);
-                    let read = bits_at(packed, index, bits);
-                    assert_eq!(read.map(|read| read & mask), Some(naive));
+                    let mut reads = vec![bits_at::<0>(packed, index, bits)];
+                    match bits {
+                        8 => reads.push(bits_at::<8>(packed, index, bits)),
+                        16 => reads.push(bits_at::<16>(packed, index, bits)),
+                        _ => {}
+                    }
+                    for read in reads {
+                        assert_eq!(read.map(|read| read & mask), Some(naive));
+                    }
                 }
                 let used = (count as u32 * bits).div_ceil(8) as usize;
                 assert!(packed[used..].iter().all(|byte| *byte == 0));

@@ -8,7 +8,7 @@
 //! beginning with the lowest slots, so that at any time only a few neighbouring segments are
 //! worked on.
 
-use super::shape::{KEY_BITS, Shape, Slots, fingerprint, key_of};
+use super::shape::{KEY_BITS, Places, Shape, fingerprint, key_of};
 
 /// One key more in a slot.
 const ONE: u64 = 1 << KEY_BITS;
@@ -21,24 +21,24 @@ const SEARCHED: usize = 4096;
 ///
 /// The memory of `mixed` is used for the order in which keys are taken away.
 pub(super) fn solve<const ARITY: usize>(shape: &Shape, mixed: &mut [u64]) -> Option<Vec<u16>> {
-    let places = Slots::<ARITY>::new(shape);
-    let mut slots = fill(shape.slots, &places, mixed)?;
-    if peel(&places, &mut slots, mixed) < mixed.len() {
+    let places = Places::new(shape);
+    let mut slots = fill::<ARITY>(shape.slots, &places, mixed)?;
+    if peel::<ARITY>(&places, &mut slots, mixed) < mixed.len() {
         return None;
     }
     drop(slots);
     let mut fingerprints = vec![0; shape.slots as usize];
-    settle(&places, mixed, &mut fingerprints);
+    settle::<ARITY>(&places, mixed, &mut fingerprints);
     Some(fingerprints)
 }
 
 /// All keys in their slots; `None` where a slot has more than can be counted.
-fn fill<const ARITY: usize>(count: u64, places: &Slots<ARITY>, mixed: &[u64]) -> Option<Vec<u64>> {
+fn fill<const ARITY: usize>(count: u64, places: &Places, mixed: &[u64]) -> Option<Vec<u64>> {
     let mut slots = vec![0u64; count as usize];
     let mut overfull = false;
     for mixed in mixed {
         let key = key_of(*mixed);
-        for slot in places.of(key) {
+        for slot in places.of::<ARITY>(key) {
             let (more, over) = slots[slot].overflowing_add(ONE);
             slots[slot] = more ^ key;
             overfull |= over;
@@ -49,7 +49,7 @@ fn fill<const ARITY: usize>(count: u64, places: &Slots<ARITY>, mixed: &[u64]) ->
 
 /// Takes away every key that is alone in a slot until there are none. Returns how many there were,
 /// and leaves them in `order`, each with the number of its lone slot above it.
-fn peel<const ARITY: usize>(places: &Slots<ARITY>, slots: &mut [u64], order: &mut [u64]) -> usize {
+fn peel<const ARITY: usize>(places: &Places, slots: &mut [u64], order: &mut [u64]) -> usize {
     let mut taken = 0;
     let (mut lone, mut next) = (Vec::new(), Vec::new());
     for from in (0..slots.len()).step_by(SEARCHED) {
@@ -70,7 +70,7 @@ fn peel<const ARITY: usize>(places: &Slots<ARITY>, slots: &mut [u64], order: &mu
                 if slots[slot] >> KEY_BITS != 1 {
                     continue;
                 }
-                let of_key = places.of(key);
+                let of_key = places.of::<ARITY>(key);
                 order[taken] = key | (places.number(&of_key, slot) as u64) << KEY_BITS;
                 taken += 1;
                 for slot in of_key {
@@ -89,10 +89,10 @@ fn peel<const ARITY: usize>(places: &Slots<ARITY>, slots: &mut [u64], order: &mu
 
 /// Gives each key's lone slot the value that makes its slots its fingerprint. Later keys' slots are
 /// settled first; none of the others of a key changes afterwards.
-fn settle<const ARITY: usize>(places: &Slots<ARITY>, order: &[u64], fingerprints: &mut [u16]) {
+fn settle<const ARITY: usize>(places: &Places, order: &[u64], fingerprints: &mut [u16]) {
     for entry in order.iter().rev() {
         let key = entry & KEY_MASK;
-        let of_key = places.of(key);
+        let of_key = places.of::<ARITY>(key);
         let mut lone = of_key[0];
         for (number, slot) in of_key.iter().enumerate() {
             lone = if (entry >> KEY_BITS) as usize == number { *slot } else { lone };

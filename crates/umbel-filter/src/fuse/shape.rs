@@ -41,11 +41,16 @@ impl FuseArity {
     }
 }
 
+/// FORMAT: the seed of an attempt to build a filter.
+#[inline(always)]
+pub(super) fn seed_of(attempt: u32) -> u64 {
+    MULTIPLIERS[2].wrapping_mul(u64::from(attempt) + 1)
+}
+
 /// FORMAT: the hash, mixed anew for each attempt to build a filter, as all that follows sees it:
 /// the upper [`KEY_BITS`] bits count.
 #[inline(always)]
-pub(super) fn mix(hash: u64, attempt: u32) -> u64 {
-    let seed = MULTIPLIERS[2].wrapping_mul(u64::from(attempt) + 1);
+pub(super) fn mix(hash: u64, seed: u64) -> u64 {
     let first = (hash ^ seed).wrapping_mul(MULTIPLIERS[0]);
     (first ^ first >> 32).wrapping_mul(MULTIPLIERS[1])
 }
@@ -104,35 +109,32 @@ impl Shape {
         let segments = wanted.div_ceil(segment).max(u64::from(arity.slots()));
         Shape { arity, segment_log, slots: segments.saturating_mul(segment) }
     }
-
-    /// Over how many slots the first slots of keys are spread: all but the last segments.
-    #[inline(always)]
-    pub(super) fn spread(&self) -> u64 {
-        self.slots - (u64::from(self.arity.slots() - 1) << self.segment_log)
-    }
 }
 
-/// The slots of keys, for an arity known when the program is compiled.
+/// Finds the slots of keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slots<const ARITY: usize> {
+pub(super) struct Places {
+    /// Over how many slots the first slots of keys are spread: all but the last segments.
     spread: u64,
     segment_log: u32,
     within: u64,
 }
 
-impl<const ARITY: usize> Slots<ARITY> {
-    /// REQUIRES: the shape has this arity.
-    pub(super) fn new(shape: &Shape) -> Slots<ARITY> {
+impl Places {
+    pub(super) fn new(shape: &Shape) -> Places {
         let segment_log = shape.segment_log;
-        Slots { spread: shape.spread(), segment_log, within: (1 << segment_log) - 1 }
+        let behind = u64::from(shape.arity.slots() - 1) << segment_log;
+        Places { spread: shape.slots - behind, segment_log, within: (1 << segment_log) - 1 }
     }
 
     /// FORMAT: the slots of a key, in ascending segments that are neighbours.
     ///
     /// The first is the key's share of the spread, which ascends with the key. In the segments
     /// behind, other bits of the key are combined with the same place.
+    ///
+    /// REQUIRES: `ARITY` is that of the shape.
     #[inline(always)]
-    pub(super) fn of(&self, key: u64) -> [usize; ARITY] {
+    pub(super) fn of<const ARITY: usize>(&self, key: u64) -> [usize; ARITY] {
         let share = u128::from(key << (u64::BITS - KEY_BITS)) * u128::from(self.spread);
         let first = (share >> 64) as u64;
         let bits = [0, product(key) >> 30, product(key) >> 12, key];
@@ -147,7 +149,7 @@ impl<const ARITY: usize> Slots<ARITY> {
 
     /// Which of a key's slots `slot` is.
     #[inline(always)]
-    pub(super) fn number(&self, slots: &[usize; ARITY], slot: usize) -> usize {
+    pub(super) fn number(&self, slots: &[usize], slot: usize) -> usize {
         (slot >> self.segment_log) - (slots[0] >> self.segment_log)
     }
 }

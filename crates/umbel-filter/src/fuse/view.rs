@@ -3,21 +3,20 @@
 use super::KIND;
 use super::packed::{bits_at, packed_bytes, used_bytes};
 use super::shape::{
-    FINGERPRINT_BITS, FuseArity, KEY_BITS, MOST_SEGMENT_LOG, Shape, Slots, fingerprint, key_of, mix,
+    FINGERPRINT_BITS, FuseArity, KEY_BITS, MOST_SEGMENT_LOG, Places, Shape, fingerprint, key_of,
+    mix, seed_of,
 };
 use crate::encoding::FilterError;
 use crate::static_header::{StaticHeader, malformed};
-
-/// How many hashes are looked at together where there are many.
-const GROUP: usize = 32;
 
 /// A binary fuse filter in borrowed bytes, at whatever address.
 #[derive(Clone, Copy, Debug)]
 pub struct FuseView<'a> {
     header: StaticHeader,
-    attempt: u32,
     bits: u32,
     shape: Shape,
+    seed: u64,
+    places: Places,
     slots: &'a [u8],
 }
 
@@ -58,15 +57,18 @@ impl<'a> FuseView<'a> {
             return Err(malformed("the bytes behind the filter's slots are not zero"));
         }
         let shape = Shape { arity, segment_log, slots: header.units };
-        Ok(FuseView { header, attempt, bits, shape, slots })
+        let (seed, places) = (seed_of(attempt), Places::new(&shape));
+        Ok(FuseView { header, bits, shape, seed, places, slots })
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        match self.shape.arity {
-            FuseArity::Three => self.ask(&Slots::<3>::new(&self.shape), hash),
-            FuseArity::Four => self.ask(&Slots::<4>::new(&self.shape), hash),
+        match (self.shape.arity, self.bits) {
+            (FuseArity::Three, 8) => self.ask::<3, 8>(hash),
+            (FuseArity::Three, 16) => self.ask::<3, 16>(hash),
+            (FuseArity::Three, _) => self.ask::<3, 0>(hash),
+            (FuseArity::Four, _) => self.ask::<4, 0>(hash),
         }
     }
 
@@ -74,36 +76,34 @@ impl<'a> FuseView<'a> {
     /// two is shorter, what the other has more is left as it is. Faster than one by one where the
     /// filter is larger than the caches.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        match self.shape.arity {
-            FuseArity::Three => self.ask_all(&Slots::<3>::new(&self.shape), hashes, found),
-            FuseArity::Four => self.ask_all(&Slots::<4>::new(&self.shape), hashes, found),
+        match (self.shape.arity, self.bits) {
+            (FuseArity::Three, 8) => self.ask_all::<3, 8>(hashes, found),
+            (FuseArity::Three, 16) => self.ask_all::<3, 16>(hashes, found),
+            (FuseArity::Three, _) => self.ask_all::<3, 0>(hashes, found),
+            (FuseArity::Four, 8) => self.ask_all::<4, 8>(hashes, found),
+            (FuseArity::Four, _) => self.ask_all::<4, 0>(hashes, found),
         }
     }
 
-    fn ask_all<const ARITY: usize>(
-        &self,
-        places: &Slots<ARITY>,
-        hashes: &[u64],
-        found: &mut [bool],
-    ) {
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.ask(places, *hash);
-            }
+    fn ask_all<const ARITY: usize, const WIDTH: u32>(&self, hashes: &[u64], found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.ask::<ARITY, WIDTH>(*hash);
         }
     }
 
+    /// REQUIRES: keys have `ARITY` slots, and fingerprints `WIDTH` bits where that is not 0.
     #[inline(always)]
-    fn ask<const ARITY: usize>(&self, places: &Slots<ARITY>, hash: u64) -> bool {
-        let key = key_of(mix(hash, self.attempt));
+    fn ask<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
+        let key = key_of(mix(hash, self.seed));
         let mut all = fingerprint(key);
-        for slot in places.of(key) {
-            let Some(bits) = bits_at(self.slots, slot, self.bits) else {
+        for slot in self.places.of::<ARITY>(key) {
+            let Some(bits) = bits_at::<WIDTH>(self.slots, slot, self.bits) else {
                 return true;
             };
             all ^= bits;
         }
-        all & ((1 << self.bits) - 1) == 0
+        let bits = if WIDTH == 0 { self.bits } else { WIDTH };
+        all & ((1 << bits) - 1) == 0
     }
 
     /// How many different hashes were added.
