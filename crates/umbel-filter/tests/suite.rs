@@ -10,6 +10,10 @@ mod encoded;
 mod exchange;
 #[path = "suite/files.rs"]
 mod files;
+#[path = "suite/fuse.rs"]
+mod fuse;
+#[path = "suite/golden.rs"]
+mod golden;
 #[path = "suite/hash_kinds.rs"]
 mod hash_kinds;
 #[path = "suite/hashing.rs"]
@@ -22,6 +26,10 @@ mod kind_rates;
 mod kinds;
 #[path = "suite/naive.rs"]
 mod naive;
+#[path = "suite/naive_fuse.rs"]
+mod naive_fuse;
+#[path = "suite/naive_ribbon.rs"]
+mod naive_ribbon;
 #[path = "suite/oracle.rs"]
 mod oracle;
 #[path = "suite/prefix_rules.rs"]
@@ -32,6 +40,12 @@ mod prefixes;
 mod quality;
 #[path = "suite/rates.rs"]
 mod rates;
+#[path = "suite/ribbon.rs"]
+mod ribbon;
+#[path = "suite/shapes.rs"]
+mod shapes;
+
+pub use shapes::hash_shapes;
 
 /// A generator of evenly spread 64-bit numbers, as good as hashes, the same in every run.
 pub struct Numbers(pub u64);
