@@ -1,5 +1,6 @@
 //! What a view of every kind of filter can do, so that all are asked in one way.
 
+use crate::designed::designed_rate;
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 
@@ -35,6 +36,11 @@ pub(crate) trait Ask {
 
     /// How many keys the set bits speak of.
     fn estimated_keys(&self) -> f64;
+
+    /// The share of absent keys that theory lets through.
+    fn designed_rate(&self) -> f64 {
+        self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
+    }
 
     /// The share of absent keys that these very bits let through.
     fn estimated_rate(&self) -> f64;

@@ -50,6 +50,11 @@ pub enum BuildError {
         /// The kind of filter.
         kind: FilterKind,
     },
+    /// A number of probes for a kind that is not made of probes.
+    NoProbes {
+        /// The kind of filter.
+        kind: FilterKind,
+    },
     /// More bits than a filter has.
     TooLarge {
         /// How many the keys would need, or as many as a number holds.
@@ -88,6 +93,9 @@ impl fmt::Display for BuildError {
             ),
             BuildError::Kind { kind } => {
                 write!(formatter, "a {kind} filter, but those have a builder of their own")
+            }
+            BuildError::NoProbes { kind } => {
+                write!(formatter, "a number of probes, but a {kind} filter has none to be chosen")
             }
             BuildError::TooLarge { bits } => {
                 write!(formatter, "the keys need {bits} bits, but a filter has at most 2^40")

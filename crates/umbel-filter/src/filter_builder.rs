@@ -11,9 +11,13 @@ use crate::options::FilterOptions;
 use crate::probing::Probing;
 use crate::split_block::SplitBlock;
 use crate::standard;
+use crate::statics;
 
 /// Collects the hashes of keys, 8 bytes of memory for each, and builds a filter of any kind that
 /// keys can be added to; it is sized and filled at the end.
+///
+/// Where a binary fuse filter cannot be built, which takes hashes that were chosen against it, a
+/// ribbon filter of the same rate is built instead; the filter says which it is.
 ///
 /// ```
 /// use umbel_filter::{FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView};
@@ -77,6 +81,11 @@ impl FilterBuilder {
         if self.hashes.is_empty() {
             return Ok(Vec::new());
         }
+        if self.options.kind.is_static() {
+            let FilterOptions { kind, size, hash_kind, seed_id, .. } = self.options;
+            let made = statics::of(kind, size, self.hashes.len() as u64)?;
+            return Ok(made.build(self.hashes, hash_kind, seed_id));
+        }
         let header = self.options.header(self.hashes.len() as u64)?;
         let Some(mut bytes) = header.empty_filter() else {
             let bytes = header.payload_bytes().unwrap_or(u64::MAX);
@@ -94,9 +103,7 @@ impl FilterBuilder {
             FilterKind::Counting => {
                 self.hashes.iter().for_each(|hash| counting::count(&header, payload, *hash));
             }
-            FilterKind::BinaryFuse | FilterKind::Ribbon => {
-                return Err(BuildError::Kind { kind: header.kind });
-            }
+            FilterKind::BinaryFuse | FilterKind::Ribbon => {}
         }
         Ok(bytes)
     }

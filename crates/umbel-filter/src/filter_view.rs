@@ -4,11 +4,12 @@ use crate::ask::Ask;
 use crate::blocked_256::Blocked256;
 use crate::blocked_512::Blocked512;
 use crate::counting::CountingView;
-use crate::designed::designed_rate;
 use crate::encoding::FilterError;
+use crate::fuse::FuseView;
 use crate::header::{FilterHeader, kind_of, parse};
 use crate::kind::FilterKind;
 use crate::layout::BlockView;
+use crate::ribbon::RibbonView;
 use crate::split_block::SplitBlock;
 use crate::standard::StandardView;
 
@@ -32,6 +33,8 @@ enum View<'a> {
     Standard(StandardView<'a>),
     SplitBlock(BlockView<'a, SplitBlock>),
     Counting(CountingView<'a>),
+    Fuse(FuseView<'a>),
+    Ribbon(RibbonView<'a>),
 }
 
 /// Does the same with the view of every kind: the one list of them for asking.
@@ -44,6 +47,8 @@ macro_rules! of_every_kind {
             View::Standard($some) => $then,
             View::SplitBlock($some) => $then,
             View::Counting($some) => $then,
+            View::Fuse($some) => $then,
+            View::Ribbon($some) => $then,
         }
     };
 }
@@ -74,7 +79,15 @@ impl<'a> FilterView<'a> {
     /// Besides [`FilterError::Malformed`]: [`FilterError::Empty`] and [`FilterError::Unknown`].
     pub fn parse_known(bytes: &'a [u8]) -> Result<FilterView<'a>, FilterError> {
         // Kinds with headers of their own are read here.
-        kind_of(bytes)?;
+        match kind_of(bytes)? {
+            FilterKind::BinaryFuse => {
+                return FuseView::parse(bytes).map(|view| FilterView(View::Fuse(view)));
+            }
+            FilterKind::Ribbon => {
+                return RibbonView::parse(bytes).map(|view| FilterView(View::Ribbon(view)));
+            }
+            _ => {}
+        }
         let (header, payload) = parse(bytes)?;
         FilterView::from_parts(header, payload)
     }
@@ -151,7 +164,7 @@ impl<'a> FilterView<'a> {
     ///
     /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
-        self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
+        of_every_kind!(&self.0, view => view.designed_rate(), 1.0)
     }
 
     /// How many different keys the bits that are set speak of: infinite where all are set. Reads

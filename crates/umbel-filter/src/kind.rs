@@ -62,6 +62,11 @@ impl FilterKind {
         }
     }
 
+    /// Whether it is built once from all its keys, which then can neither be more nor fewer.
+    pub fn is_static(self) -> bool {
+        matches!(self, FilterKind::BinaryFuse | FilterKind::Ribbon)
+    }
+
     /// The most probes a key has; `None` where the kind does not let them be chosen.
     pub fn most_probes(self) -> Option<u32> {
         match self {

@@ -64,11 +64,14 @@ mod ribbon;
 mod scatter;
 mod simd;
 mod siphash;
+mod size;
 mod split_block;
 mod split_lanes;
 mod standard;
 mod standard_rate;
+mod static_ask;
 mod static_header;
+mod statics;
 mod thrift;
 mod view;
 mod widened;
@@ -93,13 +96,17 @@ pub use key_hasher::{KeyHasher, hash_with};
 pub use kind::FilterKind;
 pub use leveldb::{from_leveldb, to_leveldb};
 pub use line::MAX_PROBES;
-pub use options::{FilterOptions, FilterSize};
+pub use options::FilterOptions;
 pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
 pub use plan::FilterPlan;
-pub use prefix::{BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws};
+pub use prefix::{
+    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
+    PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
+};
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
 pub use ribbon::{RibbonBuilder, RibbonView};
 pub use simd::InstructionSet;
+pub use size::FilterSize;
 pub use view::{BloomView, Parsed};
 pub use widened::widen_hash;

@@ -9,7 +9,9 @@ use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::kind::FilterKind;
 use crate::probing::Probing;
 use crate::rate::probes;
+use crate::size::FilterSize;
 use crate::split_lanes::LANES;
+use crate::statics;
 
 /// The most bits per key.
 const MOST_BITS_PER_KEY: f64 = 1000.0;
@@ -18,18 +20,6 @@ const MOST_BITS_PER_KEY: f64 = 1000.0;
 const LEAST_BITS: u64 = 64;
 /// How far above the rate that was asked for the textbook's formula may end, for it rounds.
 const NEAR_ENOUGH: f64 = 1.05;
-
-/// How much room a filter is given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FilterSize {
-    /// That many bits for each key, above 0 and up to 1000; of a counting filter that many
-    /// counters, which take 4 bits each.
-    BitsPerKey(f64),
-    /// The least that reaches that false positive rate, above 0 and below 1: for standard and
-    /// counting filters by the textbook's formula ([`formulas::bits`]), which comes within 5 %
-    /// of it; for the others by the exact rate, which is not above it.
-    Rate(f64),
-}
 
 /// How a filter is built.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,8 +59,8 @@ impl FilterOptions {
     /// # Errors
     /// What is wrong, and what is allowed.
     pub fn check(&self) -> Result<(), BuildError> {
-        if matches!(self.kind, FilterKind::BinaryFuse | FilterKind::Ribbon) {
-            return Err(BuildError::Kind { kind: self.kind });
+        if self.kind.is_static() && self.probes.is_some() {
+            return Err(BuildError::NoProbes { kind: self.kind });
         }
         match self.size {
             FilterSize::BitsPerKey(given) if !(given > 0.0 && given <= MOST_BITS_PER_KEY) => {
@@ -104,12 +94,16 @@ impl FilterOptions {
     /// As [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
     /// [`BuildError::TooLarge`].
     pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
+        if self.kind.is_static() {
+            self.check()?;
+            return statics::of(self.kind, self.size, keys).map(|made| made.expected_bytes(keys));
+        }
         let header = self.header(keys)?;
         let payload = header.payload_bytes().unwrap_or(u64::MAX);
         Ok(payload.saturating_add(crate::encoding::HEADER_BYTES as u64))
     }
 
-    /// The header of a filter of `keys` keys.
+    /// The header of a filter of `keys` keys, which is not of a static kind.
     pub(crate) fn header(&self, keys: u64) -> Result<FilterHeader, BuildError> {
         self.check()?;
         let header = match self.size {

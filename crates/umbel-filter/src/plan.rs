@@ -3,6 +3,7 @@
 use crate::build_error::BuildError;
 use crate::designed::designed_rate;
 use crate::options::FilterOptions;
+use crate::statics;
 
 /// The size and the rate of a filter with some options for some number of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +23,12 @@ impl FilterPlan {
     /// # Errors
     /// As [`FilterOptions::bytes_for`].
     pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
+        if options.kind.is_static() {
+            options.check()?;
+            let made = statics::of(options.kind, options.size, keys)?;
+            let bytes = made.expected_bytes(keys);
+            return Ok(FilterPlan { bytes, probes: 0, designed_rate: made.rate() });
+        }
         let header = options.header(keys)?;
         Ok(FilterPlan {
             bytes: options.bytes_for(keys)?,

@@ -258,7 +258,8 @@ mod tests {
     use crate::filter_builder::FilterBuilder;
     use crate::filter_view::FilterView;
     use crate::kind::FilterKind;
-    use crate::options::{FilterOptions, FilterSize};
+    use crate::options::FilterOptions;
+    use crate::size::FilterSize;
     use std::cell::Cell;
 
     thread_local! {

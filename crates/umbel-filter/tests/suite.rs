@@ -30,6 +30,8 @@ mod naive;
 mod naive_fuse;
 #[path = "suite/naive_ribbon.rs"]
 mod naive_ribbon;
+#[path = "suite/one_contract.rs"]
+mod one_contract;
 #[path = "suite/oracle.rs"]
 mod oracle;
 #[path = "suite/prefix_rules.rs"]

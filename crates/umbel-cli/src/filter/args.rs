@@ -65,8 +65,9 @@ pub struct BuildArgs {
     pub hashes: Option<u64>,
     /// What keys are hashed with: keyed, siphash-1-3, xxh64, xxh3, murmur3-32, murmur3-128,
     /// seahash, cityhash64, metrohash64, rustc-hash, fxhash, spooky, leveldb
-    #[arg(long, value_name = "HASH", default_value = "keyed", value_parser = hash)]
-    pub hash: HashKind,
+    /// [default: keyed; xxh64 for parquet]
+    #[arg(long, value_name = "HASH", value_parser = hash)]
+    pub hash: Option<HashKind>,
     /// The seed of the hash, 32 hex digits [default: random for keyed and siphash-1-3, else zeros]
     #[arg(long, value_name = "HEX", value_parser = seed)]
     pub seed: Option<[u8; 16]>,

@@ -144,7 +144,15 @@ fn report(args: &BenchArgs, candidates: &mut [Candidate], json: bool) -> Outcome
         ))?;
         output.line(&format!(
             "{:<12} {:>9} {:>10} {:>10} {:>7} {:>7} {:>7} {:>11} {:>11}",
-            "kind", "bits/key", "designed", "measured", "build", "miss", "hit", "miss, many", "hit, many"
+            "kind",
+            "bits/key",
+            "designed",
+            "measured",
+            "build",
+            "miss",
+            "hit",
+            "miss, many",
+            "hit, many"
         ))?;
     }
     for candidate in candidates {

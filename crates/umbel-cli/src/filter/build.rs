@@ -4,11 +4,12 @@ use serde_json::json;
 use umbel::Env;
 use umbel_filter::{
     BuildError, FilterBuilder, FilterFile, FilterOptions, FilterSize, FilterView, HashKind,
-    KeyHasher,
+    KeyHasher, to_parquet,
 };
 
 use super::args::BuildArgs;
 use super::file;
+use super::kind::Kind;
 use super::lines::Lines;
 use crate::errors::{Failure, Outcome};
 use crate::number::{bytes, grouped, percent};
@@ -23,17 +24,17 @@ pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
         (_, Some(rate)) => FilterSize::Rate(rate),
         (bits, None) => FilterSize::BitsPerKey(bits.unwrap_or(BITS_PER_KEY)),
     };
+    let hash = hash(args)?;
     let options = FilterOptions {
         kind: args.kind.of_library(),
         size,
         probes: args.hashes.map(|hashes| hashes as u32),
-        hash_kind: args.hash.number(),
+        hash_kind: hash.number(),
         ..FilterOptions::default()
     };
     let mut builder = FilterBuilder::new(options).map_err(refused)?;
-    let seed = args.seed.map_or_else(|| default_seed(args.hash), Ok)?;
-    let hasher = KeyHasher::new(args.hash, seed)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let seed = args.seed.map_or_else(|| default_seed(hash), Ok)?;
+    let hasher = KeyHasher::new(hash, seed).map_err(|error| Failure::usage(error.to_string()))?;
     let mut lines = Lines::open(args.lines.as_deref())?;
     let (mut read, mut returns) = (0, false);
     while lines.read()? {
@@ -45,12 +46,44 @@ pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
         note("umbel: some lines end with a carriage return, which is part of the key");
     }
     let filter = builder.finish().map_err(refused)?;
-    let encoded = FilterFile::encode(args.hash, seed, &filter);
+    let encoded = match args.kind {
+        Kind::Parquet => parquet(&filter)?,
+        _ => FilterFile::encode(hash, seed, &filter),
+    };
     file::write(&args.output, &encoded)?;
-    report(args, read, &filter, encoded.len() as u64, json)
+    report(args, hash, read, &filter, encoded.len() as u64, json)
 }
 
-fn report(args: &BuildArgs, lines: u64, filter: &[u8], file: u64, json: bool) -> Outcome<()> {
+/// The hash that was asked for; without one the store's own, or the only one that Parquet has.
+fn hash(args: &BuildArgs) -> Outcome<HashKind> {
+    match (args.kind, args.hash) {
+        (Kind::Parquet, None | Some(HashKind::Xxh64)) if args.seed.is_none() => Ok(HashKind::Xxh64),
+        (Kind::Parquet, _) => Err(Failure::usage(
+            "Parquet's filters are made with xxh64 and no seed; leave --hash and --seed out, or take \
+             another --kind",
+        )),
+        (_, hash) => Ok(hash.unwrap_or_default()),
+    }
+}
+
+/// The filter as Parquet writes it.
+fn parquet(filter: &[u8]) -> Outcome<Vec<u8>> {
+    let refused = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    if filter.is_empty() {
+        return Err(Failure::usage("no lines: Parquet has no filter of no keys"));
+    }
+    let view = FilterView::parse(filter).map_err(|error| refused(&error))?;
+    to_parquet(&view).map_err(|error| refused(&error))
+}
+
+fn report(
+    args: &BuildArgs,
+    hash: HashKind,
+    lines: u64,
+    filter: &[u8],
+    file: u64,
+    json: bool,
+) -> Outcome<()> {
     let view = FilterView::parse(filter).unwrap_or(FilterView::MAYBE);
     let rate = view.designed_rate();
     let bits = filter.len() as f64 * 8.0 / view.keys().max(1) as f64;
@@ -60,7 +93,7 @@ fn report(args: &BuildArgs, lines: u64, filter: &[u8], file: u64, json: bool) ->
             "lines": lines,
             "keys": view.keys(),
             "kind": args.kind.name(),
-            "hash": args.hash.name(),
+            "hash": hash.name(),
             "bytes": file,
             "bits_per_key": bits,
             "designed_rate": rate,

@@ -8,9 +8,8 @@ use crate::output::Output;
 
 /// Asks the filter for every line; [`Failure::NothingSelected`] where no line is selected.
 pub fn run(args: &CheckArgs) -> Outcome<()> {
-    let bytes = file::read(&args.filter)?;
-    let filter = file::parse(&args.filter, &bytes)?;
-    let (hasher, view) = (*filter.hasher(), filter.view());
+    let filter = file::read(&args.filter)?;
+    let (hasher, view) = (filter.hasher, filter.view());
     let mut lines = Lines::open(args.lines.as_deref())?;
     let mut output = Output::new();
     let (mut hashes, mut found) = (Vec::new(), Vec::new());

@@ -12,10 +12,8 @@ use crate::text;
 
 /// Says everything there is to say about the filter.
 pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
-    let encoded = file::read(&args.filter)?;
-    let file = file::parse(&args.filter, &encoded)?;
-    let (view, filter) = (file.view(), file.filter_bytes());
-    let payload = filter.get(umbel_filter::HEADER_BYTES..).unwrap_or_default();
+    let file = file::read(&args.filter)?;
+    let (view, payload) = (file.view(), file.payload());
     let ones: u64 = payload.iter().map(|byte| u64::from(byte.count_ones())).sum();
     let fill = ones as f64 / (payload.len().max(1) * 8) as f64;
     let bits = payload.len() as f64 * 8.0 / view.keys().max(1) as f64;
@@ -25,9 +23,10 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
         let estimated = view.estimated_keys();
         output.json(&json!({
             "kind": view.kind().map(|kind| kind.name()),
-            "hash": file.hasher().kind().name(),
-            "seed": text::hex(&file.seed()),
-            "bytes": encoded.len(),
+            "format": if file.is_parquet { "parquet" } else { "umbel" },
+            "hash": file.hasher.kind().name(),
+            "seed": text::hex(&file.seed),
+            "bytes": file.file_bytes,
             "keys": view.keys(),
             "hashes": view.probes(),
             "bits_per_key": bits,
@@ -41,9 +40,12 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
     output.line(&args.filter.display().to_string())?;
     let mut say = |name: &str, text: String| output.line(&format!("  {name:<16} {text}"));
     say("kind", kind.to_string())?;
-    say("hash", file.hasher().kind().to_string())?;
-    say("seed", text::hex(&file.seed()))?;
-    say("size", bytes(encoded.len() as u64))?;
+    if file.is_parquet {
+        say("format", "Apache Parquet".to_string())?;
+    }
+    say("hash", file.hasher.kind().to_string())?;
+    say("seed", text::hex(&file.seed))?;
+    say("size", bytes(file.file_bytes))?;
     if view.kind().is_some() {
         say("keys", grouped(view.keys()))?;
         say("bits per key", format!("{bits:.2}"))?;

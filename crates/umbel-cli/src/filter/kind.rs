@@ -12,8 +12,8 @@ pub enum Kind {
     Blocked,
     /// A Bloom filter in blocks of 256 bits
     Blocked256,
-    /// The split-block filter of Apache Parquet
-    SplitBlock,
+    /// The split-block filter of Apache Parquet, written as Parquet writes it
+    Parquet,
     /// A binary fuse filter
     Fuse,
     /// A ribbon filter
@@ -28,7 +28,7 @@ impl Kind {
         Kind::Bloom,
         Kind::Blocked,
         Kind::Blocked256,
-        Kind::SplitBlock,
+        Kind::Parquet,
         Kind::Fuse,
         Kind::Ribbon,
         Kind::Counting,
@@ -40,7 +40,7 @@ impl Kind {
             Kind::Bloom => FilterKind::Standard,
             Kind::Blocked => FilterKind::Blocked512,
             Kind::Blocked256 => FilterKind::Blocked256,
-            Kind::SplitBlock => FilterKind::SplitBlock,
+            Kind::Parquet => FilterKind::Parquet,
             Kind::Fuse => FilterKind::BinaryFuse,
             Kind::Ribbon => FilterKind::Ribbon,
             Kind::Counting => FilterKind::Counting,
@@ -53,7 +53,7 @@ impl Kind {
             Kind::Bloom => "bloom",
             Kind::Blocked => "blocked",
             Kind::Blocked256 => "blocked256",
-            Kind::SplitBlock => "split-block",
+            Kind::Parquet => "parquet",
             Kind::Fuse => "fuse",
             Kind::Ribbon => "ribbon",
             Kind::Counting => "counting",

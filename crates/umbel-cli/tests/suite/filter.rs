@@ -50,7 +50,7 @@ fn size_answers_the_third_of_two() {
 #[test]
 fn check_prints_what_grep_would() {
     let ground = Ground::new();
-    for kind in ["bloom", "blocked", "blocked256", "split-block", "counting"] {
+    for kind in ["bloom", "blocked", "blocked256", "parquet", "fuse", "ribbon", "counting"] {
         let filter = build(&ground, &["--kind", kind, "--fpp=0.001"], &lines("in", 2000));
         let asked = lines("in", 50) + &lines("out", 1000) + "in 60";
         let check = |flags: &[&str]| {
@@ -75,8 +75,19 @@ fn check_prints_what_grep_would() {
 fn every_hash_builds_and_asks() {
     let ground = Ground::new();
     let hashes = [
-        "keyed", "siphash-1-3", "xxh64", "xxh3", "murmur3-32", "murmur3-128", "seahash",
-        "cityhash64", "metrohash64", "rustc-hash", "fxhash", "spooky", "leveldb",
+        "keyed",
+        "siphash-1-3",
+        "xxh64",
+        "xxh3",
+        "murmur3-32",
+        "murmur3-128",
+        "seahash",
+        "cityhash64",
+        "metrohash64",
+        "rustc-hash",
+        "fxhash",
+        "spooky",
+        "leveldb",
     ];
     for hash in hashes {
         let filter = build(&ground, &["--hash", hash], &lines("in", 100));
@@ -89,6 +100,24 @@ fn every_hash_builds_and_asks() {
     ground
         .bare(&["filter", "build", "-o", &output, "--hash=md5"])
         .fails(2, &["no hash `md5`", "keyed", "leveldb"]);
+}
+
+#[test]
+fn parquet_filters_are_those_of_parquet() {
+    let ground = Ground::new();
+    let filter = build(&ground, &["--kind=parquet", "--bits-per-key=16"], &lines("in", 1000));
+    // Thrift's compact protocol: field 1 is a number of 32 bits, the bytes of the blocks, 2016.
+    let bytes = fs::read(&filter).unwrap();
+    assert_eq!(bytes[..3], [0x15, 0xc0, 0x1f]);
+    let facts = ground.bare(&["filter", "inspect", &filter, "--json"]).succeeds().json();
+    assert_eq!((&facts["format"], &facts["hash"]), (&"parquet".into(), &"xxh64".into()));
+    assert!((900.0..1100.0).contains(&facts["estimated_keys"].as_f64().unwrap()), "{facts}");
+    let output = ground.path("filter").display().to_string();
+    let with =
+        |flag: &str| ground.bare(&["filter", "build", "-o", &output, "--kind=parquet", flag]);
+    with("--hash=keyed").fails(2, &["xxh64 and no seed"]);
+    with("--seed=00000000000000000000000000000000").fails(2, &["xxh64 and no seed"]);
+    with("--fpp=0.5").fails(2, &["no filter of no keys"]);
 }
 
 #[test]
@@ -142,7 +171,7 @@ fn whatever_is_wrong_with_a_file_is_said() {
     ground.bare(&["filter", "build", "-o", &nowhere]).fails(4, &["could not write"]);
     let text = ground.path("text").display().to_string();
     fs::write(&text, "a letter").unwrap();
-    ground.bare(&["filter", "check", &text]).fails(2, &["is not a filter"]);
+    ground.bare(&["filter", "check", &text]).fails(2, &["neither a filter", "Parquet"]);
     let filter = build(&ground, &[], &lines("in", 100));
     let good = fs::read(&filter).unwrap();
     for at in [10, 30, 40, 100, good.len() - 1] {

@@ -166,8 +166,9 @@ fn options_that_cannot_be_are_refused() {
         }
     }
     for kind in [FilterKind::BinaryFuse, FilterKind::Ribbon] {
-        let error = refused(FilterOptions { kind, ..FilterOptions::default() });
-        assert_eq!(error, BuildError::Kind { kind });
+        let probes = Some(7);
+        let error = refused(FilterOptions { kind, probes, ..FilterOptions::default() });
+        assert_eq!(error, BuildError::NoProbes { kind });
     }
     let probing = Probing::LevelDb;
     let kind = FilterKind::Standard;
