@@ -4,10 +4,14 @@
 mod combined;
 #[path = "suite/concurrent.rs"]
 mod concurrent;
+#[path = "suite/damage.rs"]
+mod damage;
 #[path = "suite/encoded.rs"]
 mod encoded;
 #[path = "suite/exchange.rs"]
 mod exchange;
+#[path = "suite/golden.rs"]
+mod golden;
 #[path = "suite/hashing.rs"]
 mod hashing;
 #[path = "suite/kind_rates.rs"]
