@@ -52,6 +52,11 @@ impl FilterHeader {
         }
     }
 
+    /// How many units the choice of one can reach.
+    fn most_units(&self) -> u64 {
+        if self.kind == FilterKind::SplitBlock { 1 << 32 } else { MAX_FILTER_BITS }
+    }
+
     fn probes_fit(&self) -> bool {
         match self.kind.most_probes() {
             Some(most) => (1..=most).contains(&u32::from(self.probes)),
@@ -134,7 +139,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(FilterHeader, &[u8]), FilterError> 
     if header.units == 0 {
         return Err(malformed("the filter has no lines"));
     }
-    if header.units > MAX_FILTER_BITS || header.payload_bytes() != Some(payload.len() as u64) {
+    if header.units > header.most_units() || header.payload_bytes() != Some(payload.len() as u64) {
         return Err(malformed("the filter's number of lines does not fit its length"));
     }
     let last = payload.last().copied().unwrap_or_default();

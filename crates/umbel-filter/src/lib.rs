@@ -6,6 +6,14 @@
 //! filter cut into lines of 512 bits, the size of a cache line: a key sets and asks bits in one
 //! line only, so that a lookup costs one cache miss however large the filter is.
 //!
+//! Beside that layout stand others, for other uses: [`FilterBuilder`] builds blocks of 256 bits,
+//! the textbook's Bloom filter (with [`formulas`]), Apache Parquet's split blocks and counters that
+//! keys can be removed from ([`CountingBloom`]), from bits per key or a false positive rate.
+//! [`FilterView`] asks a filter of any kind where its bytes lie, one hash or many at once, joins
+//! and folds them, and says how good they are; [`Filter`] keeps the bytes aligned. Filters of
+//! LevelDB and of Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their
+//! opposites.
+//!
 //! The bytes are described in `docs/formats/filter.md`.
 //!
 //! INVARIANT: a filter never says no to a hash that was added to it. Every doubt (no filter, an

@@ -4,6 +4,8 @@
 mod combined;
 #[path = "suite/concurrent.rs"]
 mod concurrent;
+#[path = "suite/damage.rs"]
+mod damage;
 #[path = "suite/encoded.rs"]
 mod encoded;
 #[path = "suite/exchange.rs"]

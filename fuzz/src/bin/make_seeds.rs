@@ -7,8 +7,13 @@ use std::sync::Arc;
 use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
+<<<<<<< HEAD
     BloomBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixFilterBuilder,
     PrefixHasher, hash_key,
+=======
+    BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterView, HashSecret,
+    KEYED_HASH_KIND, PARQUET_HASH_KIND, Probing, hash_key, to_leveldb, to_parquet,
+>>>>>>> filter-kinds
 };
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
@@ -101,6 +106,30 @@ fn filters() -> Result<(), Failure> {
             builder.add(hash_key(&secret, &key.to_le_bytes()));
         }
         write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
+    }
+    let kinds = [
+        (FilterKind::Blocked256, Probing::Multiplied),
+        (FilterKind::Standard, Probing::Multiplied),
+        (FilterKind::Standard, Probing::Enhanced),
+        (FilterKind::Standard, Probing::LevelDb),
+        (FilterKind::SplitBlock, Probing::Multiplied),
+        (FilterKind::Counting, Probing::Multiplied),
+    ];
+    for (kind, probing) in kinds {
+        let hash_kind = if kind == FilterKind::SplitBlock { PARQUET_HASH_KIND } else { 1 };
+        let options = FilterOptions { kind, probing, hash_kind, ..FilterOptions::default() };
+        let mut builder = FilterBuilder::new(options)?;
+        let secret = HashSecret::from_seed([7; 16]);
+        (0..20u32).for_each(|key| builder.add(hash_key(&secret, &key.to_le_bytes())));
+        let bytes = builder.finish()?;
+        write("filter_decode", &format!("{kind}-{}", probing.number()), &bytes)?;
+        let view = FilterView::parse(&bytes)?;
+        if let Ok(parquet) = to_parquet(&view) {
+            write("filter_decode", "parquet", &parquet)?;
+        }
+        if let Some(leveldb) = to_leveldb(&view) {
+            write("filter_decode", "leveldb", &leveldb)?;
+        }
     }
     Ok(())
 }
