@@ -23,13 +23,8 @@ pub trait OfHashes: Sized + 'static {
     /// How large it is, where that can be learned.
     fn bits(&self) -> Option<u64>;
 
-    /// Whether it lets `hash` through.
-    fn contains(&self, hash: u64) -> bool;
-
-    /// How many of these it lets through, asked one by one.
-    fn count(&self, hashes: &[u64]) -> u64 {
-        hashes.iter().filter(|hash| self.contains(**hash)).count() as u64
-    }
+    /// What says whether it lets a hash through; made once for many hashes.
+    fn asker(&self) -> impl Fn(u64) -> bool;
 
     /// Asks for all at once. Whether the filter can do that.
     fn batch(&self, _hashes: &[u64], _found: &mut [bool]) -> bool {
@@ -166,7 +161,10 @@ impl<F: OfHashes> Built for Hashes<F> {
 
     fn count(&self, items: Items<'_>) -> u64 {
         match items {
-            Items::Hashes(hashes) => self.0.count(hashes),
+            Items::Hashes(hashes) => {
+                let ask = self.0.asker();
+                hashes.iter().filter(|hash| ask(**hash)).count() as u64
+            }
             Items::Keys(_) => 0,
         }
     }
@@ -185,7 +183,8 @@ impl<F: OfHashes> Built for Hashing<F> {
     fn count(&self, items: Items<'_>) -> u64 {
         match items {
             Items::Keys(keys) => {
-                keys.iter().filter(|key| self.0.contains(F::hash(*key))).count() as u64
+                let ask = self.0.asker();
+                keys.iter().filter(|key| ask(F::hash(*key))).count() as u64
             }
             Items::Hashes(_) => 0,
         }

@@ -41,9 +41,8 @@ impl OfHashes for Fastbloom {
         Some(self.0.num_bits() as u64)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains_hash(hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains_hash(hash)
     }
 }
 
@@ -87,9 +86,8 @@ impl OfHashes for SplitBlock {
         Some(self.0.as_bytes().len() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains_hash(hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains_hash(hash)
     }
 }
 
@@ -107,9 +105,8 @@ impl OfHashes for Fuse8 {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains(&hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains(&hash)
     }
 }
 
@@ -127,9 +124,8 @@ impl OfHashes for Fuse16 {
         Some(self.0.fingerprints.len() as u64 * 16)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains(&hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains(&hash)
     }
 }
 
@@ -147,9 +143,8 @@ impl OfHashes for Xor {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains(&hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains(&hash)
     }
 }
 
@@ -168,9 +163,8 @@ impl OfHashes for Ribbon {
         Some(self.0.size_bytes() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains(hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -198,9 +192,8 @@ impl OfHashes for Quotient {
         Some(self.0.memory_usage() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.contains_fingerprint(hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.contains_fingerprint(hash)
     }
 }
 

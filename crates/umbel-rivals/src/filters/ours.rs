@@ -35,9 +35,8 @@ impl OfHashes for Blocked {
         Some(self.0.bytes() as u64 * 8)
     }
 
-    #[inline(always)]
-    fn contains(&self, hash: u64) -> bool {
-        self.0.may_contain(hash)
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        |hash| self.0.may_contain(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -67,15 +66,12 @@ impl OfHashes for BlockedView {
         Some(self.0.len() as u64 * 8)
     }
 
-    fn contains(&self, hash: u64) -> bool {
-        self.count(&[hash]) == 1
-    }
-
-    fn count(&self, hashes: &[u64]) -> u64 {
-        let Parsed::Bloom(view) = BloomView::parse(&self.0) else {
-            return hashes.len() as u64;
+    fn asker(&self) -> impl Fn(u64) -> bool {
+        let view = match BloomView::parse(&self.0) {
+            Parsed::Bloom(view) => Some(view),
+            Parsed::Maybe | Parsed::Malformed(_) => None,
         };
-        hashes.iter().filter(|hash| view.may_contain(**hash)).count() as u64
+        move |hash| view.is_none_or(|view| view.may_contain(hash))
     }
 
     #[inline(always)]
