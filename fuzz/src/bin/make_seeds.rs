@@ -8,12 +8,16 @@ use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
 <<<<<<< HEAD
+<<<<<<< HEAD
     BloomBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixFilterBuilder,
     PrefixHasher, hash_key,
 =======
     BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterView, HashSecret,
     KEYED_HASH_KIND, PARQUET_HASH_KIND, Probing, hash_key, to_leveldb, to_parquet,
 >>>>>>> filter-kinds
+=======
+    BloomBuilder, FuseArity, FuseBuilder, HashSecret, KEYED_HASH_KIND, RibbonBuilder, hash_key,
+>>>>>>> filter-static
 };
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
@@ -107,6 +111,7 @@ fn filters() -> Result<(), Failure> {
         }
         write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
     }
+<<<<<<< HEAD
     let kinds = [
         (FilterKind::Blocked256, Probing::Multiplied),
         (FilterKind::Standard, Probing::Multiplied),
@@ -148,6 +153,27 @@ fn prefix_filters() -> Result<(), Failure> {
         write("filter_prefix", &format!("rule-{number}"), &input)?;
     }
     Ok(())
+=======
+    static_filters()
+}
+
+fn static_filters() -> Result<(), Failure> {
+    let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hashes: Vec<u64> = (1..20).map(spread).collect();
+    let raw: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
+    let marked = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
+    for (name, bits, arity) in [("three", 8, FuseArity::Three), ("four", 5, FuseArity::Four)] {
+        let bytes = FuseBuilder::from_hashes(bits, hashes.clone()).with_arity(arity).finish()?;
+        write("filter_fuse", name, &marked(0, &bytes))?;
+        let mode = 8 * bits as u8 + arity.slots() as u8 % 2;
+        write("filter_fuse", &format!("hashes-{name}"), &marked(mode, &raw))?;
+    }
+    for (name, rate) in [("one-column", 0.5), ("mixed", 0.01), ("many", 1e-4)] {
+        let bytes = RibbonBuilder::from_hashes(rate, hashes.clone()).finish();
+        write("filter_ribbon", name, &marked(0, &bytes))?;
+    }
+    write("filter_ribbon", "hashes", &marked(40, &raw))
+>>>>>>> filter-static
 }
 
 fn tables() -> Result<(), Failure> {

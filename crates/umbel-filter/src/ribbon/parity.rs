@@ -2,7 +2,7 @@
 //! instruction that counts bits; eight words, folded into each other, take seven each.
 
 /// The lowest bit of every byte.
-pub(super) const LANES: u64 = 0x0101_0101_0101_0101;
+const LANES: u64 = 0x0101_0101_0101_0101;
 
 /// Bit `8 * n` is the parity of `words[n]`: whether an odd number of its bits is set.
 #[inline(always)]
