@@ -7,17 +7,9 @@ use std::sync::Arc;
 use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
-<<<<<<< HEAD
-<<<<<<< HEAD
-    BloomBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixFilterBuilder,
-    PrefixHasher, hash_key,
-=======
-    BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterView, HashSecret,
-    KEYED_HASH_KIND, PARQUET_HASH_KIND, Probing, hash_key, to_leveldb, to_parquet,
->>>>>>> filter-kinds
-=======
-    BloomBuilder, FuseArity, FuseBuilder, HashSecret, KEYED_HASH_KIND, RibbonBuilder, hash_key,
->>>>>>> filter-static
+    BloomBuilder, FilterBuilder, FilterFile, FilterKind, FilterOptions, FilterView, FuseArity,
+    FuseBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PARQUET_HASH_KIND,
+    PrefixFilterBuilder, PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
 };
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
@@ -111,7 +103,6 @@ fn filters() -> Result<(), Failure> {
         }
         write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
     }
-<<<<<<< HEAD
     let kinds = [
         (FilterKind::Blocked256, Probing::Multiplied),
         (FilterKind::Standard, Probing::Multiplied),
@@ -136,7 +127,10 @@ fn filters() -> Result<(), Failure> {
             write("filter_decode", "leveldb", &leveldb)?;
         }
     }
-    Ok(())
+    let kept = FilterFile::encode(HashKind::Keyed, [7; 16], &BloomBuilder::new(10).finish());
+    write("filter_file", "none", &kept)?;
+    prefix_filters()?;
+    static_filters()
 }
 
 fn prefix_filters() -> Result<(), Failure> {
@@ -153,8 +147,6 @@ fn prefix_filters() -> Result<(), Failure> {
         write("filter_prefix", &format!("rule-{number}"), &input)?;
     }
     Ok(())
-=======
-    static_filters()
 }
 
 fn static_filters() -> Result<(), Failure> {
@@ -173,7 +165,6 @@ fn static_filters() -> Result<(), Failure> {
         write("filter_ribbon", name, &marked(0, &bytes))?;
     }
     write("filter_ribbon", "hashes", &marked(40, &raw))
->>>>>>> filter-static
 }
 
 fn tables() -> Result<(), Failure> {
