@@ -22,7 +22,6 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     filters()?;
-    prefix_filters()?;
     tables()?;
     blobs()?;
     let (manifest, log) = template().payloads();
