@@ -34,13 +34,24 @@ pub(crate) trait Ask {
     fn probes(&self) -> u32;
 
     /// How many keys the set bits speak of.
-    fn estimated_keys(&self) -> f64;
+    fn estimated_keys(&self) -> f64 {
+        self.keys() as f64
+    }
 
     /// The share of absent keys that these very bits let through.
-    fn estimated_rate(&self) -> f64;
+    fn estimated_rate(&self) -> f64 {
+        self.own_rate()
+    }
 
     /// Header and payload; `None` of kinds with headers of their own.
-    fn parts(&self) -> Option<(FilterHeader, &[u8])>;
+    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
+        None
+    }
+
+    /// The share of absent keys that theory lets through, of kinds with headers of their own.
+    fn own_rate(&self) -> f64 {
+        1.0
+    }
 }
 
 /// How many bits of `bytes` are set.

@@ -6,7 +6,7 @@ use crate::blocked_512::Blocked512;
 use crate::counting::CountingView;
 use crate::designed::designed_rate;
 use crate::encoding::FilterError;
-use crate::header::{FilterHeader, kind_of, parse};
+use crate::header::{FilterHeader, parse};
 use crate::kind::FilterKind;
 use crate::layout::BlockView;
 use crate::split_block::SplitBlock;
@@ -73,8 +73,8 @@ impl<'a> FilterView<'a> {
     /// # Errors
     /// Besides [`FilterError::Malformed`]: [`FilterError::Empty`] and [`FilterError::Unknown`].
     pub fn parse_known(bytes: &'a [u8]) -> Result<FilterView<'a>, FilterError> {
-        // Kinds with headers of their own are read here.
-        kind_of(bytes)?;
+        // Kinds with headers of their own are unknown to `parse`: what is read by a view of its own
+        // is read before it.
         let (header, payload) = parse(bytes)?;
         FilterView::from_parts(header, payload)
     }
@@ -151,7 +151,10 @@ impl<'a> FilterView<'a> {
     ///
     /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
-        self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
+        match self.parts() {
+            Some((header, _)) => designed_rate(&header),
+            None => of_every_kind!(&self.0, view => view.own_rate(), 1.0),
+        }
     }
 
     /// How many different keys the bits that are set speak of: infinite where all are set. Reads

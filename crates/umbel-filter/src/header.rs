@@ -92,7 +92,7 @@ impl FilterHeader {
 /// # Errors
 /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
 /// "maybe"; [`FilterError::Malformed`] where the bytes are no filter.
-pub(crate) fn kind_of(bytes: &[u8]) -> Result<FilterKind, FilterError> {
+fn kind_of(bytes: &[u8]) -> Result<FilterKind, FilterError> {
     if bytes.is_empty() {
         return Err(FilterError::Empty);
     }

@@ -144,8 +144,10 @@ impl Ask for StandardView<'_> {
 pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], hashes: &[u64]) {
     let (bits, probes) = (header.units, header.probes);
     for hashes in hashes.chunks(GROUP) {
-        let view = StandardView { header: *header, probing, payload };
-        black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+        if payload.len() > IN_CACHE {
+            let view = StandardView { header: *header, probing, payload };
+            black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+        }
         for hash in hashes {
             probing.each(*hash, bits, probes, |position| {
                 if let Some(byte) = payload.get_mut((position / 8) as usize) {

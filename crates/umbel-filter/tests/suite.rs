@@ -10,8 +10,8 @@ mod damage;
 mod encoded;
 #[path = "suite/exchange.rs"]
 mod exchange;
-#[path = "suite/golden.rs"]
-mod golden;
+#[path = "suite/golden_kinds.rs"]
+mod golden_kinds;
 #[path = "suite/hashing.rs"]
 mod hashing;
 #[path = "suite/kind_rates.rs"]

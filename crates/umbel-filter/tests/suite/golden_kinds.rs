@@ -1,10 +1,10 @@
 //! Encoded filters kept as files: what was written once is read for good, and is written the same
 //! again.
 //!
-//! `tests/golden` holds one filter of each kind, and what LevelDB and Parquet are given. A change
-//! of format that is meant raises the version, gets files of its own from `UMBEL_GOLDEN=write cargo
-//! test -p umbel-filter golden`, and keeps the old ones readable or says in CHANGELOG.md that they
-//! are not.
+//! `tests/golden_kinds` holds one filter of each kind, and what LevelDB and Parquet are given. A
+//! change of format that is meant raises the version, gets files of its own from
+//! `UMBEL_GOLDEN=write cargo test -p umbel-filter golden_kinds`, and keeps the old ones readable or
+//! says in CHANGELOG.md that they are not.
 
 use crate::kinds::build;
 use crate::oracle::every_kind;
@@ -15,7 +15,7 @@ use umbel_filter::{
 };
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_kinds")
 }
 
 fn hashes(keys: std::ops::Range<u32>) -> Vec<u64> {
