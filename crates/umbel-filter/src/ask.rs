@@ -34,19 +34,26 @@ pub(crate) trait Ask {
     /// How many bits each key has; 0 where the kind has no such number.
     fn probes(&self) -> u32;
 
-    /// How many keys the set bits speak of.
-    fn estimated_keys(&self) -> f64;
+    /// How many keys the set bits speak of; where they speak of none, as many as were added.
+    fn estimated_keys(&self) -> f64 {
+        self.keys() as f64
+    }
 
     /// The share of absent keys that theory lets through.
     fn designed_rate(&self) -> f64 {
         self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
     }
 
-    /// The share of absent keys that these very bits let through.
-    fn estimated_rate(&self) -> f64;
+    /// The share of absent keys that these very bits let through; where that cannot be seen, what
+    /// theory says.
+    fn estimated_rate(&self) -> f64 {
+        self.designed_rate()
+    }
 
     /// Header and payload; `None` of kinds with headers of their own.
-    fn parts(&self) -> Option<(FilterHeader, &[u8])>;
+    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
+        None
+    }
 }
 
 /// How many bits of `bytes` are set.

@@ -143,4 +143,37 @@ mod tests {
         }
         assert_eq!(table, PROBES_BEST_FROM);
     }
+
+    /// In a filter of 2^32 blocks 32 bits of the hash have chosen the block; the other 32 must do
+    /// for the positions. Single blocks of such a filter are simulated.
+    #[test]
+    fn blocks_of_enormous_filters_are_as_good() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        for (keys, probes) in [(25, 6), (30, 8), (17, 14), (12, 24)] {
+            let (mut passed, queries) = (0, 150_000);
+            let mut block = [0; BLOCK_BYTES];
+            let mut top = 0;
+            for query in 0..queries {
+                if query % 100 == 0 {
+                    block = [0; BLOCK_BYTES];
+                    top = random() << 32;
+                    for _ in 0..keys {
+                        Blocked256::add(&mut block, top | random() >> 32, probes);
+                    }
+                }
+                let hash = top | random() >> 32;
+                assert_eq!(Blocked256::block_of(hash, 1 << 32), top >> 32);
+                passed += u32::from(Blocked256::has(&block, hash, probes));
+            }
+            let expected = rate_in_cells(BLOCK_BITS, keys, 1, probes) * f64::from(queries);
+            let error = (f64::from(passed) - expected).abs();
+            assert!(error < 5.0 * expected.sqrt().max(expected / 50.0), "{passed} for {expected}");
+        }
+    }
 }

@@ -24,6 +24,11 @@ impl<'a> CountingView<'a> {
     pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> CountingView<'a> {
         CountingView { header, payload }
     }
+
+    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> CountingView<'b> {
+        CountingView::new(self.header, payload)
+    }
 }
 
 impl Ask for CountingView<'_> {

@@ -1,6 +1,6 @@
 //! A filter of any kind that owns its bytes, aligned to cache lines.
 
-use crate::encoding::FilterError;
+use crate::encoding::{FilterError, HEADER_BYTES};
 use crate::filter_view::FilterView;
 use std::fmt;
 
@@ -9,8 +9,11 @@ const ALIGNMENT: usize = 64;
 
 /// A filter of any kind in memory of its own, where blocks never lie across two cache lines.
 ///
-/// Everything that can be asked is on its [`Filter::view`]; take that once before a loop.
+/// Everything that can be asked is on its [`Filter::view`], which costs some instructions: take it
+/// once before a loop.
 pub struct Filter {
+    /// What the view is, laid over no bytes.
+    shape: FilterView<'static>,
     /// Up to 63 bytes, then the filter.
     buffer: Box<[u8]>,
     from: usize,
@@ -23,23 +26,25 @@ impl Filter {
     /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Filter, FilterError> {
-        FilterView::parse_known(bytes)?;
-        Ok(Filter::aligned(bytes))
+        let shape = FilterView::parse_known(bytes)?.over(&[]);
+        Ok(Filter::aligned(shape, bytes))
     }
 
-    fn aligned(bytes: &[u8]) -> Filter {
+    fn aligned(shape: FilterView<'static>, bytes: &[u8]) -> Filter {
         let mut buffer = vec![0; bytes.len() + ALIGNMENT - 1].into_boxed_slice();
         let from = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT - 1);
         buffer[from..from + bytes.len()].copy_from_slice(bytes);
-        Filter { buffer, from }
+        Filter { shape, buffer, from }
     }
 
     /// The filter to ask.
+    #[inline]
     pub fn view(&self) -> FilterView<'_> {
-        FilterView::parse(self.bytes()).unwrap_or(FilterView::MAYBE)
+        self.shape.over(self.bytes().get(HEADER_BYTES..).unwrap_or_default())
     }
 
     /// The encoded filter, as [`Filter::decode`] reads it.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let length = self.buffer.len() - (ALIGNMENT - 1);
         &self.buffer[self.from..self.from + length]
@@ -48,7 +53,7 @@ impl Filter {
 
 impl Clone for Filter {
     fn clone(&self) -> Filter {
-        Filter::aligned(self.bytes())
+        Filter::aligned(self.shape, self.bytes())
     }
 }
 

@@ -107,6 +107,22 @@ impl<'a> FilterView<'a> {
         }))
     }
 
+    /// The same filter over `payload`, which must be the same bytes somewhere else, or none: then
+    /// it is only good for being laid over bytes again.
+    #[inline]
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FilterView<'b> {
+        FilterView(match &self.0 {
+            View::Maybe => View::Maybe,
+            View::Blocked512(view) => View::Blocked512(view.over(payload)),
+            View::Blocked256(view) => View::Blocked256(view.over(payload)),
+            View::Standard(view) => View::Standard(view.over(payload)),
+            View::SplitBlock(view) => View::SplitBlock(view.over(payload)),
+            View::Counting(view) => View::Counting(view.over(payload)),
+            View::Fuse(view) => View::Fuse(view.over(payload)),
+            View::Ribbon(view) => View::Ribbon(view.over(payload)),
+        })
+    }
+
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {

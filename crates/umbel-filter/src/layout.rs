@@ -62,6 +62,11 @@ impl<'a, L: Layout> BlockView<'a, L> {
         BlockView { header, blocks: L::blocks(payload) }
     }
 
+    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> BlockView<'b, L> {
+        BlockView::new(self.header, payload)
+    }
+
     fn length(&self) -> u64 {
         self.blocks.len() as u64
     }
@@ -146,8 +151,11 @@ fn touch<L: Layout>(blocks: &[L::Block], hashes: &[u64]) {
 pub(crate) fn fill<L: Layout>(payload: &mut [u8], hashes: &[u64], probes: u32) {
     let blocks = L::blocks_mut(payload);
     let length = blocks.len() as u64;
+    let in_cache = size_of_val(blocks) <= IN_CACHE;
     for hashes in hashes.chunks(GROUP) {
-        touch::<L>(blocks, hashes);
+        if !in_cache {
+            touch::<L>(blocks, hashes);
+        }
         for hash in hashes {
             if let Some(block) = blocks.get_mut(L::block_of(*hash, length) as usize) {
                 L::add(block, *hash, probes);

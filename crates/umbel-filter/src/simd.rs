@@ -1,13 +1,13 @@
 //! Probes of the blocked kinds with the vector instructions that the processor turns out to have.
 //!
-//! The one module of this crate with unsafe code: functions that are compiled for AVX2 are called
-//! after asking the processor whether it has AVX2. That is all; memory is read through slices and
-//! the intrinsics are safe ones. Each function answers `None`, and has done nothing, where the
-//! processor lacks the instructions: then the portable code must answer, which on aarch64, where
-//! NEON is always there, the compiler has made vectors of.
+//! The one module of this crate with unsafe code, of two sorts: functions that are compiled for
+//! AVX2 are called after asking the processor whether it has AVX2; and 16 bytes of an array are
+//! loaded into a register of NEON, which every aarch64 processor has. All other memory is read
+//! through slices, and the other intrinsics are safe ones. Each function answers `None`, and has
+//! done nothing, where the processor has neither: then the portable code must answer.
 #![cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "functions for AVX2 are called once it is known to be there")
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(unsafe_code, reason = "vectors are used once they are known to be there")
 )]
 
 /// Which vector instructions batches of probes are answered with.
@@ -27,7 +27,7 @@ impl InstructionSet {
     pub fn of_this_processor() -> InstructionSet {
         if has_avx2() {
             InstructionSet::Avx2
-        } else if cfg!(all(target_arch = "aarch64", target_feature = "neon")) {
+        } else if has_neon() {
             InstructionSet::Neon
         } else {
             InstructionSet::Portable
@@ -36,28 +36,41 @@ impl InstructionSet {
 }
 
 /// Whether the functions for AVX2 may be called; a load and a branch after the first time.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn has_avx2() -> bool {
-    #[cfg(test)]
-    if tests::PORTABLE.get() {
-        return false;
-    }
-    is_x86_feature_detected!("avx2")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return !without_vectors() && is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
     false
 }
 
-/// Calls a function of [`avx2`] and answers with what it says, or with `None`.
-macro_rules! with_avx2 {
+/// Whether the functions for NEON are used: known when this is compiled.
+#[inline(always)]
+fn has_neon() -> bool {
+    cfg!(all(target_arch = "aarch64", target_feature = "neon")) && !without_vectors()
+}
+
+/// Whether a test wants the portable code.
+#[inline(always)]
+fn without_vectors() -> bool {
+    #[cfg(test)]
+    return tests::PORTABLE.get();
+    #[cfg(not(test))]
+    false
+}
+
+/// Calls a function of [`avx2`] or [`neon`] and answers with what it says, or with `None`.
+macro_rules! with_vectors {
     ($function:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
         if has_avx2() {
             // SAFETY: the function wants a processor with AVX2, and this one has it.
             return Some(unsafe { avx2::$function($($argument),*) });
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        if has_neon() {
+            // SAFETY: the function wants a processor with NEON, which the target says it has.
+            return Some(unsafe { neon::$function($($argument),*) });
         }
         let _ = ($($argument),*);
         None
@@ -67,19 +80,19 @@ macro_rules! with_avx2 {
 /// Whether a line of 512 bits has the bits of `hash`.
 #[inline(always)]
 pub(crate) fn in_line_512(line: &[u8; 64], hash: u64, probes: u32) -> Option<bool> {
-    with_avx2!(in_line_512(line, hash, probes))
+    with_vectors!(in_line_512(line, hash, probes))
 }
 
 /// Whether a block of 256 bits has the bits of `hash`.
 #[inline(always)]
 pub(crate) fn in_block_256(block: &[u8; 32], hash: u64, probes: u32) -> Option<bool> {
-    with_avx2!(in_block_256(block, hash, probes))
+    with_vectors!(in_block_256(block, hash, probes))
 }
 
 /// Whether a split block has the bits of `hash`.
 #[inline(always)]
 pub(crate) fn in_split_block(block: &[u8; 32], hash: u64) -> Option<bool> {
-    with_avx2!(in_split_block(block, hash))
+    with_vectors!(in_split_block(block, hash))
 }
 
 /// Answers for every hash whether its line of 512 bits has its bits.
@@ -89,7 +102,7 @@ pub(crate) fn lines_512(
     probes: u32,
     found: &mut [bool],
 ) -> Option<()> {
-    with_avx2!(lines_512(lines, hashes, probes, found))
+    with_vectors!(lines_512(lines, hashes, probes, found))
 }
 
 /// Answers for every hash whether its block of 256 bits has its bits.
@@ -99,12 +112,12 @@ pub(crate) fn blocks_256(
     probes: u32,
     found: &mut [bool],
 ) -> Option<()> {
-    with_avx2!(blocks_256(blocks, hashes, probes, found))
+    with_vectors!(blocks_256(blocks, hashes, probes, found))
 }
 
 /// Answers for every hash whether its split block has its bits.
 pub(crate) fn split_blocks(blocks: &[[u8; 32]], hashes: &[u64], found: &mut [bool]) -> Option<()> {
-    with_avx2!(split_blocks(blocks, hashes, found))
+    with_vectors!(split_blocks(blocks, hashes, found))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -252,6 +265,137 @@ mod avx2 {
     }
 }
 
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod neon {
+    use crate::hash::fold;
+    use crate::line::{MULTIPLIERS, line_of};
+    use crate::split_lanes::{SALTS, block_of};
+    use std::arch::aarch64::{
+        uint8x8_t, uint8x16_t, uint8x16x2_t, uint8x16x4_t, vand_u8, vbic_u8, vbicq_u32,
+        vcombine_u64, vcreate_u8, vcreate_u64, vdup_n_u8, vdupq_n_u32, vdupq_n_u64, vget_lane_u64,
+        vld1q_u8, vmaxvq_u32, vmovn_u16, vmulq_u32, vneg_s8, vorrq_u32, vqtbl2_u8, vqtbl4_u8,
+        vreinterpret_s8_u8, vreinterpret_u64_u8, vreinterpretq_s32_u32, vreinterpretq_s64_u64,
+        vreinterpretq_u16_u32, vreinterpretq_u32_u8, vreinterpretq_u32_u64, vshl_u8, vshlq_u32,
+        vshlq_u64, vshr_n_u8, vshrn_n_u16, vshrq_n_u32, vuzp1q_u16, vuzp1q_u32,
+    };
+
+    /// How many probes one remix has in a line of 512 bits, and in a block of 256.
+    const OF_LINE: u32 = 7;
+    const OF_BLOCK: u32 = 8;
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn load(bytes: &[u8; 16]) -> uint8x16_t {
+        // SAFETY: the pointer is that of 16 bytes that may be read; none need be aligned.
+        unsafe { vld1q_u8(bytes.as_ptr()) }
+    }
+
+    /// Whether the first `asked` of eight probes, each with its byte and its bit in that byte, find
+    /// their bit set.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn all_set(bytes: uint8x8_t, bits: uint8x8_t, asked: u32) -> bool {
+        let ones = 0x0101_0101_0101_0101u64 >> (64 - 8 * asked.clamp(1, 8));
+        let shifted = vshl_u8(bytes, vneg_s8(vreinterpret_s8_u8(bits)));
+        let missing = vbic_u8(vcreate_u8(ones), shifted);
+        vget_lane_u64::<0>(vreinterpret_u64_u8(missing)) == 0
+    }
+
+    /// All eight probes of a remix at once: its bytes are positions, of which the upper five bits
+    /// choose the byte.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn in_block_256(block: &[u8; 32], hash: u64, probes: u32) -> bool {
+        let (halves, _) = block.as_chunks::<16>();
+        let table = uint8x16x2_t(load(&halves[0]), load(&halves[1]));
+        let mut left = probes;
+        for by in MULTIPLIERS {
+            let positions = vcreate_u8(fold(hash, by));
+            let bytes = vqtbl2_u8(table, vshr_n_u8::<3>(positions));
+            if !all_set(bytes, vand_u8(positions, vdup_n_u8(7)), left) {
+                return false;
+            }
+            if left <= OF_BLOCK {
+                break;
+            }
+            left -= OF_BLOCK;
+        }
+        true
+    }
+
+    /// All seven probes of a remix at once: of a position the upper six bits choose the byte.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn in_line_512(line: &[u8; 64], hash: u64, probes: u32) -> bool {
+        let (quarters, _) = line.as_chunks::<16>();
+        let [a, b, c, d] = std::array::from_fn(|quarter| load(&quarters[quarter]));
+        let table = uint8x16x4_t(a, b, c, d);
+        let mut left = probes;
+        for by in MULTIPLIERS {
+            let remix = vdupq_n_u64(fold(hash, by));
+            // Shifts to the left by less than nothing.
+            let [first, second, third, last] = [0i64, -18, -36, -54].map(|shift| {
+                let pair = [shift, shift - 9].map(|shift| vcreate_u64(shift as u64));
+                let shifts = vreinterpretq_s64_u64(vcombine_u64(pair[0], pair[1]));
+                vreinterpretq_u32_u64(vshlq_u64(remix, shifts))
+            });
+            let positions = vuzp1q_u16(
+                vreinterpretq_u16_u32(vuzp1q_u32(first, second)),
+                vreinterpretq_u16_u32(vuzp1q_u32(third, last)),
+            );
+            let places = vand_u8(vshrn_n_u16::<3>(positions), vdup_n_u8(63));
+            let bits = vand_u8(vmovn_u16(positions), vdup_n_u8(7));
+            if !all_set(vqtbl4_u8(table, places), bits, left.min(OF_LINE)) {
+                return false;
+            }
+            if left <= OF_LINE {
+                break;
+            }
+            left -= OF_LINE;
+        }
+        true
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn in_split_block(block: &[u8; 32], hash: u64) -> bool {
+        let (halves, _) = block.as_chunks::<16>();
+        let missing = [0, 1].map(|half| {
+            let [a, b, c, d] = std::array::from_fn(|lane| u64::from(SALTS[half * 4 + lane]));
+            let salts = vcombine_u64(vcreate_u64(a | b << 32), vcreate_u64(c | d << 32));
+            let product = vmulq_u32(vdupq_n_u32(hash as u32), vreinterpretq_u32_u64(salts));
+            let places = vreinterpretq_s32_u32(vshrq_n_u32::<27>(product));
+            let mask = vshlq_u32(vdupq_n_u32(1), places);
+            vbicq_u32(mask, vreinterpretq_u32_u8(load(&halves[half])))
+        });
+        vmaxvq_u32(vorrq_u32(missing[0], missing[1])) == 0
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn lines_512(lines: &[[u8; 64]], hashes: &[u64], probes: u32, found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            let line = lines.get(line_of(*hash, lines.len() as u64) as usize);
+            *found = line.is_none_or(|line| in_line_512(line, *hash, probes));
+        }
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn blocks_256(blocks: &[[u8; 32]], hashes: &[u64], probes: u32, found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            let block = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
+            *found = block.is_none_or(|block| in_block_256(block, *hash, probes));
+        }
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn split_blocks(blocks: &[[u8; 32]], hashes: &[u64], found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            let block = blocks.get(block_of(*hash, blocks.len() as u64) as usize);
+            *found = block.is_none_or(|block| in_split_block(block, *hash));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::InstructionSet;
@@ -323,9 +467,7 @@ mod tests {
     #[test]
     fn the_processor_is_asked() {
         let portable = portably(InstructionSet::of_this_processor);
-        if cfg!(target_arch = "x86_64") {
-            assert_eq!(portable, InstructionSet::Portable);
-        }
+        assert_eq!(portable, InstructionSet::Portable);
         if cfg!(target_arch = "aarch64") {
             assert_eq!(InstructionSet::of_this_processor(), InstructionSet::Neon);
         }

@@ -5,7 +5,7 @@ pub(crate) const LANES: usize = 8;
 /// Bytes in a block.
 pub(crate) const BLOCK_BYTES: usize = 32;
 /// FORMAT: what the lower half of the hash is multiplied by, from the specification of Parquet.
-const SALTS: [u32; LANES] = [
+pub(crate) const SALTS: [u32; LANES] = [
     0x47b6_137b,
     0x4497_4d91,
     0x8824_ad5b,

@@ -52,6 +52,11 @@ impl<'a> StandardView<'a> {
         Ok(StandardView { header, probing, payload })
     }
 
+    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> StandardView<'b> {
+        StandardView { header: self.header, probing: self.probing, payload }
+    }
+
     #[inline(always)]
     fn is_set(&self, position: u64) -> bool {
         let byte = self.payload.get((position / 8) as usize);
@@ -144,8 +149,10 @@ impl Ask for StandardView<'_> {
 pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], hashes: &[u64]) {
     let (bits, probes) = (header.units, header.probes);
     for hashes in hashes.chunks(GROUP) {
-        let view = StandardView { header: *header, probing, payload };
-        black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+        if payload.len() > IN_CACHE {
+            let view = StandardView { header: *header, probing, payload };
+            black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+        }
         for hash in hashes {
             probing.each(*hash, bits, probes, |position| {
                 if let Some(byte) = payload.get_mut((position / 8) as usize) {

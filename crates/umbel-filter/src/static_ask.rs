@@ -2,11 +2,9 @@
 
 use crate::ask::Ask;
 use crate::fuse::FuseView;
-use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use crate::ribbon::RibbonView;
 
-/// Their bits speak of the rate and of nothing else: what is estimated is what was written.
 macro_rules! ask_static {
     ($view:ident, $kind:ident) => {
         impl Ask for $view<'_> {
@@ -45,18 +43,6 @@ macro_rules! ask_static {
 
             fn designed_rate(&self) -> f64 {
                 $view::designed_rate(self)
-            }
-
-            fn estimated_keys(&self) -> f64 {
-                $view::keys(self) as f64
-            }
-
-            fn estimated_rate(&self) -> f64 {
-                $view::designed_rate(self)
-            }
-
-            fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-                None
             }
         }
     };

@@ -16,8 +16,8 @@ mod files;
 mod fuse;
 #[path = "suite/golden.rs"]
 mod golden;
-#[path = "suite/golden_file.rs"]
-mod golden_file;
+#[path = "suite/golden_kinds.rs"]
+mod golden_kinds;
 #[path = "suite/hash_kinds.rs"]
 mod hash_kinds;
 #[path = "suite/hashing.rs"]

@@ -40,7 +40,7 @@ impl Kind {
             Kind::Bloom => FilterKind::Standard,
             Kind::Blocked => FilterKind::Blocked512,
             Kind::Blocked256 => FilterKind::Blocked256,
-            Kind::Parquet => FilterKind::Parquet,
+            Kind::Parquet => FilterKind::SplitBlock,
             Kind::Fuse => FilterKind::BinaryFuse,
             Kind::Ribbon => FilterKind::Ribbon,
             Kind::Counting => FilterKind::Counting,

@@ -61,6 +61,12 @@ impl<'a> FuseView<'a> {
         Ok(FuseView { header, bits, shape, seed, places, slots })
     }
 
+    /// The same filter over `slots`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, slots: &'b [u8]) -> FuseView<'b> {
+        let FuseView { header, bits, shape, seed, places, slots: _ } = *self;
+        FuseView { header, bits, shape, seed, places, slots }
+    }
+
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {

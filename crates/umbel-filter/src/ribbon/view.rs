@@ -17,6 +17,8 @@ const TOGETHER: usize = 8;
 pub struct RibbonView<'a> {
     header: StaticHeader,
     columns: Columns,
+    /// How many parts there are.
+    count: usize,
     parts: &'a [[u8; Part::BYTES]],
     words: &'a [[u8; 8]],
 }
@@ -47,7 +49,15 @@ impl<'a> RibbonView<'a> {
         if !fits(header.units, columns, parts, words.len() as u64) {
             return Err(malformed("the filter's number of slots does not fit its length"));
         }
-        Ok(RibbonView { header, columns, parts, words })
+        Ok(RibbonView { header, columns, count, parts, words })
+    }
+
+    /// The same filter over `body`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, body: &'b [u8]) -> RibbonView<'b> {
+        let RibbonView { header, columns, count, .. } = *self;
+        let (body, _) = body.as_chunks::<8>();
+        let (parts, words) = body.split_at_checked(count).unwrap_or_default();
+        RibbonView { header, columns, count, parts, words }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.

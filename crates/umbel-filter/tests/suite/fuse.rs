@@ -1,6 +1,6 @@
 //! Fuse filters against their oracle: rates, sizes, damage, hashes of all shapes, golden files.
 
-use crate::{Numbers, golden_file, hash_shapes, naive_fuse as naive};
+use crate::{Numbers, golden, hash_shapes, naive_fuse as naive};
 use proptest::prelude::*;
 use umbel_filter::{CannotPeel, FilterError, FuseArity, FuseBuilder, FuseView, HEADER_BYTES};
 
@@ -291,7 +291,7 @@ fn golden_filters_are_written_and_read() {
         let hashes = random(0x600d, keys);
         let builder = FuseBuilder::from_hashes(bits, hashes.clone()).with_arity(arity);
         let built = builder.with_seed_id(7).finish().unwrap();
-        let bytes = golden_file::check(name, &built);
+        let bytes = golden::check(name, &built);
         let view = FuseView::parse(&bytes).unwrap();
         assert_eq!((view.keys(), view.seed_id()), (keys as u64, 7));
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
@@ -305,7 +305,7 @@ fn herbs_are_written_as_the_page_says() {
     let bytes = FuseBuilder::from_hashes(8, hashes.to_vec()).with_seed_id(7).finish().unwrap();
     assert_eq!(
         bytes,
-        golden_file::unhex(
+        golden::unhex(
             "75464c5405010108030000000000000010000000000000000700000000000000 \
          0302000000000000000000000000000000000000000000000000000000000000 \
          00680000000000950000000000d000000000000000000000",

@@ -1,6 +1,6 @@
 //! Ribbon filters against their oracle: rates, sizes, damage, hashes of all shapes, golden files.
 
-use crate::{Numbers, golden_file, hash_shapes, naive_ribbon as naive};
+use crate::{Numbers, golden, hash_shapes, naive_ribbon as naive};
 use proptest::prelude::*;
 use umbel_filter::{FilterError, HEADER_BYTES, RibbonBuilder, RibbonView};
 
@@ -283,7 +283,7 @@ fn golden_filters_are_written_and_read() {
     ] {
         let hashes = random(0x600d, keys);
         let built = RibbonBuilder::from_hashes(rate, hashes.clone()).with_seed_id(7).finish();
-        let bytes = golden_file::check(name, &built);
+        let bytes = golden::check(name, &built);
         let view = RibbonView::parse(&bytes).unwrap();
         assert_eq!((view.keys(), view.seed_id()), (keys as u64, 7));
         assert!(hashes.iter().all(|hash| view.contains(*hash)));
@@ -297,7 +297,7 @@ fn herbs_are_written_as_the_page_says() {
     let bytes = RibbonBuilder::from_hashes(0.2, hashes.to_vec()).with_seed_id(7).finish();
     assert_eq!(
         bytes,
-        golden_file::unhex(
+        golden::unhex(
             "75464c5406010100030000000000000080000000000000000700000002000100 \
          00009a9900000000000000000000000000000000000000000000000000000000 \
          00020000000000004103ede1247ff05b6bc6a66cf1ffe44943e5910563f56553 \
