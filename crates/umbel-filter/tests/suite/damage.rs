@@ -119,7 +119,7 @@ fn headers_that_lie_are_refused() {
         let most = with(8, &[255; 8]);
         assert_eq!(use_up(&most), Ok(Some(options.kind)));
         // What is not known is "maybe", whatever stands behind it.
-        for (at, unknown) in [(4, 0), (4, 5), (4, 6), (4, 8), (5, 0), (5, 2), (6, 0), (6, 14)] {
+        for (at, unknown) in [(4, 0), (4, 8), (5, 0), (5, 2), (6, 0), (6, 14)] {
             let bytes = with(at, &[unknown]);
             assert_eq!(use_up(&bytes), Ok(None));
             assert!(FilterView::parse_known(&bytes).is_err_and(|error| error.means_maybe()));

@@ -9,16 +9,16 @@ const SEED: [u8; 16] = *b"sixteen  octets!";
 fn file(kind: FilterKind, hash: HashKind, keys: &[&str]) -> Vec<u8> {
     let hash_kind = hash.number();
     let options = FilterOptions { kind, hash_kind, ..FilterOptions::default() };
-    let mut builder = FilterBuilder::new(options).unwrap();
-    let hasher = KeyHasher::new(hash, SEED).unwrap();
+    let mut builder = FilterBuilder::new(options).expect("it is right");
+    let hasher = KeyHasher::new(hash, SEED).expect("it is right");
     keys.iter().for_each(|key| builder.add(hasher.hash(key.as_bytes())));
-    FilterFile::encode(hash, SEED, &builder.finish().unwrap())
+    FilterFile::encode(hash, SEED, &builder.finish().expect("it is right"))
 }
 
 #[test]
 fn a_file_asks_with_the_hash_it_was_built_with() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
-    let read = FilterFile::parse(&bytes).unwrap();
+    let read = FilterFile::parse(&bytes).expect("it is right");
     for key in ["basil", "mint", "sage"] {
         assert!(read.may_contain(key.as_bytes()));
     }
@@ -31,7 +31,7 @@ fn a_file_asks_with_the_hash_it_was_built_with() {
 #[test]
 fn the_file_of_no_keys_lets_everything_through() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &[]);
-    let read = FilterFile::parse(&bytes).unwrap();
+    let read = FilterFile::parse(&bytes).expect("it is right");
     assert!(read.filter_bytes().is_empty());
     assert!(read.may_contain(b"anything"));
 }
@@ -54,7 +54,7 @@ fn no_flip_and_no_cut_goes_unnoticed() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let parse = |bytes: &[u8]| FilterFile::parse(bytes).map(|_| ()).unwrap_err();
+    let parse = |bytes: &[u8]| FilterFile::parse(bytes).map(|_| ()).expect_err("it is refused");
     assert_eq!(parse(b""), FileError::Foreign);
     assert_eq!(parse(b"uFLT and so on"), FileError::Foreign);
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil"]);
@@ -75,8 +75,8 @@ fn the_bytes_stay_as_they_are() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/file.ufl");
     if std::env::var_os("UMBEL_GOLDEN").is_some_and(|value| value == "write") {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &bytes).unwrap();
+        std::fs::create_dir_all(path.parent().expect("it is right")).expect("it is right");
+        std::fs::write(&path, &bytes).expect("it is right");
     }
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(std::fs::read(&path).expect("it is right"), bytes);
 }

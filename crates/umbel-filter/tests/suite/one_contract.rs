@@ -11,9 +11,9 @@ fn options(kind: FilterKind, size: FilterSize) -> FilterOptions {
 }
 
 fn build(options: FilterOptions, hashes: &[u64]) -> Vec<u8> {
-    let mut builder = FilterBuilder::new(options).unwrap();
+    let mut builder = FilterBuilder::new(options).expect("it is right");
     hashes.iter().for_each(|hash| builder.add(*hash));
-    builder.finish().unwrap()
+    builder.finish().expect("it is right")
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn no_kind_denies_a_key() {
         for size in [FilterSize::BitsPerKey(10.0), FilterSize::Rate(0.01)] {
             for hashes in &inputs {
                 let bytes = build(options(kind, size), hashes);
-                let view = FilterView::parse(&bytes).unwrap();
+                let view = FilterView::parse(&bytes).expect("it is right");
                 assert_eq!((view.kind(), view.seed_id(), view.hash_kind()), (Some(kind), 9, 1));
                 let mut found = vec![false; hashes.len()];
                 view.contains_batch(hashes, &mut found);
@@ -56,12 +56,12 @@ fn every_kind_becomes_what_was_planned() {
             .chain([0.05, 0.01, 0.002].map(FilterSize::Rate))
         {
             let options = options(kind, size);
-            let plan = FilterPlan::of(&options, hashes.len() as u64).unwrap();
+            let plan = FilterPlan::of(&options, hashes.len() as u64).expect("it is right");
             let bytes = build(options, &hashes);
             // A ribbon's parts are whole blocks, a fuse filter's second seed has more slots.
             let apart = plan.bytes.abs_diff(bytes.len() as u64) as f64 / plan.bytes as f64;
             assert!(apart <= if kind.is_static() { 0.05 } else { 0.0 }, "{kind} {size:?}");
-            let view = FilterView::parse(&bytes).unwrap();
+            let view = FilterView::parse(&bytes).expect("it is right");
             let (designed, planned) = (view.designed_rate(), plan.designed_rate);
             assert!((designed / planned - 1.0).abs() < 0.02, "{kind} {size:?}");
             if let FilterSize::Rate(rate) = size {
@@ -93,13 +93,13 @@ fn static_kinds_say_what_they_cannot_be() {
         [(FilterKind::BinaryFuse, 2f64.powi(-16)), (FilterKind::Ribbon, 2f64.powi(-32))]
     {
         let low = options(kind, FilterSize::Rate(least / 2.0));
-        let error = low.bytes_for(1000).unwrap_err();
+        let error = low.bytes_for(1000).expect_err("it is refused");
         assert_eq!(error, BuildError::RateOutOfReach { given: least / 2.0, lowest: least });
-        assert_eq!(FilterPlan::of(&low, 1000).unwrap_err(), error);
+        assert_eq!(FilterPlan::of(&low, 1000).expect_err("it is refused"), error);
         // Too few bits for the kind give the fewest that it has, not an error.
-        let few = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(0.1)), 1000).unwrap();
+        let few = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(0.1)), 1000).expect("it is right");
         assert!(few.designed_rate <= 0.5, "{kind}");
-        let many = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(1000.0)), 1000).unwrap();
+        let many = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(1000.0)), 1000).expect("it is right");
         assert_eq!(many.designed_rate, least, "{kind}");
     }
 }
