@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!     twelve lines    a  b  c │ d  e  f │ g  h  i │ j  k  l
-//!     folded by 3     a|b|c     d|e|f     g|h|i     j|k|l        the same keys, a third of the memory
+//!     folded by 3     a|b|c     d|e|f     g|h|i     j|k|l        the same keys, a third as large
 //! ```
 //!
 //! Folding works by every divisor of the number of lines, and again later: memory that becomes

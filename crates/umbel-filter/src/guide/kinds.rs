@@ -2,13 +2,13 @@
 //!
 //! | kind | bits for 1 % | asking touches | can be added to | take it for |
 //! |---|---|---|---|---|
-//! | [`Blocked512`](crate::FilterKind::Blocked512) | 9.9 | one cache line | yes | most things: the default |
-//! | [`Blocked256`](crate::FilterKind::Blocked256) | 10.2 | half a line | yes | rates above 3 %, in cache |
-//! | [`SplitBlock`](crate::FilterKind::SplitBlock) | 10.5 | half a line | yes | Parquet; the fastest to build and ask |
-//! | [`Standard`](crate::FilterKind::Standard) | 9.6 | a line for each probe | yes | exchange, small filters, the textbook |
-//! | [`BinaryFuse`](crate::FilterKind::BinaryFuse) | 7.9 at 0.8 % | three lines | no | what lives longer than minutes |
-//! | [`Ribbon`](crate::FilterKind::Ribbon) | 6.9 | one or two lines | no | when memory is tight, any rate |
-//! | [`Counting`](crate::FilterKind::Counting) | 38 | a line for each probe | and removed from | sets with deletes |
+//! | [`Blocked512`] | 9.9 | one cache line | yes | most things: the default |
+//! | [`Blocked256`] | 10.2 | half a line | yes | rates above 3 %, in cache |
+//! | [`SplitBlock`] | 10.5 | half a line | yes | Parquet; the fastest to build and ask |
+//! | [`Standard`] | 9.6 | a line for each probe | yes | exchange, small filters, the textbook |
+//! | [`BinaryFuse`] | 7.9 at 0.8 % | three lines | no | what lives longer than minutes |
+//! | [`Ribbon`] | 6.9 | one or two lines | no | when memory is tight, any rate |
+//! | [`Counting`] | 38 | a line for each probe | and removed from | sets with deletes |
 //!
 //! In one breath: **blocked** while keys still come, **fuse** once they no longer do, **ribbon**
 //! when memory hurts more than time, **split blocks** to exchange with Parquet, **counting** only
@@ -81,3 +81,11 @@
 //! The standard filter with a counter of four bits in place of each bit: adding counts up, removing
 //! counts down. A counter that reaches 15 stays there, so that no removal takes another key's.
 //! Remove only what was added: removing anything else may deny a key that is there.
+//!
+//! [`Blocked512`]: crate::FilterKind::Blocked512
+//! [`Blocked256`]: crate::FilterKind::Blocked256
+//! [`SplitBlock`]: crate::FilterKind::SplitBlock
+//! [`Standard`]: crate::FilterKind::Standard
+//! [`BinaryFuse`]: crate::FilterKind::BinaryFuse
+//! [`Ribbon`]: crate::FilterKind::Ribbon
+//! [`Counting`]: crate::FilterKind::Counting
