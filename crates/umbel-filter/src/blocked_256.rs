@@ -8,7 +8,7 @@ use crate::hash::fold;
 use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{MULTIPLIERS, line_of};
-use crate::rate::rate_in_cells;
+use crate::rate::{best_from, rate_in_cells};
 use crate::simd;
 
 /// Bits in a block.
@@ -19,9 +19,10 @@ pub(crate) const BLOCK_BYTES: usize = 32;
 /// How many positions a remix gives.
 const PROBES_PER_REMIX: u32 = 8;
 
-/// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
-pub(crate) const PROBES_BEST_FROM: [i32; 24] = [
-    1, 3, 4, 6, 8, 9, 12, 14, 17, 20, 24, 29, 35, 42, 50, 61, 75, 91, 113, 140, 175, 220, 279, 356,
+/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+const PROBES_BEST_FROM: [u16; 24] = [
+    1, 22, 38, 54, 71, 90, 112, 137, 165, 199, 238, 286, 344, 414, 500, 607, 741, 909, 1122, 1393,
+    1742, 2193, 2781, 3553,
 ];
 
 /// Blocks of 256 bits.
@@ -119,29 +120,17 @@ fn has_portably(block: &[u8; BLOCK_BYTES], hash: u64, probes: u32) -> bool {
 /// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
 /// within 1 % of the lowest.
 pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
-    let reached = PROBES_BEST_FROM.iter().filter(|from| f64::from(**from) <= bits_per_key).count();
-    (reached as u32).max(1)
+    best_from(&PROBES_BEST_FROM, bits_per_key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::tests::table_of_probes;
 
     #[test]
     fn the_table_of_probes_is_what_the_rate_says() {
-        let blocks = 1 << 17;
-        let mut table = vec![];
-        for bits_per_key in 1..=400 {
-            let keys = blocks * u64::from(BLOCK_BITS) / bits_per_key;
-            let rates: Vec<f64> =
-                (1..=24).map(|probes| rate_in_cells(BLOCK_BITS, keys, blocks, probes)).collect();
-            let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
-            let fewest = rates.iter().position(|&rate| rate <= enough).map_or(0, |at| at + 1);
-            while table.len() < fewest {
-                table.push(bits_per_key as i32);
-            }
-        }
-        assert_eq!(table, PROBES_BEST_FROM);
+        assert_eq!(table_of_probes(BLOCK_BITS, &PROBES_BEST_FROM), PROBES_BEST_FROM);
     }
 
     /// In a filter of 2^32 blocks 32 bits of the hash have chosen the block; the other 32 must do

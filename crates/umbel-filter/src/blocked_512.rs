@@ -4,8 +4,15 @@ use crate::ask::ones;
 use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
-use crate::rate::designed_rate;
+use crate::rate::{best_from, designed_rate};
 use crate::simd;
+
+/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+/// At whole bits per key it says what [`crate::probes`] says.
+const PROBES_BEST_FROM: [u16; 24] = [
+    1, 22, 37, 53, 69, 86, 104, 123, 144, 166, 191, 219, 250, 285, 324, 368, 418, 476, 542, 618,
+    707, 809, 928, 1068,
+];
 
 /// Lines of 512 bits.
 #[derive(Clone, Copy, Debug)]
@@ -65,5 +72,26 @@ impl Layout for Blocked512 {
 
     fn block_rate(block: &Self::Block, probes: u32) -> f64 {
         (ones(block) as f64 / LINE_BITS as f64).powi(probes as i32)
+    }
+}
+
+/// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
+/// within 1 % of the lowest.
+pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
+    best_from(&PROBES_BEST_FROM, bits_per_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::probes;
+    use crate::rate::tests::table_of_probes;
+
+    #[test]
+    fn the_table_of_probes_is_what_the_rate_says() {
+        assert_eq!(table_of_probes(LINE_BITS as u32, &PROBES_BEST_FROM), PROBES_BEST_FROM);
+        for bits_per_key in 1..=1000 {
+            assert_eq!(best_probes(f64::from(bits_per_key)), probes(bits_per_key));
+        }
     }
 }

@@ -175,8 +175,9 @@ impl<'a> FilterView<'a> {
         of_every_kind!(&self.0, view => view.seed_id(), 0)
     }
 
-    /// The share of absent keys that theory lets through, from the number of keys. Takes some
-    /// microseconds. 1.0 where every key is answered with "maybe".
+    /// The share of absent keys that theory lets through, from the number of keys. Takes
+    /// microseconds, up to a millisecond for a few dozen keys. 1.0 where every key is answered with
+    /// "maybe".
     ///
     /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {

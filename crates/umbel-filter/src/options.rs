@@ -1,6 +1,7 @@
 //! What a filter is asked to be, checked and turned into sizes.
 
 use crate::blocked_256;
+use crate::blocked_512;
 use crate::build_error::BuildError;
 use crate::designed::designed_rate;
 use crate::formulas;
@@ -8,7 +9,6 @@ use crate::hash::KEYED_HASH_KIND;
 use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::kind::FilterKind;
 use crate::probing::Probing;
-use crate::rate::probes;
 use crate::size::FilterSize;
 use crate::split_lanes::LANES;
 use crate::statics;
@@ -163,7 +163,7 @@ impl FilterOptions {
 
     fn best_probes(&self, bits_per_key: f64) -> u32 {
         match self.kind {
-            FilterKind::Blocked512 => probes(bits_per_key as i32),
+            FilterKind::Blocked512 => blocked_512::best_probes(bits_per_key),
             FilterKind::Blocked256 => blocked_256::best_probes(bits_per_key),
             FilterKind::SplitBlock => LANES as u32,
             _ if self.probing == Probing::LevelDb => formulas::leveldb_probes(bits_per_key),

@@ -30,6 +30,13 @@ pub fn probes(bits_per_key: i32) -> u32 {
     (reached as u32).max(1)
 }
 
+/// How many of the thresholds, in tenths of bits per key, are reached: at least one.
+pub(crate) fn best_from(thresholds: &[u16], bits_per_key: f64) -> u32 {
+    let tenths = bits_per_key * 10.0;
+    let reached = thresholds.iter().filter(|from| f64::from(**from) <= tenths).count();
+    (reached as u32).max(1)
+}
+
 /// The share of absent keys that a filter of `lines` lines with `keys` keys lets through.
 ///
 /// A query asks `d` different positions with the chance that `probes` throws into 512 hit `d`
@@ -110,8 +117,35 @@ fn distinct_positions(cells: u32, throws: u32) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// From how many tenths of bits per key on each number of probes is the fewest whose rate is
+    /// within 1 % of the lowest.
+    pub(crate) fn table_of_probes(cells: u32, near: &[u16]) -> Vec<u16> {
+        let blocks = 1u64 << 16;
+        let fewest = |tenths: u16| {
+            let keys = blocks * u64::from(cells) * 10 / u64::from(tenths);
+            let rates: Vec<f64> =
+                (1..=MAX_PROBES).map(|probes| rate_in_cells(cells, keys, blocks, probes)).collect();
+            let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
+            rates.iter().position(|&rate| rate <= enough).map_or(0, |at| at + 1)
+        };
+        // Two neighbours tell whether a threshold is right; only a wrong one is looked for.
+        let right = |(index, from): (usize, &u16)| {
+            fewest(*from) > index && (*from == 1 || fewest(from - 1) <= index)
+        };
+        if near.iter().enumerate().all(right) {
+            return near.to_vec();
+        }
+        let mut table = vec![];
+        for tenths in 1..4_000 {
+            while table.len() < fewest(tenths) {
+                table.push(tenths);
+            }
+        }
+        table
+    }
 
     /// The same chance the long way: the distribution of set bits after every single throw, and
     /// the lines' occupancy key by key. No difference of near numbers, so no lost digits.
