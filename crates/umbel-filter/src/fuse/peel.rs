@@ -93,10 +93,8 @@ fn settle<const ARITY: usize>(places: &Places, order: &[u64], fingerprints: &mut
     for entry in order.iter().rev() {
         let key = entry & KEY_MASK;
         let of_key = places.of::<ARITY>(key);
-        let mut lone = of_key[0];
-        for (number, slot) in of_key.iter().enumerate() {
-            lone = if (entry >> KEY_BITS) as usize == number { *slot } else { lone };
-        }
+        // By an index, not by comparing: which of them it is cannot be predicted.
+        let lone = of_key[((entry >> KEY_BITS) as usize).min(ARITY - 1)];
         let print = of_key.iter().fold(fingerprint(key) as u16, |all, at| all ^ fingerprints[*at]);
         fingerprints[lone] = print;
     }
