@@ -7,8 +7,6 @@ use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
 use crate::encoding::FilterError;
 use crate::static_header::{StaticHeader, malformed};
 
-/// How many hashes are looked at together where there are many.
-const GROUP: usize = 32;
 /// How many columns are asked at once.
 const TOGETHER: usize = 8;
 
@@ -94,10 +92,8 @@ impl<'a> RibbonView<'a> {
     }
 
     fn ask_all<const FIRST: usize>(&self, hashes: &[u64], found: &mut [bool]) {
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.ask::<FIRST>(*hash);
-            }
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.ask::<FIRST>(*hash);
         }
     }
 
