@@ -19,7 +19,7 @@ const MOST_PARTS: usize = 1 << 11;
 
 /// Collects hashes; the filter is sized and built at the end.
 ///
-/// Takes 8 bytes of memory for each hash while it collects. [`FuseBuilder::finish`] needs up to 27
+/// Takes 8 bytes of memory for each hash while it collects. [`FuseBuilder::finish`] needs up to 26
 /// bytes for each at its peak: the hashes, 8 bytes for their order, 9 for the slots; in the place
 /// of these come 2 for unpacked fingerprints and the filter itself.
 ///
@@ -82,8 +82,8 @@ impl FuseBuilder {
         self
     }
 
-    /// Tries at most so many seeds, 64 without. All but one in some thousands of builds
-    /// need one or two; each takes as long as the whole build.
+    /// Tries at most so many seeds, 64 without. Nine in ten builds of small filters and nearly all
+    /// of large ones need one; each takes as long as the whole build.
     pub fn with_attempts(mut self, attempts: u32) -> FuseBuilder {
         self.attempts = attempts;
         self

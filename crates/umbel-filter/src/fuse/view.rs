@@ -79,8 +79,8 @@ impl<'a> FuseView<'a> {
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
-    /// two is shorter, what the other has more is left as it is. Faster than one by one where the
-    /// filter is larger than the caches.
+    /// two is shorter, what the other has more is left as it is. No question waits for another,
+    /// so that their cache misses overlap, and the form of the filter is looked at only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         match (self.shape.arity, self.bits) {
             (FuseArity::Three, 8) => self.ask_all::<3, 8>(hashes, found),
