@@ -51,6 +51,7 @@ mod filter;
 mod filter_builder;
 mod filter_file;
 mod filter_view;
+pub mod formulas;
 mod fuse;
 pub mod guide;
 mod hash;

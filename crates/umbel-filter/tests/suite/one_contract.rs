@@ -97,9 +97,11 @@ fn static_kinds_say_what_they_cannot_be() {
         assert_eq!(error, BuildError::RateOutOfReach { given: least / 2.0, lowest: least });
         assert_eq!(FilterPlan::of(&low, 1000).expect_err("it is refused"), error);
         // Too few bits for the kind give the fewest that it has, not an error.
-        let few = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(0.1)), 1000).expect("it is right");
+        let few =
+            FilterPlan::of(&options(kind, FilterSize::BitsPerKey(0.1)), 1000).expect("it is right");
         assert!(few.designed_rate <= 0.5, "{kind}");
-        let many = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(1000.0)), 1000).expect("it is right");
+        let many = FilterPlan::of(&options(kind, FilterSize::BitsPerKey(1000.0)), 1000)
+            .expect("it is right");
         assert_eq!(many.designed_rate, least, "{kind}");
     }
 }
