@@ -1,6 +1,5 @@
 //! What a view of every kind of filter can do, so that all are asked in one way.
 
-use crate::designed::designed_rate;
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 
@@ -39,15 +38,15 @@ pub(crate) trait Ask {
         self.keys() as f64
     }
 
-    /// The share of absent keys that theory lets through.
-    fn designed_rate(&self) -> f64 {
-        self.parts().map_or(1.0, |(header, _)| designed_rate(&header))
+    /// The share of absent keys that theory lets through, of kinds with headers of their own.
+    fn own_rate(&self) -> f64 {
+        1.0
     }
 
     /// The share of absent keys that these very bits let through; where that cannot be seen, what
     /// theory says.
     fn estimated_rate(&self) -> f64 {
-        self.designed_rate()
+        self.own_rate()
     }
 
     /// Header and payload; `None` of kinds with headers of their own.

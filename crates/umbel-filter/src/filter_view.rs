@@ -4,6 +4,7 @@ use crate::ask::Ask;
 use crate::blocked_256::Blocked256;
 use crate::blocked_512::Blocked512;
 use crate::counting::CountingView;
+use crate::designed::designed_rate;
 use crate::encoding::FilterError;
 use crate::fuse::FuseView;
 use crate::header::{FilterHeader, kind_of, parse};
@@ -181,7 +182,10 @@ impl<'a> FilterView<'a> {
     ///
     /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
-        of_every_kind!(&self.0, view => view.designed_rate(), 1.0)
+        match self.parts() {
+            Some((header, _)) => designed_rate(&header),
+            None => of_every_kind!(&self.0, view => view.own_rate(), 1.0),
+        }
     }
 
     /// How many different keys the bits that are set speak of: infinite where all are set. Reads

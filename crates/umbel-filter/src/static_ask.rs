@@ -41,7 +41,7 @@ macro_rules! ask_static {
                 0
             }
 
-            fn designed_rate(&self) -> f64 {
+            fn own_rate(&self) -> f64 {
                 $view::designed_rate(self)
             }
         }

@@ -59,8 +59,8 @@ fn hash(args: &BuildArgs) -> Outcome<HashKind> {
     match (args.kind, args.hash) {
         (Kind::Parquet, None | Some(HashKind::Xxh64)) if args.seed.is_none() => Ok(HashKind::Xxh64),
         (Kind::Parquet, _) => Err(Failure::usage(
-            "Parquet's filters are made with xxh64 and no seed; leave --hash and --seed out, or take \
-             another --kind",
+            "Parquet's filters are made with xxh64 and no seed; leave --hash and --seed out, or \
+             take another --kind",
         )),
         (_, hash) => Ok(hash.unwrap_or_default()),
     }

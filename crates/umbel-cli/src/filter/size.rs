@@ -69,8 +69,8 @@ fn question(args: &SizeArgs) -> Outcome<Question> {
             "--keys, --fpp and memory are three; give two of them, and the third is computed",
         )),
         _ => Err(Failure::usage(
-            "give two of --keys, --fpp and memory (--bytes, or --bits-per-key with --keys), and the \
-             third is computed: umbel filter size --keys 1M --fpp 0.01",
+            "give two of --keys, --fpp and memory (--bytes, or --bits-per-key with --keys), and \
+             the third is computed: umbel filter size --keys 1M --fpp 0.01",
         )),
     }
 }
