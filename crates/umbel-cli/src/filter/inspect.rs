@@ -1,6 +1,7 @@
 //! `umbel filter inspect`: what a filter is, and how full.
 
 use serde_json::json;
+use umbel_filter::FilterKind;
 
 use super::args::InspectArgs;
 use super::size::rate_text;
@@ -53,14 +54,18 @@ pub fn run(args: &InspectArgs, json: bool) -> Outcome<()> {
             say("hashes", view.probes().to_string())?;
         }
         say("ones", percent(fill))?;
+        let is_static = view.kind().is_some_and(FilterKind::is_static);
         let estimated = view.estimated_keys();
         let estimated = match estimated.is_finite() {
             true => grouped(estimated.round() as u64),
             false => "more than it can tell: every bit is set".to_string(),
         };
-        say("estimated keys", estimated)?;
         say("designed rate", rate_text(view.designed_rate()))?;
-        say("estimated rate", rate_text(view.estimated_rate()))?;
+        // The bits of static kinds say nothing of how many keys there are.
+        if !is_static {
+            say("estimated keys", estimated)?;
+            say("estimated rate", rate_text(view.estimated_rate()))?;
+        }
         say("fill", String::new())?;
         for line in picture::of(payload) {
             output.line(&format!("  |{line}|"))?;

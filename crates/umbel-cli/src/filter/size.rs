@@ -78,13 +78,13 @@ fn question(args: &SizeArgs) -> Outcome<Question> {
 fn asked(question: Question) -> String {
     match question {
         Question::Memory { keys, rate } => {
-            format!("{} keys of which {} may pass that are absent:", grouped(keys), percent(rate))
+            format!("{} keys, and {} of absent keys may pass:", grouped(keys), percent(rate))
         }
         Question::Rate { keys, bits_per_key } => {
             format!("{} keys with {bits_per_key:.2} bits each:", grouped(keys))
         }
         Question::Keys { rate, bytes: room } => {
-            format!("as many keys as {} hold at {}:", bytes(room), percent(rate))
+            format!("{}, and {} of absent keys may pass:", bytes(room), percent(rate))
         }
     }
 }
