@@ -48,10 +48,7 @@ fn pack_bits(fingerprints: &[u16], bits: u32, bytes: &mut Vec<u8>) {
 pub(super) fn bits_at<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) -> Option<u32> {
     match WIDTH {
         8 => bytes.get(index).map(|byte| u32::from(*byte)),
-        16 => {
-            let two = bytes.get(2 * index..2 * index + 2)?;
-            Some(u32::from(u16::from_le_bytes(two.try_into().ok()?)))
-        }
+        16 => bytes.as_chunks::<2>().0.get(index).map(|two| u32::from(u16::from_le_bytes(*two))),
         _ => {
             let bit = index * bits as usize;
             let four = bytes.get(bit / 8..bit / 8 + READ)?;
