@@ -62,3 +62,32 @@ pub(crate) fn ones(bytes: &[u8]) -> u64 {
     let of_rest = rest.iter().map(|byte| u64::from(byte.count_ones()));
     of_words.chain(of_rest).sum()
 }
+
+/// How many hashes are looked at together: as many cache misses as a core keeps under way, and
+/// more.
+const GROUP: usize = 32;
+
+/// Answers for hashes whose probes lie all over a filter, in two rounds without a branch that
+/// depends on what was read: `first` says whether the first probes find their bits, which refuses
+/// three of four absent keys, and `all` whether all do, for the others. So the misses of one round
+/// overlap.
+#[inline(always)]
+pub(crate) fn ask_in_rounds(
+    hashes: &[u64],
+    found: &mut [bool],
+    first: impl Fn(u64) -> bool,
+    all: impl Fn(u64) -> bool,
+) {
+    for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+        let mut left = [0; GROUP];
+        let mut count = 0;
+        for (index, (hash, found)) in hashes.iter().zip(&mut *found).enumerate() {
+            *found = first(*hash);
+            left[count] = index;
+            count += usize::from(*found);
+        }
+        for index in &left[..count] {
+            found[*index] = all(hashes[*index]);
+        }
+    }
+}

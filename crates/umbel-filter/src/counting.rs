@@ -1,15 +1,13 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
-use crate::ask::{Ask, IN_CACHE};
+use crate::ask::{Ask, ask_in_rounds};
 use crate::counters::{counter, set_counter, sum, used};
 use crate::formulas;
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use crate::probing::Probing;
-use std::hint::black_box;
 
-/// How many hashes are looked at together, and how many probes of each are read ahead.
-const GROUP: usize = 32;
+/// How many probes are read first in a batch.
 const AHEAD: u8 = 2;
 
 /// A counting Bloom filter in borrowed bytes.
@@ -29,6 +27,17 @@ impl<'a> CountingView<'a> {
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> CountingView<'b> {
         CountingView::new(self.header, payload)
     }
+
+    /// Whether the counters of the first `probes` probes count; reads all of them, without a
+    /// branch.
+    #[inline(always)]
+    fn all_count(&self, hash: u64, probes: u8) -> bool {
+        let mut all = true;
+        Probing::Multiplied.each(hash, self.header.units, probes, |position| {
+            all &= counter(self.payload, position) > 0;
+        });
+        all
+    }
 }
 
 impl Ask for CountingView<'_> {
@@ -39,25 +48,9 @@ impl Ask for CountingView<'_> {
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        if self.payload.len() <= IN_CACHE {
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.contains(*hash);
-            }
-            return;
-        }
         let ahead = self.header.probes.min(AHEAD);
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            let mut all = 0;
-            for hash in hashes {
-                Probing::Multiplied.each(*hash, self.header.units, ahead, |position| {
-                    all ^= counter(self.payload, position);
-                });
-            }
-            black_box(all);
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.contains(*hash);
-            }
-        }
+        let first = |hash| self.all_count(hash, ahead);
+        ask_in_rounds(hashes, found, first, |hash| self.all_count(hash, self.header.probes));
     }
 
     fn kind(&self) -> FilterKind {

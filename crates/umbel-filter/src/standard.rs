@@ -3,7 +3,7 @@
 //! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits behind the last are zero.
 //! How the bits of a key are found is in [`Probing`].
 
-use crate::ask::{Ask, IN_CACHE, ones};
+use crate::ask::{Ask, IN_CACHE, ask_in_rounds, ones};
 use crate::encoding::FilterError;
 use crate::formulas;
 use crate::header::{FilterHeader, malformed};
@@ -11,9 +11,9 @@ use crate::kind::FilterKind;
 use crate::probing::Probing;
 use std::hint::black_box;
 
-/// How many hashes are looked at together.
+/// How many hashes are added together.
 const GROUP: usize = 32;
-/// How many probes of each of them are read ahead: three of four absent keys need no more.
+/// How many probes are read first in a batch: three of four absent keys need no more.
 const AHEAD: u8 = 2;
 /// The most probes of LevelDB's filters; to its readers more mean "maybe" for every key.
 pub(crate) const LEVELDB_MOST_PROBES: u8 = 30;
@@ -63,6 +63,14 @@ impl<'a> StandardView<'a> {
         byte.is_none_or(|byte| byte >> (position % 8) & 1 == 1)
     }
 
+    /// Whether the first `probes` probes find their bits; reads all of them, without a branch.
+    #[inline(always)]
+    fn all_set(&self, hash: u64, probes: u8) -> bool {
+        let mut all = true;
+        self.probing.each(hash, self.header.units, probes, |position| all &= self.is_set(position));
+        all
+    }
+
     /// Reads the bytes of the first `probes` probes, so that they come from memory all at once.
     #[inline(always)]
     fn touch(&self, hash: u64, probes: u8) -> u8 {
@@ -81,30 +89,10 @@ impl Ask for StandardView<'_> {
         self.probing.all(hash, self.header.units, self.header.probes, is_set)
     }
 
-    /// In three rounds: the first probes of all hashes are read together, then all probes of those
-    /// that these did not refuse, then the answers are found in the cache.
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        if self.payload.len() <= IN_CACHE {
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.contains(*hash);
-            }
-            return;
-        }
-        let (bits, first) = (self.header.units, self.header.probes.min(AHEAD));
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            black_box(hashes.iter().fold(0, |all, hash| all ^ self.touch(*hash, first)));
-            let mut all = 0;
-            for (hash, found) in hashes.iter().zip(&mut *found) {
-                *found = self.probing.all(*hash, bits, first, |position| self.is_set(position));
-                if *found {
-                    all ^= self.touch(*hash, self.header.probes);
-                }
-            }
-            black_box(all);
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = *found && self.contains(*hash);
-            }
-        }
+        let ahead = self.header.probes.min(AHEAD);
+        let first = |hash| self.all_set(hash, ahead);
+        ask_in_rounds(hashes, found, first, |hash| self.all_set(hash, self.header.probes));
     }
 
     fn kind(&self) -> FilterKind {
