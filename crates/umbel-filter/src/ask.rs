@@ -69,14 +69,14 @@ const GROUP: usize = 32;
 
 /// Answers for hashes whose probes lie all over a filter, in two rounds without a branch that
 /// depends on what was read: `first` says whether the first probes find their bits, which refuses
-/// three of four absent keys, and `all` whether all do, for the others. So the misses of one round
-/// overlap.
+/// three of four absent keys, and `rest` whether the others do, where they do. So the misses of
+/// one round overlap.
 #[inline(always)]
 pub(crate) fn ask_in_rounds(
     hashes: &[u64],
     found: &mut [bool],
     first: impl Fn(u64) -> bool,
-    all: impl Fn(u64) -> bool,
+    rest: impl Fn(u64) -> bool,
 ) {
     for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
         let mut left = [0; GROUP];
@@ -87,7 +87,7 @@ pub(crate) fn ask_in_rounds(
             count += usize::from(*found);
         }
         for index in &left[..count] {
-            found[*index] = all(hashes[*index]);
+            found[*index] = rest(hashes[*index]);
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::formulas;
 use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use crate::probing::Probing;
+use std::ops::Range;
 
 /// How many probes are read first in a batch.
 const AHEAD: u8 = 2;
@@ -28,10 +29,10 @@ impl<'a> CountingView<'a> {
         CountingView::new(self.header, payload)
     }
 
-    /// Whether the counters of the first `probes` probes count; reads all of them, without a
+    /// Whether the counters of these probes count; reads all of them, without a
     /// branch.
     #[inline(always)]
-    fn all_count(&self, hash: u64, probes: u8) -> bool {
+    fn all_count(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
         Probing::Multiplied.each(hash, self.header.units, probes, |position| {
             all &= counter(self.payload, position) > 0;
@@ -44,13 +45,13 @@ impl Ask for CountingView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let counts = |position| counter(self.payload, position) > 0;
-        Probing::Multiplied.all(hash, self.header.units, self.header.probes, counts)
+        Probing::Multiplied.all(hash, self.header.units, 0..self.header.probes, counts)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         let ahead = self.header.probes.min(AHEAD);
-        let first = |hash| self.all_count(hash, ahead);
-        ask_in_rounds(hashes, found, first, |hash| self.all_count(hash, self.header.probes));
+        let first = |hash| self.all_count(hash, 0..ahead);
+        ask_in_rounds(hashes, found, first, |hash| self.all_count(hash, ahead..self.header.probes));
     }
 
     fn kind(&self) -> FilterKind {
@@ -93,7 +94,7 @@ impl Ask for CountingView<'_> {
 
 /// Counts a key in the payload of a filter with that header.
 pub(crate) fn count(header: &FilterHeader, payload: &mut [u8], hash: u64) {
-    Probing::Multiplied.each(hash, header.units, header.probes, |position| {
+    Probing::Multiplied.each(hash, header.units, 0..header.probes, |position| {
         let value = sum(counter(payload, position), 1);
         set_counter(payload, position, value);
     });

@@ -78,7 +78,7 @@ impl CountingBloom {
             return false;
         }
         let payload = &mut self.bytes[HEADER_BYTES..];
-        Probing::Multiplied.each(hash, self.header.units, self.header.probes, |position| {
+        Probing::Multiplied.each(hash, self.header.units, 0..self.header.probes, |position| {
             let value = counter(payload, position);
             if value != STUCK {
                 set_counter(payload, position, value.saturating_sub(1));
@@ -92,7 +92,7 @@ impl CountingBloom {
     pub fn contains(&self, hash: u64) -> bool {
         let payload = &self.bytes[HEADER_BYTES..];
         let counts = |position| counter(payload, position) > 0;
-        Probing::Multiplied.all(hash, self.header.units, self.header.probes, counts)
+        Probing::Multiplied.all(hash, self.header.units, 0..self.header.probes, counts)
     }
 
     /// How many keys are in the filter: added and not removed.

@@ -2,6 +2,7 @@
 
 use crate::hash::fold;
 use crate::widened::narrow_hash;
+use std::ops::Range;
 
 /// How the positions of a key are made of its hash.
 ///
@@ -49,8 +50,8 @@ impl Probing {
         known.into_iter().find(|known| known.number() == number)
     }
 
-    /// Whether `holds` is true for all positions, each below `bits`; does not ask it beyond the
-    /// first for which it is not.
+    /// Whether `holds` is true for all positions of those probes, each below `bits`; does not ask
+    /// it beyond the first for which it is not.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
@@ -58,7 +59,7 @@ impl Probing {
         self,
         hash: u64,
         bits: u64,
-        probes: u8,
+        probes: Range<u8>,
         mut holds: impl FnMut(u64) -> bool,
     ) -> bool {
         // No position is preferred: they are high halves of products with 64 bits, not rests.
@@ -66,7 +67,8 @@ impl Probing {
         match self {
             Probing::Multiplied => {
                 let mut number = hash;
-                (0..probes).all(|_| {
+                (0..probes.start).for_each(|_| number = number.wrapping_mul(FACTOR));
+                probes.clone().all(|_| {
                     number = number.wrapping_mul(FACTOR);
                     holds(position(number))
                 })
@@ -74,7 +76,11 @@ impl Probing {
             Probing::Enhanced => {
                 let (mut number, mut step) = (hash, fold(hash, STEP));
                 let increment = fold(hash, INCREMENT);
-                (0..probes).all(|_| {
+                for _ in 0..probes.start {
+                    number = number.wrapping_add(step);
+                    step = step.wrapping_add(increment);
+                }
+                probes.clone().all(|_| {
                     let position = position(number);
                     number = number.wrapping_add(step);
                     step = step.wrapping_add(increment);
@@ -84,7 +90,8 @@ impl Probing {
             Probing::LevelDb => {
                 let mut number = narrow_hash(hash);
                 let step = number.rotate_right(17);
-                (0..probes).all(|_| {
+                number = number.wrapping_add(step.wrapping_mul(u32::from(probes.start)));
+                probes.clone().all(|_| {
                     let position = u64::from(number) % bits;
                     number = number.wrapping_add(step);
                     holds(position)
@@ -93,11 +100,11 @@ impl Probing {
         }
     }
 
-    /// Calls `take` with every position.
+    /// Calls `take` with every position of those probes.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
-    pub(crate) fn each(self, hash: u64, bits: u64, probes: u8, mut take: impl FnMut(u64)) {
+    pub(crate) fn each(self, hash: u64, bits: u64, probes: Range<u8>, mut take: impl FnMut(u64)) {
         self.all(hash, bits, probes, |position| {
             take(position);
             true

@@ -10,6 +10,7 @@ use crate::header::{FilterHeader, malformed};
 use crate::kind::FilterKind;
 use crate::probing::Probing;
 use std::hint::black_box;
+use std::ops::Range;
 
 /// How many hashes are added together.
 const GROUP: usize = 32;
@@ -63,9 +64,9 @@ impl<'a> StandardView<'a> {
         byte.is_none_or(|byte| byte >> (position % 8) & 1 == 1)
     }
 
-    /// Whether the first `probes` probes find their bits; reads all of them, without a branch.
+    /// Whether these probes find their bits; reads all of them, without a branch.
     #[inline(always)]
-    fn all_set(&self, hash: u64, probes: u8) -> bool {
+    fn all_set(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
         self.probing.each(hash, self.header.units, probes, |position| all &= self.is_set(position));
         all
@@ -75,7 +76,7 @@ impl<'a> StandardView<'a> {
     #[inline(always)]
     fn touch(&self, hash: u64, probes: u8) -> u8 {
         let mut all = 0;
-        self.probing.each(hash, self.header.units, probes, |position| {
+        self.probing.each(hash, self.header.units, 0..probes, |position| {
             all ^= self.payload.get((position / 8) as usize).copied().unwrap_or_default();
         });
         all
@@ -86,13 +87,13 @@ impl Ask for StandardView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let is_set = |position| self.is_set(position);
-        self.probing.all(hash, self.header.units, self.header.probes, is_set)
+        self.probing.all(hash, self.header.units, 0..self.header.probes, is_set)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         let ahead = self.header.probes.min(AHEAD);
-        let first = |hash| self.all_set(hash, ahead);
-        ask_in_rounds(hashes, found, first, |hash| self.all_set(hash, self.header.probes));
+        let first = |hash| self.all_set(hash, 0..ahead);
+        ask_in_rounds(hashes, found, first, |hash| self.all_set(hash, ahead..self.header.probes));
     }
 
     fn kind(&self) -> FilterKind {
@@ -142,7 +143,7 @@ pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], 
             black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
         }
         for hash in hashes {
-            probing.each(*hash, bits, probes, |position| {
+            probing.each(*hash, bits, 0..probes, |position| {
                 if let Some(byte) = payload.get_mut((position / 8) as usize) {
                     *byte |= 1 << (position % 8);
                 }
