@@ -5,6 +5,8 @@
 //! machine, and positions in a key and lengths are 64 bits wide.
 
 use crate::hash_kind::HashKind;
+#[cfg(any(feature = "murmur3-32", feature = "leveldb"))]
+use crate::widened::widen_hash as widen;
 
 #[cfg(feature = "fxhash")]
 mod fxhash;
@@ -68,17 +70,8 @@ pub(crate) fn function(kind: HashKind) -> Option<Function> {
     }
 }
 
-/// FORMAT: 64 bits of 32, which filters need: they choose a line by the highest bits. Different
-/// hashes stay different and equal ones equal, so that there are 2^32 results and a filter of `n`
-/// keys lets at least `n / 2^32` of all absent keys through. It is the finish of MurmurHash3 for
-/// 64 bits.
-#[cfg(any(feature = "murmur3-32", feature = "leveldb"))]
-pub(crate) fn widen(hash: u32) -> u64 {
-    finish_64(u64::from(hash) << 32 | u64::from(hash))
-}
-
 /// MurmurHash3's finish for 64 bits: every bit reaches every bit, and it can be undone.
-#[cfg(any(feature = "murmur3-32", feature = "murmur3-128", feature = "leveldb"))]
+#[cfg(feature = "murmur3-128")]
 fn finish_64(mut state: u64) -> u64 {
     state = (state ^ state >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     state = (state ^ state >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

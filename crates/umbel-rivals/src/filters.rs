@@ -8,6 +8,7 @@
 pub mod arguments;
 pub mod contestant;
 pub mod keys;
+mod kinds;
 pub mod list;
 mod others;
 mod ours;

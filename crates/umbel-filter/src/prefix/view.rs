@@ -1,11 +1,11 @@
 //! A prefix filter read where its encoded bytes lie.
 
 use crate::encoding::FilterError;
+use crate::filter_view::FilterView;
 use crate::prefix::builder::HASH_KIND_AT;
 use crate::prefix::encoding::{Wrapped, unwrap};
 use crate::prefix::extractor::PrefixExtractor;
 use crate::prefix::hasher::PrefixHasher;
-use crate::view::{BloomView, Parsed};
 
 /// What encoded bytes turned out to be.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub enum ParsedPrefix<'a> {
 pub struct PrefixFilterView<'a> {
     name: &'a str,
     inner: &'a [u8],
-    filter: BloomView<'a>,
+    filter: FilterView<'a>,
 }
 
 impl<'a> PrefixFilterView<'a> {
@@ -32,12 +32,10 @@ impl<'a> PrefixFilterView<'a> {
     /// the keys.
     pub fn parse(bytes: &'a [u8]) -> ParsedPrefix<'a> {
         match unwrap(bytes) {
-            Ok(Wrapped::Version1 { name, inner }) => match BloomView::parse(inner) {
-                Parsed::Bloom(filter) => {
-                    ParsedPrefix::Filter(PrefixFilterView { name, inner, filter })
-                }
-                Parsed::Maybe => ParsedPrefix::Maybe,
-                Parsed::Malformed(error) => ParsedPrefix::Malformed(error),
+            Ok(Wrapped::Version1 { name, inner }) => match FilterView::parse_known(inner) {
+                Ok(filter) => ParsedPrefix::Filter(PrefixFilterView { name, inner, filter }),
+                Err(error) if error.means_maybe() => ParsedPrefix::Maybe,
+                Err(error) => ParsedPrefix::Malformed(error),
             },
             Ok(Wrapped::Newer) => ParsedPrefix::Maybe,
             Err(error) if error.means_maybe() => ParsedPrefix::Maybe,
@@ -56,7 +54,7 @@ impl<'a> PrefixFilterView<'a> {
     }
 
     /// The inner filter, to be asked for a [`PrefixHasher`]'s hashes.
-    pub fn filter(&self) -> BloomView<'a> {
+    pub fn filter(&self) -> FilterView<'a> {
         self.filter
     }
 
@@ -97,6 +95,6 @@ impl<'a> PrefixFilterView<'a> {
         if !same_hash || extractor.name() != self.name {
             return true;
         }
-        self.filter.may_contain(hasher.hash(prefix))
+        self.filter.contains(hasher.hash(prefix))
     }
 }

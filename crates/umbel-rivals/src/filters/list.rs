@@ -1,6 +1,7 @@
 //! Who takes part.
 
 use crate::filters::contestant::Contestant;
+use crate::filters::kinds;
 use crate::filters::others::{
     Classic, Cuckoo, Fastbloom, FastbloomDefault, Fuse8, Fuse16, Growable, Quotient, Ribbon,
     ScalableCuckoo, SplitBlock, Xor,
@@ -12,6 +13,13 @@ pub fn of_hashes() -> Vec<Contestant> {
     vec![
         Contestant::of_hashes::<Blocked>(),
         Contestant::of_hashes::<BlockedView>(),
+        Contestant::of_hashes::<kinds::Blocked512>(),
+        Contestant::of_hashes::<kinds::Blocked256>(),
+        Contestant::of_hashes::<kinds::Standard>(),
+        Contestant::of_hashes::<kinds::SplitBlock>(),
+        Contestant::of_hashes::<kinds::Counting>(),
+        Contestant::of_hashes::<kinds::Fuse>(),
+        Contestant::of_hashes::<kinds::Ribbon>(),
         Contestant::of_hashes::<Fastbloom>(),
         Contestant::of_hashes::<SplitBlock>(),
         Contestant::of_hashes::<Fuse8>(),
@@ -26,6 +34,9 @@ pub fn of_hashes() -> Vec<Contestant> {
 pub fn of_keys() -> Vec<Contestant> {
     vec![
         Contestant::hashing::<Blocked>(),
+        Contestant::hashing::<kinds::SplitBlock>(),
+        Contestant::hashing::<kinds::Fuse>(),
+        Contestant::hashing::<kinds::Ribbon>(),
         Contestant::of_keys::<FastbloomDefault>(),
         Contestant::hashing::<Fastbloom>(),
         Contestant::hashing::<SplitBlock>(),

@@ -11,7 +11,8 @@ use crate::filters::keys::secret;
 /// Bits for each key, where a filter lets one choose.
 pub const BITS_PER_KEY: usize = 10;
 
-static SECRET: LazyLock<HashSecret> = LazyLock::new(secret);
+/// The secret of every keyed hash here.
+pub static SECRET: LazyLock<HashSecret> = LazyLock::new(secret);
 
 fn blocked(hashes: &[u64]) -> Vec<u8> {
     let mut builder = BloomBuilder::new(BITS_PER_KEY as i32);
