@@ -57,6 +57,15 @@ pub fn rivals(arguments: &[String]) -> bool {
             eprintln!("without {feature}: on Debian `apt-get install {package}` brings it");
         }
     }
+    run_rivals("umbel-rivals", &features.join(","), arguments)
+}
+
+/// Builds and runs the comparison of filters with those of other crates. Whether it succeeded.
+pub fn filters(arguments: &[String]) -> bool {
+    run_rivals("filters", "filters", arguments)
+}
+
+fn run_rivals(binary: &str, features: &str, arguments: &[String]) -> bool {
     let manifest = tree::root().join("crates/umbel-rivals/Cargo.toml");
     if !manifest.exists() {
         eprintln!("there is no crates/umbel-rivals in this checkout");
@@ -64,7 +73,7 @@ pub fn rivals(arguments: &[String]) -> bool {
     }
     let mut command = cargo();
     command.args(["run", "--release", "--locked", "--manifest-path"]).arg(manifest);
-    command.args(["--features", &features.join(",")]);
+    command.args(["--features", features, "--bin", binary]);
     // Its own folder: its dependencies would otherwise be built into everybody's.
     command.env("CARGO_TARGET_DIR", target().join("rivals"));
     run(command.arg("--").args(arguments)).counts.failed == 0

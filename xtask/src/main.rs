@@ -13,6 +13,7 @@ cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
+cargo xtask filters [ARGUMENTS]            the comparison with other crates' filters
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
+        ("filters", _) => campaigns::filters(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 instructions, torture, rivals and fuzz"
+                 instructions, torture, rivals, filters and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

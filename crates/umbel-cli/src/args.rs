@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
+use crate::filter::FilterCommand;
 use crate::limits::Limits;
 use crate::number::counts;
 
@@ -64,6 +65,9 @@ pub enum Command {
     Compact(CompactArgs),
     /// Copy the store as it is now into a new folder, by hard links
     Checkpoint(CheckpointArgs),
+    /// Filters by themselves, without a store: size, build, check, inspect, bench
+    #[command(subcommand)]
+    Filter(FilterCommand),
     /// Removes a benchmark's temporary folder once its parent process is gone.
     #[command(hide = true, name = "remove-bench-folder")]
     RemoveBenchFolder {

@@ -10,7 +10,7 @@ use umbel::Error;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the key is not there (get)
+  1  the key is not there (get), no line is selected (filter check)
   2  the request is wrong: a flag, a name, a number, a line of input, or no such store
   3  bytes on disk are not what was written
   4  the operating system refused: I/O, permissions, a full disk
@@ -21,6 +21,8 @@ Exit codes:
 pub enum Failure {
     /// The key is not in the store.
     NoSuchKey(String),
+    /// No line was selected, which a script may want to know: nothing is said.
+    NothingSelected,
     /// The request is wrong; the sentence says how to change it.
     Usage(String),
     /// The engine refused or failed.
@@ -69,6 +71,7 @@ impl Failure {
                 4 => Failure::System(join(error.to_string())),
                 _ => Failure::Store(error),
             },
+            Failure::NothingSelected => Failure::NothingSelected,
             Failure::OutputClosed => Failure::OutputClosed,
         }
     }
@@ -81,6 +84,7 @@ impl Failure {
             Failure::Damaged(_) => 3,
             Failure::System(_) => 4,
             Failure::Store(error) => code_of(error),
+            Failure::NothingSelected => 1,
             Failure::OutputClosed => 0,
         }
     }
@@ -104,6 +108,7 @@ impl fmt::Display for Failure {
             | Failure::System(text)
             | Failure::Damaged(text) => f.write_str(text),
             Failure::Store(error) => error.fmt(f),
+            Failure::NothingSelected => f.write_str("no line was selected"),
             Failure::OutputClosed => f.write_str("standard output was closed"),
         }
     }

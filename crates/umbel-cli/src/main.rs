@@ -9,6 +9,7 @@ mod complaint;
 mod errors;
 #[cfg(unix)]
 mod file_size_signal;
+mod filter;
 mod limits;
 mod number;
 mod output;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             match &failure {
-                Failure::OutputClosed => {}
+                Failure::OutputClosed | Failure::NothingSelected => {}
                 Failure::Usage(text) => {
                     note(&format!("umbel: {}", complaint::as_typed(text, std::env::args_os())));
                 }
@@ -112,6 +113,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
+        Command::Filter(command) => filter::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),
     }
 }

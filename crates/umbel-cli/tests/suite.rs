@@ -7,6 +7,7 @@ mod suite {
     mod bad_input;
     mod bench;
     mod commands;
+    mod filter;
     mod harness;
     mod import;
 }

@@ -10,10 +10,12 @@ use std::fmt;
 /// FORMAT: the bytes before the first line; as long as a line, so that lines stay aligned.
 pub const HEADER_BYTES: usize = 64;
 
-const MAGIC: [u8; 4] = *b"uFLT";
+/// FORMAT: what every filter begins with.
+pub(crate) const MAGIC: [u8; 4] = *b"uFLT";
 /// A Bloom filter in lines of 512 bits.
 const KIND_BLOCKED_BLOOM: u8 = 1;
-const VERSION: u8 = 1;
+/// FORMAT: the version of every kind so far.
+pub(crate) const VERSION: u8 = 1;
 
 /// Why bytes could not be read as a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +123,8 @@ pub(crate) fn put_header(bytes: &mut Vec<u8>, header: Header, lines: u64) {
     bytes.extend_from_slice(&[0; HEADER_BYTES - 28]);
 }
 
-fn u64_at(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
+/// The number in the eight bytes of a header from `at` on.
+pub(crate) fn u64_at(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut eight = [0; 8];
     eight.copy_from_slice(&head[at..at + 8]);
     u64::from_le_bytes(eight)

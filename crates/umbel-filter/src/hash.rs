@@ -212,19 +212,24 @@ mod tests {
         }
     }
 
-    /// Why the constants are secret: a key that begins with one of them multiplies by zero, and
-    /// all that was hashed before is forgotten, whatever the seed.
+    /// Why the constants are secret: where a word of a key meets one of them and equals it, the
+    /// product is zero, and all that was hashed before is forgotten, whatever the seed.
     #[test]
     fn keys_made_to_collide_do_not() {
-        let mut left = PUBLISHED[2].to_le_bytes().to_vec();
-        left.extend([b'x'; 24]);
-        let mut right = left.clone();
-        right[8] = b'y';
-        for seed in 0..64u64 {
-            let public = HashSecret::from_parts(seed, PUBLISHED);
-            assert_eq!(hash_key(&public, &left), hash_key(&public, &right));
-            let secret = HashSecret::from_seed(u128::from(seed).to_le_bytes());
-            assert_ne!(hash_key(&secret, &left), hash_key(&secret, &right));
+        for (length, at, constant) in
+            [(32, 0, 2), (48, 0, 2), (48, 16, 2), (64, 16, 2), (64, 32, 1)]
+        {
+            let mut left = vec![b'x'; length];
+            left[at..at + 8].copy_from_slice(&PUBLISHED[constant].to_le_bytes());
+            let mut right = left.clone();
+            right[at + 8] = b'y';
+            right[..at].fill(b'z');
+            for seed in 0..64u64 {
+                let public = HashSecret::from_parts(seed, PUBLISHED);
+                assert_eq!(hash_key(&public, &left), hash_key(&public, &right));
+                let secret = HashSecret::from_seed(u128::from(seed).to_le_bytes());
+                assert_ne!(hash_key(&secret, &left), hash_key(&secret, &right));
+            }
         }
     }
 

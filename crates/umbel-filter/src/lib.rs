@@ -6,6 +6,14 @@
 //! filter cut into lines of 512 bits, the size of a cache line: a key sets and asks bits in one
 //! line only, so that a lookup costs one cache miss however large the filter is.
 //!
+//! Beside that layout stand others, for other uses: [`FilterBuilder`] builds blocks of 256 bits,
+//! the textbook's Bloom filter (with [`formulas`]), Apache Parquet's split blocks and counters that
+//! keys can be removed from ([`CountingBloom`]), from bits per key or a false positive rate.
+//! [`FilterView`] asks a filter of any kind where its bytes lie, one hash or many at once, joins
+//! and folds them, and says how good they are; [`Filter`] keeps the bytes aligned. Filters of
+//! LevelDB and of Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their
+//! opposites.
+//!
 //! The bytes are described in `docs/formats/filter.md`.
 //!
 //! INVARIANT: a filter never says no to a hash that was added to it. Every doubt (no filter, an
@@ -22,23 +30,92 @@
 //! assert!(!bloom.may_contain(hash_key(&secret, b"thyme")));
 //! # Ok::<(), umbel_filter::FilterError>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod algorithms;
+mod ask;
+mod blocked_256;
+mod blocked_512;
 mod bloom;
+mod build_error;
 mod builder;
+mod combine;
 mod concurrent;
+mod counters;
+mod counting;
+mod counting_bloom;
+mod designed;
+mod double;
 mod encoding;
+mod filter;
+mod filter_builder;
+mod filter_file;
+mod filter_view;
+pub mod formulas;
+mod fuse;
+pub mod guide;
 mod hash;
+mod hash_domain;
+mod hash_kind;
+mod header;
+mod key_hasher;
+mod kind;
+mod layout;
+mod leveldb;
 mod line;
+mod options;
+mod parquet;
+mod plan;
+mod prefix;
+mod probing;
 mod rate;
+mod ribbon;
+mod scatter;
+mod simd;
 mod siphash;
+mod size;
+mod split_block;
+mod split_lanes;
+mod standard;
+mod standard_rate;
+mod static_ask;
+mod static_header;
+mod statics;
+mod thrift;
 mod view;
+mod widened;
 
 pub use bloom::Bloom;
+pub use build_error::BuildError;
 pub use builder::BloomBuilder;
+pub use combine::CombineError;
 pub use concurrent::ConcurrentBloom;
+pub use counting_bloom::CountingBloom;
 pub use encoding::{FilterError, HEADER_BYTES};
+pub use filter::Filter;
+pub use filter_builder::FilterBuilder;
+pub use filter_file::{FileError, FilterFile};
+pub use filter_view::FilterView;
+pub use fuse::{CannotPeel, FuseArity, FuseBuilder, FuseView};
 pub use hash::{HashSecret, KEYED_HASH_KIND, hash_key};
+pub use hash_domain::HashDomain;
+pub use hash_kind::{HashError, HashKind};
+pub use header::MAX_FILTER_BITS;
+pub use key_hasher::{KeyHasher, hash_with};
+pub use kind::FilterKind;
+pub use leveldb::{from_leveldb, to_leveldb};
 pub use line::MAX_PROBES;
+pub use options::FilterOptions;
+pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
+pub use plan::FilterPlan;
+pub use prefix::{
+    BrokenLaw, KeyPrefix, MAX_EXTRACTOR_NAME_BYTES, ParsedPrefix, PrefixExtractor,
+    PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
+};
+pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
+pub use ribbon::{RibbonBuilder, RibbonView};
+pub use simd::InstructionSet;
+pub use size::FilterSize;
 pub use view::{BloomView, Parsed};
+pub use widened::widen_hash;

@@ -24,7 +24,7 @@ const PROBES_PER_REMIX: u32 = 7;
 const PROBES_AT_TEN_BITS: u32 = 6;
 /// FORMAT: the multipliers of the remixes: the golden ratio, and the fractions of the square
 /// roots of 3, 7 and 13, which are odd and have their highest bit set.
-const MULTIPLIERS: [u64; 4] =
+pub(crate) const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
 /// How many hashes are looked at together where there are many: as many cache misses as a core

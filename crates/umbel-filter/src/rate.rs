@@ -4,6 +4,7 @@
 //! lines, some lines get more keys than others, and within a line both the keys' and the query's
 //! probes may meet; [`designed_rate`] counts all of that, without approximation.
 
+use crate::double::Double;
 use crate::line::{LINE_BITS, MAX_PROBES};
 
 /// The most bits per key a filter spends; more are taken as this.
@@ -29,6 +30,13 @@ pub fn probes(bits_per_key: i32) -> u32 {
     (reached as u32).max(1)
 }
 
+/// How many of the thresholds, in tenths of bits per key, are reached: at least one.
+pub(crate) fn best_from(thresholds: &[u16], bits_per_key: f64) -> u32 {
+    let tenths = bits_per_key * 10.0;
+    let reached = thresholds.iter().filter(|from| f64::from(**from) <= tenths).count();
+    (reached as u32).max(1)
+}
+
 /// The share of absent keys that a filter of `lines` lines with `keys` keys lets through.
 ///
 /// A query asks `d` different positions with the chance that `probes` throws into 512 hit `d`
@@ -42,31 +50,47 @@ pub fn probes(bits_per_key: i32) -> u32 {
 /// of a float; what is lost stays below the chance of equal hashes. Takes some microseconds. 1.0
 /// where there are no lines or no probes.
 pub fn designed_rate(keys: u64, lines: u64, probes: u32) -> f64 {
-    if lines == 0 || probes == 0 {
+    rate_in_cells(LINE_BITS as u32, keys, lines, probes)
+}
+
+/// As [`designed_rate`], for blocks of `cells` bits instead of lines.
+pub(crate) fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
+    if blocks == 0 || probes == 0 {
         return 1.0;
     }
     let probes = probes.min(MAX_PROBES);
-    let untouched: Vec<Double> =
-        (0..=probes).map(|positions| chance_untouched(positions, keys, lines, probes)).collect();
-    let passed: f64 = distinct_positions(probes)
+    let untouched: Vec<Double> = (0..=probes)
+        .map(|positions| {
+            let miss = Double::from(1.0 - f64::from(positions) / f64::from(cells));
+            untouched(miss.power(u64::from(probes)), keys, blocks)
+        })
+        .collect();
+    let passed: f64 = distinct_positions(cells, probes)
         .iter()
         .enumerate()
         .map(|(distinct, chance)| chance * chance_all_set(distinct, &untouched))
         .sum();
-    let passed = passed.clamp(0.0, 1.0);
-    let same_hash = -(-(keys as f64) / 2f64.powi(64)).exp_m1();
-    passed + (1.0 - passed) * same_hash
+    with_same_hash(passed, keys, 64)
 }
 
-/// The chance that no key touches `positions` given positions of a given line.
-fn chance_untouched(positions: u32, keys: u64, lines: u64, probes: u32) -> Double {
-    let miss = Double::from(1.0 - f64::from(positions) / LINE_BITS as f64);
-    let touch = Double::from(1.0).minus(miss.power(u64::from(probes)));
-    Double::from(1.0).minus(touch.divided_by(lines as f64)).power(keys)
+/// `rate` and, on top, the chance that an absent key has the very hash of one of `keys` keys, where
+/// hashes have that many bits.
+pub(crate) fn with_same_hash(rate: f64, keys: u64, hash_bits: i32) -> f64 {
+    let rate = rate.clamp(0.0, 1.0);
+    let same_hash = -(-(keys as f64) / 2f64.powi(hash_bits)).exp_m1();
+    rate + (1.0 - rate) * same_hash
 }
 
-/// The chance that `distinct` given positions of a line are all set.
-fn chance_all_set(distinct: usize, untouched: &[Double]) -> f64 {
+/// The chance that no key touches given positions of a given block, which a key of that block
+/// misses with the chance `miss`.
+pub(crate) fn untouched(miss: Double, keys: u64, blocks: u64) -> Double {
+    let touch = Double::from(1.0).minus(miss);
+    Double::from(1.0).minus(touch.divided_by(blocks as f64)).power(keys)
+}
+
+/// The chance that `distinct` given positions are all set, where `untouched` are the chances that
+/// none, one, two ... of them are touched by no key.
+pub(crate) fn chance_all_set(distinct: usize, untouched: &[Double]) -> f64 {
     let mut choose = 1.0;
     let mut sum = Double::from(0.0);
     for (index, chance) in untouched.iter().take(distinct + 1).enumerate() {
@@ -78,9 +102,9 @@ fn chance_all_set(distinct: usize, untouched: &[Double]) -> f64 {
     sum.high.max(0.0)
 }
 
-/// The chances that `throws` throws hit 0, 1, 2 ... different positions of a line.
-fn distinct_positions(throws: u32) -> Vec<f64> {
-    let cells = LINE_BITS as f64;
+/// The chances that `throws` throws hit 0, 1, 2 ... different ones of `cells` positions.
+fn distinct_positions(cells: u32, throws: u32) -> Vec<f64> {
+    let cells = f64::from(cells);
     let mut chances = vec![0.0; throws as usize + 1];
     chances[0] = 1.0;
     for _ in 0..throws {
@@ -92,68 +116,40 @@ fn distinct_positions(throws: u32) -> Vec<f64> {
     chances
 }
 
-/// A number of 106 bits as the exact sum of two floats, after Dekker and Knuth.
-#[derive(Clone, Copy)]
-struct Double {
-    high: f64,
-    low: f64,
-}
-
-impl Double {
-    fn from(value: f64) -> Double {
-        Double { high: value, low: 0.0 }
-    }
-
-    /// The sum of `large` and `small` where neither exceeds what `large` holds.
-    fn joined(large: f64, small: f64) -> Double {
-        let high = large + small;
-        Double { high, low: small - (high - large) }
-    }
-
-    fn plus(self, other: Double) -> Double {
-        let sum = self.high + other.high;
-        let part = sum - self.high;
-        let lost = (self.high - (sum - part)) + (other.high - part);
-        Double::joined(sum, lost + self.low + other.low)
-    }
-
-    fn minus(self, other: Double) -> Double {
-        self.plus(Double { high: -other.high, low: -other.low })
-    }
-
-    fn times(self, other: Double) -> Double {
-        let product = self.high * other.high;
-        let lost = self.high.mul_add(other.high, -product);
-        Double::joined(product, lost + self.high * other.low + self.low * other.high)
-    }
-
-    fn divided_by(self, divisor: f64) -> Double {
-        let quotient = self.high / divisor;
-        let rest = self.minus(Double::from(quotient).times(Double::from(divisor)));
-        Double::joined(quotient, rest.high / divisor)
-    }
-
-    fn power(self, exponent: u64) -> Double {
-        let (mut result, mut square, mut left) = (Double::from(1.0), self, exponent);
-        while left > 0 {
-            if left % 2 == 1 {
-                result = result.times(square);
-            }
-            square = square.times(square);
-            left /= 2;
-        }
-        result
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// From how many tenths of bits per key on each number of probes is the fewest whose rate is
+    /// within 1 % of the lowest.
+    pub(crate) fn table_of_probes(cells: u32, near: &[u16]) -> Vec<u16> {
+        let blocks = 1u64 << 16;
+        let fewest = |tenths: u16| {
+            let keys = blocks * u64::from(cells) * 10 / u64::from(tenths);
+            let rates: Vec<f64> =
+                (1..=MAX_PROBES).map(|probes| rate_in_cells(cells, keys, blocks, probes)).collect();
+            let enough = rates.iter().copied().fold(1.0, f64::min) * 1.01;
+            rates.iter().position(|&rate| rate <= enough).map_or(0, |at| at + 1)
+        };
+        // Two neighbours tell whether a threshold is right; only a wrong one is looked for.
+        let right = |(index, from): (usize, &u16)| {
+            fewest(*from) > index && (*from == 1 || fewest(from - 1) <= index)
+        };
+        if near.iter().enumerate().all(right) {
+            return near.to_vec();
+        }
+        let mut table = vec![];
+        for tenths in 1..4_000 {
+            while table.len() < fewest(tenths) {
+                table.push(tenths);
+            }
+        }
+        table
+    }
 
     /// The same chance the long way: the distribution of set bits after every single throw, and
     /// the lines' occupancy key by key. No difference of near numbers, so no lost digits.
-    fn rate_throw_by_throw(keys: u64, lines: u64, probes: u32) -> f64 {
-        let cells = LINE_BITS as usize;
+    fn rate_throw_by_throw(cells: usize, keys: u64, lines: u64, probes: u32) -> f64 {
         let mut set = vec![0.0; cells + 1];
         set[0] = 1.0;
         let share = 1.0 / lines as f64;
@@ -193,14 +189,17 @@ mod tests {
             (5 << 20, 1 << 20, 23),
             (300 << 20, 1 << 20, 1),
         ] {
-            let expected = rate_throw_by_throw(keys, lines, probes);
-            let found = designed_rate(keys, lines, probes);
-            let same_hash = keys as f64 / 2f64.powi(64);
-            let error = (found - same_hash - expected).abs();
-            assert!(
-                error <= expected * 1e-9 + same_hash * 0.01,
-                "{keys} keys, {lines} lines, {probes} probes: {found:e} for {expected:e}"
-            );
+            for cells in [LINE_BITS as u32, 256] {
+                let expected = rate_throw_by_throw(cells as usize, keys, lines, probes);
+                let found = rate_in_cells(cells, keys, lines, probes);
+                let same_hash = keys as f64 / 2f64.powi(64);
+                let error = (found - same_hash - expected).abs();
+                assert!(
+                    error <= expected * 1e-9 + same_hash * 0.01,
+                    "{cells} bits, {keys} keys, {lines} lines, {probes} probes: {found:e} for \
+                     {expected:e}"
+                );
+            }
         }
     }
 

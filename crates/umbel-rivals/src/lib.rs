@@ -8,6 +8,8 @@ pub mod beside;
 pub mod disk;
 pub mod engine;
 pub mod engines;
+#[cfg(feature = "filters")]
+pub mod filters;
 pub mod latency;
 pub mod machine;
 pub mod measure;

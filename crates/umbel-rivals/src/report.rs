@@ -12,7 +12,7 @@ use crate::record::Results;
 
 mod json;
 mod shape;
-mod table;
+pub mod table;
 mod targets;
 
 pub use json::json;

@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
-use umbel_filter::{BloomBuilder, HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_filter::{
+    BloomBuilder, FilterBuilder, FilterFile, FilterKind, FilterOptions, FilterView, FuseArity,
+    FuseBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PARQUET_HASH_KIND,
+    PrefixFilterBuilder, PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
+};
 use umbel_fuzz::log_file::MARK_HERE;
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::put_part;
@@ -98,7 +102,68 @@ fn filters() -> Result<(), Failure> {
         }
         write("filter_decode", &format!("bits-{bits}"), &builder.finish())?;
     }
+    let kinds = [
+        (FilterKind::Blocked256, Probing::Multiplied),
+        (FilterKind::Standard, Probing::Multiplied),
+        (FilterKind::Standard, Probing::Enhanced),
+        (FilterKind::Standard, Probing::LevelDb),
+        (FilterKind::SplitBlock, Probing::Multiplied),
+        (FilterKind::Counting, Probing::Multiplied),
+    ];
+    for (kind, probing) in kinds {
+        let hash_kind = if kind == FilterKind::SplitBlock { PARQUET_HASH_KIND } else { 1 };
+        let options = FilterOptions { kind, probing, hash_kind, ..FilterOptions::default() };
+        let mut builder = FilterBuilder::new(options)?;
+        let secret = HashSecret::from_seed([7; 16]);
+        (0..20u32).for_each(|key| builder.add(hash_key(&secret, &key.to_le_bytes())));
+        let bytes = builder.finish()?;
+        write("filter_decode", &format!("{kind}-{}", probing.number()), &bytes)?;
+        let view = FilterView::parse(&bytes)?;
+        if let Ok(parquet) = to_parquet(&view) {
+            write("filter_decode", "parquet", &parquet)?;
+        }
+        if let Some(leveldb) = to_leveldb(&view) {
+            write("filter_decode", "leveldb", &leveldb)?;
+        }
+    }
+    let kept = FilterFile::encode(HashKind::Keyed, [7; 16], &BloomBuilder::new(10).finish());
+    write("filter_file", "none", &kept)?;
+    prefix_filters()?;
+    static_filters()
+}
+
+fn prefix_filters() -> Result<(), Failure> {
+    let keys = ["a/b/c", "a/b/d", "a/c", "b", "berlin/1", "berlin/2"];
+    let names = ["fixed:3", "capped:4", "until:/", "until:/:2", "until:0x00"];
+    for (number, name) in names.into_iter().enumerate() {
+        let hasher = PrefixHasher::new(HashKind::Keyed, [7; 16])?;
+        let mut builder = PrefixFilterBuilder::new(name.parse::<KeyPrefix>()?, hasher)?;
+        keys.iter().for_each(|key| builder.add(key.as_bytes()));
+        write("filter_prefix", &format!("filter-{number}"), &builder.finish(10, 1))?;
+        let mut input = b"?".to_vec();
+        put_part(&mut input, name.as_bytes());
+        keys.iter().for_each(|key| put_part(&mut input, key.as_bytes()));
+        write("filter_prefix", &format!("rule-{number}"), &input)?;
+    }
     Ok(())
+}
+
+fn static_filters() -> Result<(), Failure> {
+    let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hashes: Vec<u64> = (1..20).map(spread).collect();
+    let raw: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
+    let marked = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
+    for (name, bits, arity) in [("three", 8, FuseArity::Three), ("four", 5, FuseArity::Four)] {
+        let bytes = FuseBuilder::from_hashes(bits, hashes.clone()).with_arity(arity).finish()?;
+        write("filter_fuse", name, &marked(0, &bytes))?;
+        let mode = 8 * bits as u8 + arity.slots() as u8 % 2;
+        write("filter_fuse", &format!("hashes-{name}"), &marked(mode, &raw))?;
+    }
+    for (name, rate) in [("one-column", 0.5), ("mixed", 0.01), ("many", 1e-4)] {
+        let bytes = RibbonBuilder::from_hashes(rate, hashes.clone()).finish();
+        write("filter_ribbon", name, &marked(0, &bytes))?;
+    }
+    write("filter_ribbon", "hashes", &marked(40, &raw))
 }
 
 fn tables() -> Result<(), Failure> {

@@ -112,6 +112,15 @@ fn unsafe_code_stays_where_it_is_needed() {
     assert_eq!(rules_of_sources("umbel-a", &sources), ["unsafe"]);
     assert_eq!(rules_of_sources("umbel-memtable", &sources), [""; 0]);
     assert_eq!(rules_of_sources("umbel-a", &[("lib.rs", "//! A.\n")]), ["unsafe"]);
+
+    // One module of the filters may have it, and their root denies it everywhere else.
+    let deny = "//! A.\n#![deny(unsafe_code)]\n";
+    let filter =
+        |root, file| rules_of_sources("umbel-filter", &[("lib.rs", root), (file, unsafe_code)]);
+    assert!(filter(deny, "simd.rs").is_empty());
+    assert_eq!(filter(deny, "line.rs"), ["unsafe"]);
+    assert_eq!(filter(deny, "simd/more.rs"), ["unsafe"]);
+    assert_eq!(filter(LIB, "simd.rs"), ["unsafe"]);
 }
 
 #[test]

@@ -1,0 +1,40 @@
+//! `umbel filter check`: the lines that may be in a filter, as grep would print them.
+
+use super::args::CheckArgs;
+use super::file;
+use super::lines::Lines;
+use crate::errors::{Failure, Outcome};
+use crate::output::Output;
+
+/// Asks the filter for every line; [`Failure::NothingSelected`] where no line is selected.
+pub fn run(args: &CheckArgs) -> Outcome<()> {
+    let filter = file::read(&args.filter)?;
+    let (hasher, view) = (filter.hasher, filter.view());
+    let mut lines = Lines::open(args.lines.as_deref())?;
+    let mut output = Output::new();
+    let (mut hashes, mut found) = (Vec::new(), Vec::new());
+    let mut selected = 0u64;
+    while lines.read()? {
+        hashes.clear();
+        hashes.extend(lines.iter().map(|line| hasher.hash(line)));
+        found.resize(hashes.len(), true);
+        view.contains_batch(&hashes, &mut found);
+        let chosen = |&(_, found): &(&[u8], &bool)| *found != args.invert;
+        if args.count {
+            selected += lines.whole().zip(&found).filter(chosen).count() as u64;
+            continue;
+        }
+        for (line, _) in lines.whole().zip(&found).filter(chosen) {
+            selected += 1;
+            output.bytes(line)?;
+            if !line.ends_with(b"\n") {
+                output.bytes(b"\n")?;
+            }
+        }
+    }
+    if args.count {
+        output.line(&selected.to_string())?;
+    }
+    output.flush()?;
+    if selected == 0 { Err(Failure::NothingSelected) } else { Ok(()) }
+}

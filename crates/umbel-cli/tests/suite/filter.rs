@@ -1,0 +1,221 @@
+//! `umbel filter`: filters by themselves.
+
+use std::fs;
+
+use super::harness::Ground;
+
+/// Lines `first 0`, `first 1` and so on.
+fn lines(first: &str, count: usize) -> String {
+    (0..count).map(|number| format!("{first} {number}\n")).collect()
+}
+
+fn build(ground: &Ground, flags: &[&str], input: &str) -> String {
+    let output = ground.path("filter").display().to_string();
+    let mut arguments = vec!["filter", "build", "-o", &output];
+    arguments.extend(flags);
+    ground.feed(&arguments, input.as_bytes()).succeeds();
+    output
+}
+
+#[test]
+fn size_answers_the_third_of_two() {
+    let ground = Ground::new();
+    let size = |flags: &[&str]| ground.bare(&[&["filter", "size"], flags].concat());
+    let table = size(&["--keys=1M", "--fpp=0.01"]).succeeds().text();
+    let row = |kind: &str| {
+        let line = table.lines().find(|line| line.starts_with(kind)).unwrap();
+        line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
+    };
+    // m = 9,585,059 bits and 7 hashes, by the textbook.
+    assert_eq!(row("bloom ")[1..3], ["1,000,000", "9.59"]);
+    assert!(table.contains("9.59") && row("bloom ").contains(&"7".to_string()));
+    let json = size(&["--keys=1M", "--bits-per-key=10", "--json"]).succeeds().json();
+    let kinds = json["kinds"].as_array().unwrap();
+    let blocked = kinds.iter().find(|row| row["kind"] == "blocked").unwrap();
+    assert!((0.0096..0.0098).contains(&blocked["designed_rate"].as_f64().unwrap()), "{blocked}");
+    let json = size(&["--fpp=0.01", "--bytes=1_198_197", "--json"]).succeeds().json();
+    let bloom = &json["kinds"][0];
+    assert!((999_000..1_001_000).contains(&bloom["keys"].as_u64().unwrap()), "{bloom}");
+    size(&["--keys=5"]).fails(2, &["give two of"]);
+    size(&["--keys=5", "--fpp=0.1", "--bytes=1MiB"]).fails(2, &["give two of them"]);
+    size(&["--fpp=0.1", "--bits-per-key=9"]).fails(2, &["give two of"]);
+    for wrong in ["0", "1", "-1", "nan", "inf"] {
+        let flag = format!("--fpp={wrong}");
+        size(&["--keys=5", &flag]).fails(2, &["--fpp", "more than 0 and less than 1"]);
+    }
+    size(&["--keys=5", "--bits-per-key=1001"]).fails(2, &["at most 1000"]);
+    size(&["--keys=0", "--fpp=0.1"]).fails(2, &["--keys"]);
+}
+
+#[test]
+fn check_prints_what_grep_would() {
+    let ground = Ground::new();
+    for kind in ["bloom", "blocked", "blocked256", "parquet", "fuse", "ribbon", "counting"] {
+        let filter = build(&ground, &["--kind", kind, "--fpp=0.001"], &lines("in", 2000));
+        let asked = lines("in", 50) + &lines("out", 1000) + "in 60";
+        let check = |flags: &[&str]| {
+            ground.feed(&[&["filter", "check", &filter], flags].concat(), asked.as_bytes())
+        };
+        let found = check(&[]).succeeds().text();
+        assert!(found.starts_with(&lines("in", 50)), "{kind}");
+        assert!(found.ends_with("in 60\n"), "{kind}: a last line without its end gets one");
+        let passed = found.lines().count() - 51;
+        assert!(passed < 10, "{kind}: {passed} of 1000 absent lines passed");
+        let others = check(&["-v"]).succeeds().text();
+        assert_eq!(others.lines().count(), 1000 - passed, "{kind}");
+        assert!(others.lines().all(|line| line.starts_with("out ")), "{kind}");
+        check(&["-c"]).writes(&format!("{}\n", 51 + passed));
+        check(&["-vc"]).writes(&format!("{}\n", 1000 - passed));
+        let none = ground.feed(&["filter", "check", &filter, "-"], b"nowhere\n");
+        assert_eq!((none.code, none.text().as_str(), none.stderr.as_str()), (1, "", ""));
+    }
+}
+
+#[test]
+fn every_hash_builds_and_asks() {
+    let ground = Ground::new();
+    let hashes = [
+        "keyed",
+        "siphash-1-3",
+        "xxh64",
+        "xxh3",
+        "murmur3-32",
+        "murmur3-128",
+        "seahash",
+        "cityhash64",
+        "metrohash64",
+        "rustc-hash",
+        "fxhash",
+        "spooky",
+        "leveldb",
+    ];
+    for hash in hashes {
+        let filter = build(&ground, &["--hash", hash], &lines("in", 100));
+        let asked = lines("in", 100);
+        ground.feed(&["filter", "check", &filter], asked.as_bytes()).writes(&asked);
+        let facts = ground.bare(&["filter", "inspect", &filter, "--json"]).succeeds().json();
+        assert_eq!(facts["hash"], hash);
+    }
+    let output = ground.path("filter").display().to_string();
+    ground
+        .bare(&["filter", "build", "-o", &output, "--hash=md5"])
+        .fails(2, &["no hash `md5`", "keyed", "leveldb"]);
+}
+
+#[test]
+fn parquet_filters_are_those_of_parquet() {
+    let ground = Ground::new();
+    let filter = build(&ground, &["--kind=parquet", "--bits-per-key=16"], &lines("in", 1000));
+    // Thrift's compact protocol: field 1 is a number of 32 bits, the bytes of the blocks, 2016.
+    let bytes = fs::read(&filter).unwrap();
+    assert_eq!(bytes[..3], [0x15, 0xc0, 0x1f]);
+    let facts = ground.bare(&["filter", "inspect", &filter, "--json"]).succeeds().json();
+    assert_eq!((&facts["format"], &facts["hash"]), (&"parquet".into(), &"xxh64".into()));
+    assert!((900.0..1100.0).contains(&facts["estimated_keys"].as_f64().unwrap()), "{facts}");
+    let output = ground.path("filter").display().to_string();
+    let with =
+        |flag: &str| ground.bare(&["filter", "build", "-o", &output, "--kind=parquet", flag]);
+    with("--hash=keyed").fails(2, &["xxh64 and no seed"]);
+    with("--seed=00000000000000000000000000000000").fails(2, &["xxh64 and no seed"]);
+    with("--fpp=0.5").fails(2, &["no filter of no keys"]);
+}
+
+#[test]
+fn a_given_seed_makes_the_same_bytes() {
+    let ground = Ground::new();
+    let seed = "--seed=000102030405060708090a0b0c0d0e0f";
+    let first = fs::read(build(&ground, &[seed], &lines("in", 100))).unwrap();
+    let second = fs::read(build(&ground, &[seed], &lines("in", 100))).unwrap();
+    assert_eq!(first, second);
+    let random = fs::read(build(&ground, &[], &lines("in", 100))).unwrap();
+    assert_ne!(first, random);
+    let output = ground.path("filter").display().to_string();
+    let with = |seed: &str| ground.bare(&["filter", "build", "-o", &output, "--seed", seed]);
+    with("0011").fails(2, &["32 hex digits", "2 bytes"]);
+    with("xy").fails(2, &["not hex"]);
+}
+
+#[test]
+fn inspect_says_what_is_in_the_file() {
+    let ground = Ground::new();
+    let filter = build(&ground, &["--kind=bloom", "--bits-per-key=10"], &lines("in", 1000));
+    let text = ground.bare(&["filter", "inspect", &filter]).succeeds().text();
+    for part in ["standard", "keyed", "1,000", "10.00", "estimated keys", "0.8", "▄"] {
+        assert!(text.contains(part), "`{part}` is not in {text}");
+    }
+    let facts = ground.bare(&["filter", "inspect", &filter, "--json"]).succeeds().json();
+    assert_eq!(facts["keys"], 1000);
+    assert!((900.0..1100.0).contains(&facts["estimated_keys"].as_f64().unwrap()), "{facts}");
+    assert!((0.4..0.6).contains(&facts["fill"].as_f64().unwrap()), "{facts}");
+}
+
+#[test]
+fn no_lines_make_a_filter_that_lets_everything_through() {
+    let ground = Ground::new();
+    let filter = build(&ground, &[], "");
+    ground.feed(&["filter", "check", &filter], b"any\n").writes("any\n");
+    let text = ground.bare(&["filter", "inspect", &filter]).succeeds().text();
+    assert!(text.contains("no keys were added"), "{text}");
+}
+
+#[test]
+fn whatever_is_wrong_with_a_file_is_said() {
+    let ground = Ground::new();
+    let missing = ground.path("missing").display().to_string();
+    ground.bare(&["filter", "check", &missing]).fails(4, &["could not read", "missing"]);
+    let folder = ground.path("").display().to_string();
+    ground.bare(&["filter", "inspect", &folder]).fails(2, &["is a folder"]);
+    ground.bare(&["filter", "build", "-o", &folder]).fails(2, &["is a folder"]);
+    ground.bare(&["filter", "build", "-o", &missing, &folder]).fails(2, &["is a folder"]);
+    let nowhere = ground.path("no/folder").display().to_string();
+    ground.bare(&["filter", "build", "-o", &nowhere]).fails(4, &["could not write"]);
+    let text = ground.path("text").display().to_string();
+    fs::write(&text, "a letter").unwrap();
+    ground.bare(&["filter", "check", &text]).fails(2, &["neither a filter", "Parquet"]);
+    let filter = build(&ground, &[], &lines("in", 100));
+    let good = fs::read(&filter).unwrap();
+    for at in [10, 30, 40, 100, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 4;
+        fs::write(&filter, &bad).unwrap();
+        ground.bare(&["filter", "check", &filter]).fails(3, &["is damaged", "build it anew"]);
+    }
+    fs::write(&filter, &good[..100]).unwrap();
+    ground.bare(&["filter", "inspect", &filter]).fails(3, &["is damaged"]);
+    for flags in [["--kind=cuckoo", "kind"], ["--bits-per-key=0", "more than 0"]] {
+        let output = ["filter", "build", "-o", &missing, flags[0]];
+        ground.bare(&output).fails(2, &[flags[1]]);
+    }
+    let both = ["filter", "build", "-o", &missing, "--fpp=0.1", "--bits-per-key=9"];
+    ground.bare(&both).fails(2, &["do not go together"]);
+    assert!(!ground.path("missing").exists(), "what was refused left no file");
+}
+
+#[test]
+fn a_build_that_fails_leaves_the_old_file() {
+    let ground = Ground::new();
+    let filter = build(&ground, &[], &lines("in", 100));
+    let good = fs::read(&filter).unwrap();
+    let input = ground.path("lines");
+    fs::write(&input, lines("other", 100_000)).unwrap();
+    let input = input.display().to_string();
+    let limited = ground.run_limited(8, &["filter", "build", "-o", &filter, &input]);
+    limited.fails(4, &["could not write", "File too large"]);
+    assert_eq!(fs::read(&filter).unwrap(), good);
+    let names: Vec<_> = fs::read_dir(ground.path("")).unwrap().collect();
+    assert_eq!(names.len(), 3, "no file is left beside it: {names:?}");
+}
+
+#[test]
+fn bench_has_a_row_for_every_kind_asked_for() {
+    let ground = Ground::new();
+    let flags = ["filter", "bench", "--keys=2000", "--rounds=1", "--kind=bloom,blocked"];
+    let text = ground.bare(&flags).succeeds().text();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    let json = ground.bare(&[&flags[..], &["--json"]].concat()).succeeds().json();
+    for row in json["kinds"].as_array().unwrap() {
+        let [designed, measured] =
+            ["designed_rate", "measured_rate"].map(|name| row[name].as_f64().unwrap());
+        assert!(measured > designed / 2.0 && measured < designed * 2.0, "{row}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
+
+use crate::ask::ones;
+use crate::kind::FilterKind;
+use crate::layout::Layout;
+use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
+use crate::rate::{best_from, designed_rate};
+use crate::simd;
+
+/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
+/// At whole bits per key it says what [`crate::probes`] says.
+const PROBES_BEST_FROM: [u16; 24] = [
+    1, 22, 37, 53, 69, 86, 104, 123, 144, 166, 191, 219, 250, 285, 324, 368, 418, 476, 542, 618,
+    707, 809, 928, 1068,
+];
+
+/// Lines of 512 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked512;
+
+impl Layout for Blocked512 {
+    type Block = [u8; LINE_BYTES];
+
+    const KIND: FilterKind = FilterKind::Blocked512;
+
+    fn blocks(payload: &[u8]) -> &[Self::Block] {
+        payload.as_chunks().0
+    }
+
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
+        payload.as_chunks_mut().0
+    }
+
+    fn payload(blocks: &[Self::Block]) -> &[u8] {
+        blocks.as_flattened()
+    }
+
+    #[inline(always)]
+    fn block_of(hash: u64, blocks: u64) -> u64 {
+        line_of(hash, blocks)
+    }
+
+    #[inline(always)]
+    fn add(block: &mut Self::Block, hash: u64, probes: u32) {
+        let (words, _) = block.as_chunks_mut::<8>();
+        for (word, more) in words.iter_mut().zip(mask(hash, probes)) {
+            *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
+        }
+    }
+
+    #[inline(always)]
+    fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
+        simd::in_line_512(block, hash, probes).unwrap_or_else(|| all_set(hash, probes, block))
+    }
+
+    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
+        if simd::lines_512(blocks, hashes, probes, found).is_none() {
+            for (hash, found) in hashes.iter().zip(found) {
+                let line = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
+                *found = line.is_none_or(|line| all_set(*hash, probes, line));
+            }
+        }
+    }
+
+    fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {
+        designed_rate(keys, blocks, probes)
+    }
+
+    fn bit_missed(probes: u32) -> f64 {
+        (1.0 - 1.0 / LINE_BITS as f64).powi(probes as i32)
+    }
+
+    fn block_rate(block: &Self::Block, probes: u32) -> f64 {
+        (ones(block) as f64 / LINE_BITS as f64).powi(probes as i32)
+    }
+}
+
+/// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
+/// within 1 % of the lowest.
+pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
+    best_from(&PROBES_BEST_FROM, bits_per_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::probes;
+    use crate::rate::tests::table_of_probes;
+
+    #[test]
+    fn the_table_of_probes_is_what_the_rate_says() {
+        assert_eq!(table_of_probes(LINE_BITS as u32, &PROBES_BEST_FROM), PROBES_BEST_FROM);
+        for bits_per_key in 1..=1000 {
+            assert_eq!(best_probes(f64::from(bits_per_key)), probes(bits_per_key));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A filter of any kind that owns its bytes, aligned to cache lines.
+
+use crate::encoding::{FilterError, HEADER_BYTES};
+use crate::filter_view::FilterView;
+use std::fmt;
+
+/// The size of a cache line.
+const ALIGNMENT: usize = 64;
+
+/// A filter of any kind in memory of its own, where blocks never lie across two cache lines.
+///
+/// Everything that can be asked is on its [`Filter::view`], which costs some instructions: take it
+/// once before a loop.
+pub struct Filter {
+    /// What the view is, laid over no bytes.
+    shape: FilterView<'static>,
+    /// Up to 63 bytes, then the filter.
+    buffer: Box<[u8]>,
+    from: usize,
+}
+
+impl Filter {
+    /// Copies an encoded filter into aligned memory.
+    ///
+    /// # Errors
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Filter, FilterError> {
+        let shape = FilterView::parse_known(bytes)?.over(&[]);
+        Ok(Filter::aligned(shape, bytes))
+    }
+
+    fn aligned(shape: FilterView<'static>, bytes: &[u8]) -> Filter {
+        let mut buffer = vec![0; bytes.len() + ALIGNMENT - 1].into_boxed_slice();
+        let from = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT - 1);
+        buffer[from..from + bytes.len()].copy_from_slice(bytes);
+        Filter { shape, buffer, from }
+    }
+
+    /// The filter to ask.
+    #[inline]
+    pub fn view(&self) -> FilterView<'_> {
+        self.shape.over(self.bytes().get(HEADER_BYTES..).unwrap_or_default())
+    }
+
+    /// The encoded filter, as [`Filter::decode`] reads it.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        let length = self.buffer.len() - (ALIGNMENT - 1);
+        &self.buffer[self.from..self.from + length]
+    }
+}
+
+impl Clone for Filter {
+    fn clone(&self) -> Filter {
+        Filter::aligned(self.shape, self.bytes())
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Filter").field(&self.view()).finish()
+    }
+}

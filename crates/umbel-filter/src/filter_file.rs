@@ -1,0 +1,183 @@
+//! A filter that lies alone: with what its keys were hashed with, and a checksum.
+//!
+//! FORMAT: 64 bytes, little-endian, then the filter; see `docs/formats/filter-file.md`.
+
+use crate::encoding::{FilterError, HEADER_BYTES};
+use crate::filter_view::FilterView;
+use crate::hash::{HashSecret, hash_key};
+use crate::hash_domain::HashDomain;
+use crate::hash_kind::{HashError, HashKind};
+use crate::key_hasher::KeyHasher;
+use std::fmt;
+
+const MAGIC: [u8; 4] = *b"uFFL";
+const VERSION: u8 = 1;
+/// FORMAT: the checksum is a keyed hash of the filter for this use.
+const CHECKSUM: HashDomain = HashDomain::Other(1);
+
+/// A filter and what asks it, read from bytes that [`FilterFile::encode`] made.
+///
+/// A filter inside a store leaves its hash's seed and its checksum to the store; one that is handed
+/// from program to program has both with it. Whoever has the file knows the seed, and can make
+/// keys that the filter lets through.
+///
+/// ```
+/// use umbel_filter::{FilterBuilder, FilterFile, FilterOptions, HashKind, KeyHasher};
+///
+/// let seed = *b"sixteen  octets!";
+/// let hasher = KeyHasher::new(HashKind::Keyed, seed)?;
+/// let mut builder = FilterBuilder::new(FilterOptions::default())?;
+/// builder.add(hasher.hash(b"basil"));
+/// let bytes = FilterFile::encode(HashKind::Keyed, seed, &builder.finish()?);
+///
+/// let file = FilterFile::parse(&bytes)?;
+/// assert!(file.may_contain(b"basil"));
+/// assert!(!file.may_contain(b"thyme"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FilterFile<'a> {
+    hasher: KeyHasher,
+    view: FilterView<'a>,
+    seed: [u8; 16],
+    filter: &'a [u8],
+}
+
+/// Why bytes could not be read as a filter in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileError {
+    /// They are something else.
+    Foreign,
+    /// A version that this version of the code does not know.
+    Version {
+        /// The version.
+        version: u8,
+    },
+    /// They are not what was written.
+    Damaged {
+        /// A plain sentence without its full stop.
+        reason: &'static str,
+    },
+    /// The filter in it cannot be read.
+    Filter(FilterError),
+    /// Its keys' hash is not one that can be computed here.
+    Hash(HashError),
+    /// The number of a hash that this version of the code does not know.
+    UnknownHash {
+        /// The number.
+        number: u8,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileError::Foreign => formatter.write_str("this is no file with a filter"),
+            FileError::Version { version } => write!(
+                formatter,
+                "the file has version {version}, which this version does not know"
+            ),
+            FileError::Damaged { reason } => formatter.write_str(reason),
+            FileError::Filter(error) => error.fmt(formatter),
+            FileError::Hash(error) => error.fmt(formatter),
+            FileError::UnknownHash { number } => write!(
+                formatter,
+                "its keys are hashed by hash {number}, which this version does not know"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl<'a> FilterFile<'a> {
+    /// The file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. A filter
+    /// without bytes, that of no keys, is one that lets everything through.
+    pub fn encode(kind: HashKind, seed: [u8; 16], filter: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + filter.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend([VERSION, kind.number(), 0, 0]);
+        bytes.extend_from_slice(&seed);
+        bytes.extend_from_slice(&(filter.len() as u64).to_le_bytes());
+        let checksum = checksum(&bytes, seed, filter);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend_from_slice(filter);
+        bytes
+    }
+
+    /// Reads the file and checks every byte of it.
+    ///
+    /// # Errors
+    /// [`FileError`]; nothing that is not a whole file is ever asked.
+    pub fn parse(bytes: &'a [u8]) -> Result<FilterFile<'a>, FileError> {
+        let damaged = |reason| Err(FileError::Damaged { reason });
+        if !bytes.starts_with(&MAGIC) {
+            return Err(FileError::Foreign);
+        }
+        let Some((head, filter)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return damaged("the file is shorter than its header");
+        };
+        let [_, _, _, _, version, number, ..] = *head;
+        if version != VERSION {
+            return Err(FileError::Version { version });
+        }
+        if u64_at(head, 24) != filter.len() as u64 {
+            return damaged("the file does not have the length that its header says");
+        }
+        let mut seed = [0; 16];
+        seed.copy_from_slice(&head[8..24]);
+        if u64_at(head, 32) != checksum(&head[..32], seed, filter) {
+            return damaged("the file's checksum does not fit what is in it");
+        }
+        if head[40..].iter().any(|&byte| byte != 0) {
+            return damaged("the reserved bytes of the file's header are not zero");
+        }
+        let kind = HashKind::from_number(number).ok_or(FileError::UnknownHash { number })?;
+        let hasher = KeyHasher::new(kind, seed).map_err(FileError::Hash)?;
+        let view = match filter {
+            [] => FilterView::MAYBE,
+            filter => FilterView::parse_known(filter).map_err(FileError::Filter)?,
+        };
+        Ok(FilterFile { hasher, view, seed, filter })
+    }
+
+    /// Whether `key` may have been added: never false for one that was.
+    #[inline]
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        self.view.contains(self.hasher.hash(key))
+    }
+
+    /// The filter, to be asked with hashes that [`FilterFile::hasher`] makes.
+    pub fn view(&self) -> FilterView<'a> {
+        self.view
+    }
+
+    /// What the keys were hashed with.
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+
+    /// The seed of the hash.
+    pub fn seed(&self) -> [u8; 16] {
+        self.seed
+    }
+
+    /// The encoded filter; no bytes where it is that of no keys.
+    pub fn filter_bytes(&self) -> &'a [u8] {
+        self.filter
+    }
+}
+
+/// The checksum of the file whose header begins with `head`, 32 bytes.
+fn checksum(head: &[u8], seed: [u8; 16], filter: &[u8]) -> u64 {
+    let secret = HashSecret::from_seed(CHECKSUM.seed(seed));
+    hash_key(&secret, head) ^ hash_key(&secret, filter).rotate_left(1)
+}
+
+fn u64_at(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&head[at..at + 8]);
+    u64::from_le_bytes(eight)
+}

@@ -1,0 +1,162 @@
+//! A fuse filter read where its encoded bytes lie.
+
+use super::KIND;
+use super::packed::{bits_at, packed_bytes, used_bytes};
+use super::shape::{
+    FINGERPRINT_BITS, FuseArity, KEY_BITS, MOST_SEGMENT_LOG, Places, Shape, fingerprint, key_of,
+    mix, seed_of,
+};
+use crate::encoding::FilterError;
+use crate::static_header::{StaticHeader, malformed};
+
+/// A binary fuse filter in borrowed bytes, at whatever address.
+#[derive(Clone, Copy, Debug)]
+pub struct FuseView<'a> {
+    header: StaticHeader,
+    bits: u32,
+    shape: Shape,
+    seed: u64,
+    places: Places,
+    slots: &'a [u8],
+}
+
+impl<'a> FuseView<'a> {
+    /// Reads the header and checks everything that can be checked without the keys. Nothing is
+    /// allocated.
+    ///
+    /// # Errors
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
+    pub fn parse(bytes: &'a [u8]) -> Result<FuseView<'a>, FilterError> {
+        let (header, slots) = StaticHeader::parse(bytes, KIND)?;
+        let [a, b, c, d, arity, segment_log, rest @ ..] = header.fields;
+        let attempt = u32::from_le_bytes([a, b, c, d]);
+        let (bits, segment_log) = (u32::from(header.small), u32::from(segment_log));
+        if !FINGERPRINT_BITS.contains(&bits) {
+            return Err(malformed("the filter's fingerprints do not have 4 to 16 bits"));
+        }
+        let Some(arity) = FuseArity::from_slots(arity) else {
+            return Err(malformed("the filter's keys do not have 3 or 4 slots"));
+        };
+        if rest.iter().any(|&byte| byte != 0) {
+            return Err(malformed("the reserved bytes of the filter's header are not zero"));
+        }
+        if segment_log > MOST_SEGMENT_LOG {
+            return Err(malformed("the filter's segments are too long"));
+        }
+        let segments = header.units >> segment_log;
+        if segments << segment_log != header.units || segments < u64::from(arity.slots()) {
+            return Err(malformed("the filter's slots are not enough whole segments"));
+        }
+        if packed_bytes(header.units, bits) != Some(slots.len()) {
+            return Err(malformed("the filter's number of slots does not fit its length"));
+        }
+        let used = used_bytes(header.units, bits).and_then(|used| usize::try_from(used).ok());
+        let padding = used.and_then(|used| slots.get(used..)).unwrap_or_default();
+        if padding.iter().any(|&byte| byte != 0) {
+            return Err(malformed("the bytes behind the filter's slots are not zero"));
+        }
+        let shape = Shape { arity, segment_log, slots: header.units };
+        let (seed, places) = (seed_of(attempt), Places::new(&shape));
+        Ok(FuseView { header, bits, shape, seed, places, slots })
+    }
+
+    /// The same filter over `slots`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, slots: &'b [u8]) -> FuseView<'b> {
+        let FuseView { header, bits, shape, seed, places, slots: _ } = *self;
+        FuseView { header, bits, shape, seed, places, slots }
+    }
+
+    /// Whether the key of `hash` may have been added: never false for one that was.
+    // Always, because the compiler would make a call of it, which costs a fifth of the whole.
+    #[inline(always)]
+    pub fn contains(&self, hash: u64) -> bool {
+        match (self.shape.arity, self.bits) {
+            (FuseArity::Three, 8) => self.ask::<3, 8>(hash),
+            (FuseArity::Three, 16) => self.ask::<3, 16>(hash),
+            _ => self.contains_unusual(hash),
+        }
+    }
+
+    #[inline(never)]
+    fn contains_unusual(&self, hash: u64) -> bool {
+        match self.shape.arity {
+            FuseArity::Three => self.ask::<3, 0>(hash),
+            FuseArity::Four => self.ask::<4, 0>(hash),
+        }
+    }
+
+    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
+    /// two is shorter, what the other has more is left as it is. No question waits for another,
+    /// so that their cache misses overlap, and the form of the filter is looked at only once.
+    pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        match (self.shape.arity, self.bits) {
+            (FuseArity::Three, 8) => self.ask_all::<3, 8>(hashes, found),
+            (FuseArity::Three, 16) => self.ask_all::<3, 16>(hashes, found),
+            (FuseArity::Three, _) => self.ask_all::<3, 0>(hashes, found),
+            (FuseArity::Four, 8) => self.ask_all::<4, 8>(hashes, found),
+            (FuseArity::Four, _) => self.ask_all::<4, 0>(hashes, found),
+        }
+    }
+
+    // Each form is a function of its own, so that each has the registers to itself.
+    #[inline(never)]
+    fn ask_all<const ARITY: usize, const WIDTH: u32>(&self, hashes: &[u64], found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.ask::<ARITY, WIDTH>(*hash);
+        }
+    }
+
+    /// REQUIRES: keys have `ARITY` slots, and fingerprints `WIDTH` bits where that is not 0.
+    #[inline(always)]
+    fn ask<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
+        let key = key_of(mix(hash, self.seed));
+        let mut all = fingerprint(key);
+        for slot in self.places.of::<ARITY>(key) {
+            let Some(bits) = bits_at::<WIDTH>(self.slots, slot, self.bits) else {
+                return true;
+            };
+            all ^= bits;
+        }
+        let bits = if WIDTH == 0 { self.bits } else { WIDTH };
+        all & ((1 << bits) - 1) == 0
+    }
+
+    /// How many different hashes were added.
+    pub fn keys(&self) -> u64 {
+        self.header.keys
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u64 {
+        self.shape.slots
+    }
+
+    /// How many bits a fingerprint has.
+    pub fn fingerprint_bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// How many slots a key has.
+    pub fn arity(&self) -> FuseArity {
+        self.shape.arity
+    }
+
+    /// The number of the hash function that the hashes come from.
+    pub fn hash_kind(&self) -> u8 {
+        self.header.hash_kind
+    }
+
+    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    pub fn seed_id(&self) -> u32 {
+        self.header.seed_id
+    }
+
+    /// The share of absent keys that theory lets through: those whose fingerprint is that of their
+    /// slots by chance, and those that have the very 59 bits that a key has.
+    pub fn designed_rate(&self) -> f64 {
+        let by_chance = (-f64::from(self.bits)).exp2();
+        let same_key = -(-(self.keys() as f64) / f64::from(KEY_BITS).exp2()).exp_m1();
+        by_chance + (1.0 - by_chance) * same_key
+    }
+}

@@ -1,0 +1,57 @@
+//! Filters as LevelDB stores them: the bits, and behind them one byte with the number of probes.
+//!
+//! They are standard Bloom filters with [`Probing::LevelDb`] of LevelDB's 32-bit hash, widened by
+//! [`crate::widen_hash`].
+
+use crate::encoding::{FilterError, HEADER_BYTES, VERSION};
+use crate::filter_view::FilterView;
+use crate::header::{FilterHeader, malformed};
+use crate::kind::FilterKind;
+use crate::probing::Probing;
+use crate::standard::LEVELDB_MOST_PROBES;
+
+/// The number of LevelDB's hash.
+const LEVELDB_HASH_KIND: u8 = 13;
+
+/// The filter as a filter block of LevelDB holds it; `None` where it is not a standard Bloom filter
+/// with LevelDB's probing.
+///
+/// With integral bits per key, and with the widened hashes of the same keys, these are LevelDB's
+/// own bytes.
+pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
+    let (header, payload) = filter.parts()?;
+    let is_leveldb = header.kind == FilterKind::Standard
+        && Probing::from_number(header.detail) == Some(Probing::LevelDb);
+    is_leveldb.then(|| [payload, &[header.probes]].concat())
+}
+
+/// The encoded filter of what a filter block of LevelDB holds for one block. LevelDB does not store
+/// the number of keys: it becomes what the set bits speak of.
+///
+/// # Errors
+/// [`FilterError::Malformed`] for less than two bytes; [`FilterError::Unknown`] for more than 30
+/// probes, or none, where LevelDB answers "maybe" to every key.
+pub fn from_leveldb(bytes: &[u8]) -> Result<Vec<u8>, FilterError> {
+    let Some((&probes, payload)) = bytes.split_last().filter(|(_, bits)| !bits.is_empty()) else {
+        return Err(malformed("a filter of LevelDB has at least two bytes"));
+    };
+    let (kind, hash_kind) = (FilterKind::Standard, LEVELDB_HASH_KIND);
+    if !(1..=LEVELDB_MOST_PROBES).contains(&probes) {
+        return Err(FilterError::Unknown { kind: kind.number(), version: VERSION, hash_kind });
+    }
+    let header = FilterHeader {
+        kind,
+        hash_kind,
+        probes,
+        keys: 0,
+        units: payload.len() as u64 * 8,
+        seed_id: 0,
+        detail: Probing::LevelDb.number(),
+    };
+    // A full filter speaks of infinitely many keys: the conversion keeps to the largest number.
+    let keys = FilterView::from_parts(header, payload)?.estimated_keys().round() as u64;
+    let mut filter = Vec::with_capacity(HEADER_BYTES + payload.len());
+    filter.extend_from_slice(&FilterHeader { keys, ..header }.to_bytes());
+    filter.extend_from_slice(payload);
+    Ok(filter)
+}

@@ -1,0 +1,199 @@
+//! What a filter is asked to be, checked and turned into sizes.
+
+use crate::blocked_256;
+use crate::blocked_512;
+use crate::build_error::BuildError;
+use crate::designed::designed_rate;
+use crate::formulas;
+use crate::hash::KEYED_HASH_KIND;
+use crate::header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
+use crate::kind::FilterKind;
+use crate::probing::Probing;
+use crate::size::FilterSize;
+use crate::split_lanes::LANES;
+use crate::statics;
+
+/// The most bits per key.
+const MOST_BITS_PER_KEY: f64 = 1000.0;
+/// The fewest bits, or counters, of a standard or counting filter; LevelDB's have as many. In less
+/// the numbers that positions are made of meet too often.
+const LEAST_BITS: u64 = 64;
+/// How far above the rate that was asked for the textbook's formula may end, for it rounds.
+const NEAR_ENOUGH: f64 = 1.05;
+
+/// How a filter is built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FilterOptions {
+    /// Which kind of filter; [`FilterKind::Blocked512`] by default.
+    pub kind: FilterKind,
+    /// How large it is; 10 bits per key by default.
+    pub size: FilterSize,
+    /// How many bits each key sets, where it is not to be the best number: 1 to 24 in blocked
+    /// filters, 1 to 255 in standard (30 with LevelDB's probing) and counting ones, 8 in split
+    /// blocks.
+    pub probes: Option<u32>,
+    /// How a standard filter finds the bits of a key; others have but one way.
+    pub probing: Probing,
+    /// The number of the hash that the keys are added with, 1 to 13. It is only noted.
+    pub hash_kind: u8,
+    /// Which of the store's seeds the hashes are made with. It is only noted.
+    pub seed_id: u32,
+}
+
+impl Default for FilterOptions {
+    fn default() -> FilterOptions {
+        FilterOptions {
+            kind: FilterKind::default(),
+            size: FilterSize::BitsPerKey(10.0),
+            probes: None,
+            probing: Probing::default(),
+            hash_kind: KEYED_HASH_KIND,
+            seed_id: 0,
+        }
+    }
+}
+
+impl FilterOptions {
+    /// Whether a filter can be built with these options, whatever the keys.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn check(&self) -> Result<(), BuildError> {
+        if self.kind.is_static() && self.probes.is_some() {
+            return Err(BuildError::NoProbes { kind: self.kind });
+        }
+        match self.size {
+            FilterSize::BitsPerKey(given) if !(given > 0.0 && given <= MOST_BITS_PER_KEY) => {
+                return Err(BuildError::BitsPerKey { given });
+            }
+            FilterSize::Rate(given) if !(given > 0.0 && given < 1.0) => {
+                return Err(BuildError::Rate { given });
+            }
+            FilterSize::BitsPerKey(_) | FilterSize::Rate(_) => {}
+        }
+        if self.probing != Probing::default() && self.kind != FilterKind::Standard {
+            return Err(BuildError::Probing { kind: self.kind });
+        }
+        let (least, most) = match self.kind.most_probes() {
+            Some(_) if self.probing == Probing::LevelDb => (1, 30),
+            Some(most) => (1, most),
+            None => (LANES as u32, LANES as u32),
+        };
+        if let Some(given) = self.probes.filter(|given| !(least..=most).contains(given)) {
+            return Err(BuildError::Probes { given, kind: self.kind, least, most });
+        }
+        if !(1..=HASH_KINDS).contains(&self.hash_kind) {
+            return Err(BuildError::HashKind { given: self.hash_kind });
+        }
+        Ok(())
+    }
+
+    /// How many bytes a filter of `keys` keys takes, its header of 64 among them.
+    ///
+    /// # Errors
+    /// As [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
+    /// [`BuildError::TooLarge`].
+    pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
+        if self.kind.is_static() {
+            self.check()?;
+            return statics::of(self.kind, self.size, keys).map(|made| made.expected_bytes(keys));
+        }
+        let header = self.header(keys)?;
+        let payload = header.payload_bytes().unwrap_or(u64::MAX);
+        Ok(payload.saturating_add(crate::encoding::HEADER_BYTES as u64))
+    }
+
+    /// The header of a filter of `keys` keys, which is not of a static kind.
+    pub(crate) fn header(&self, keys: u64) -> Result<FilterHeader, BuildError> {
+        self.check()?;
+        let header = match self.size {
+            FilterSize::BitsPerKey(bits) => {
+                // Division makes nothing smaller than a float can tell, and conversion keeps to the
+                // largest number.
+                let bits = (keys as f64 * bits).ceil() as u64;
+                self.with_units(keys, self.units_for(bits))
+            }
+            FilterSize::Rate(rate) => self.header_for_rate(keys, rate)?,
+        };
+        let bits = header.units.saturating_mul(self.unit_bits());
+        if bits > MAX_FILTER_BITS {
+            return Err(BuildError::TooLarge { bits });
+        }
+        Ok(header)
+    }
+
+    /// How many bits (of a counting filter: counters) a unit of the payload has.
+    fn unit_bits(&self) -> u64 {
+        match self.kind {
+            FilterKind::Blocked512 => 512,
+            FilterKind::Blocked256 | FilterKind::SplitBlock => 256,
+            _ => 1,
+        }
+    }
+
+    /// How many units have at least so many bits.
+    fn units_for(&self, bits: u64) -> u64 {
+        match self.kind {
+            FilterKind::Standard if self.probing == Probing::LevelDb => {
+                bits.max(LEAST_BITS).checked_next_multiple_of(8).unwrap_or(bits)
+            }
+            FilterKind::Standard | FilterKind::Counting => bits.max(LEAST_BITS),
+            _ => bits.div_ceil(self.unit_bits()).max(1),
+        }
+    }
+
+    fn with_units(&self, keys: u64, units: u64) -> FilterHeader {
+        // What was asked for and not what rounding up to whole lines made of it: that is what the
+        // tables are for, and it is what older filters did.
+        let bits_per_key = match self.size {
+            FilterSize::BitsPerKey(bits) => bits,
+            FilterSize::Rate(_) => units as f64 * self.unit_bits() as f64 / keys.max(1) as f64,
+        };
+        let probes = self.probes.unwrap_or_else(|| self.best_probes(bits_per_key));
+        FilterHeader {
+            kind: self.kind,
+            hash_kind: self.hash_kind,
+            probes: probes as u8,
+            keys,
+            units,
+            seed_id: self.seed_id,
+            detail: self.probing.number(),
+        }
+    }
+
+    fn best_probes(&self, bits_per_key: f64) -> u32 {
+        match self.kind {
+            FilterKind::Blocked512 => blocked_512::best_probes(bits_per_key),
+            FilterKind::Blocked256 => blocked_256::best_probes(bits_per_key),
+            FilterKind::SplitBlock => LANES as u32,
+            _ if self.probing == Probing::LevelDb => formulas::leveldb_probes(bits_per_key),
+            _ => formulas::probes_at(bits_per_key),
+        }
+    }
+
+    /// The smallest filter that reaches `rate`.
+    fn header_for_rate(&self, keys: u64, rate: f64) -> Result<FilterHeader, BuildError> {
+        let reaches = |units, rate| designed_rate(&self.with_units(keys, units)) <= rate;
+        let by_formula = matches!(self.kind, FilterKind::Standard | FilterKind::Counting)
+            && self.probes.is_none()
+            && self.probing != Probing::LevelDb;
+        if by_formula {
+            let units = self.units_for(formulas::bits(keys, rate));
+            if reaches(units, rate * NEAR_ENOUGH) {
+                return Ok(self.with_units(keys, units));
+            }
+        }
+        let most = (keys as f64 * MOST_BITS_PER_KEY) as u64;
+        let mut enough = self.units_for(most.min(MAX_FILTER_BITS));
+        if !reaches(enough, rate) {
+            let lowest = designed_rate(&self.with_units(keys, enough));
+            return Err(BuildError::RateOutOfReach { given: rate, lowest });
+        }
+        let mut too_few = 0;
+        while enough - too_few > 1 {
+            let units = too_few + (enough - too_few) / 2;
+            *(if reaches(units, rate) { &mut enough } else { &mut too_few }) = units;
+        }
+        Ok(self.with_units(keys, self.units_for(enough * self.unit_bits())))
+    }
+}

@@ -1,0 +1,39 @@
+//! What a filter would be, without building it.
+
+use crate::build_error::BuildError;
+use crate::designed::designed_rate;
+use crate::options::FilterOptions;
+use crate::statics;
+
+/// The size and the rate of a filter with some options for some number of keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FilterPlan {
+    /// How many bytes it takes, its header of 64 among them.
+    pub bytes: u64,
+    /// How many bits each key sets; 0 where the kind has no such number.
+    pub probes: u32,
+    /// The share of absent keys that theory lets through.
+    pub designed_rate: f64,
+}
+
+impl FilterPlan {
+    /// What a filter of `keys` keys would be. Takes some microseconds, with
+    /// [`crate::FilterSize::Rate`] some hundred.
+    ///
+    /// # Errors
+    /// As [`FilterOptions::bytes_for`].
+    pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
+        if options.kind.is_static() {
+            options.check()?;
+            let made = statics::of(options.kind, options.size, keys)?;
+            let bytes = made.expected_bytes(keys);
+            return Ok(FilterPlan { bytes, probes: 0, designed_rate: made.rate() });
+        }
+        let header = options.header(keys)?;
+        Ok(FilterPlan {
+            bytes: options.bytes_for(keys)?,
+            probes: u32::from(header.probes),
+            designed_rate: designed_rate(&header),
+        })
+    }
+}

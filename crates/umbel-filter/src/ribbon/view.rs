@@ -1,0 +1,240 @@
+//! A ribbon filter read where its encoded bytes lie.
+
+use super::KIND;
+use super::parity::parities;
+use super::place::{Row, mix, part_of};
+use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
+use crate::encoding::FilterError;
+use crate::static_header::{StaticHeader, malformed};
+
+/// How many columns are asked at once.
+const TOGETHER: usize = 8;
+
+/// A homogeneous ribbon filter in borrowed bytes, at whatever address.
+#[derive(Clone, Copy, Debug)]
+pub struct RibbonView<'a> {
+    header: StaticHeader,
+    columns: Columns,
+    /// How many parts there are.
+    count: usize,
+    parts: &'a [[u8; Part::BYTES]],
+    words: &'a [[u8; 8]],
+}
+
+impl<'a> RibbonView<'a> {
+    /// Reads the header and checks that it fits the length. The parts are looked at when they are
+    /// asked: one that is not inside the bytes says "maybe". Nothing is allocated.
+    ///
+    /// # Errors
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
+    /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
+    pub fn parse(bytes: &'a [u8]) -> Result<RibbonView<'a>, FilterError> {
+        let (header, body) = StaticHeader::parse(bytes, KIND)?;
+        let [all, reserved, a, b, c, d, e, f, g, h] = header.fields;
+        let columns = Columns { all: u32::from(all), lower: u32::from_le_bytes([e, f, g, h]) };
+        let count = u32::from_le_bytes([a, b, c, d]) as usize;
+        if columns.all > MOST_COLUMNS || columns.lower > WHOLE {
+            return Err(malformed("the filter's columns are more than 32, or more than whole"));
+        }
+        if header.small != 0 || reserved != 0 {
+            return Err(malformed("the reserved bytes of the filter's header are not zero"));
+        }
+        let (body, behind) = body.as_chunks::<8>();
+        if !behind.is_empty() || count == 0 || count > body.len() {
+            return Err(malformed("the filter's number of parts does not fit its length"));
+        }
+        let (parts, words) = body.split_at(count);
+        if !fits(header.units, columns, parts, words.len() as u64) {
+            return Err(malformed("the filter's number of slots does not fit its length"));
+        }
+        Ok(RibbonView { header, columns, count, parts, words })
+    }
+
+    /// The same filter over `body`, which must be the same bytes somewhere else.
+    pub(crate) fn over<'b>(&self, body: &'b [u8]) -> RibbonView<'b> {
+        let RibbonView { header, columns, count, .. } = *self;
+        let (body, _) = body.as_chunks::<8>();
+        let (parts, words) = body.split_at_checked(count).unwrap_or_default();
+        RibbonView { header, columns, count, parts, words }
+    }
+
+    /// Whether the key of `hash` may have been added: never false for one that was.
+    #[inline]
+    pub fn contains(&self, hash: u64) -> bool {
+        match self.columns.most() {
+            0 => true,
+            1 => self.ask::<1>(hash),
+            2 => self.ask::<2>(hash),
+            3 => self.ask::<3>(hash),
+            4 => self.ask::<4>(hash),
+            5 => self.ask::<5>(hash),
+            6 => self.ask::<6>(hash),
+            7 => self.ask::<7>(hash),
+            _ => self.ask::<8>(hash),
+        }
+    }
+
+    /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
+    /// two is shorter, what the other has more is left as it is. No question waits for another,
+    /// so that their cache misses overlap, and the form of the filter is looked at only once.
+    pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
+        match self.columns.most() {
+            0 => found.iter_mut().zip(hashes).for_each(|(found, _)| *found = true),
+            1 => self.ask_all::<1>(hashes, found),
+            2 => self.ask_all::<2>(hashes, found),
+            3 => self.ask_all::<3>(hashes, found),
+            4 => self.ask_all::<4>(hashes, found),
+            5 => self.ask_all::<5>(hashes, found),
+            6 => self.ask_all::<6>(hashes, found),
+            7 => self.ask_all::<7>(hashes, found),
+            _ => self.ask_all::<8>(hashes, found),
+        }
+    }
+
+    fn ask_all<const FIRST: usize>(&self, hashes: &[u64], found: &mut [bool]) {
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.ask::<FIRST>(*hash);
+        }
+    }
+
+    /// Where the row of `hash` meets the words; `None` where that is not inside the bytes.
+    #[inline(always)]
+    fn meet(&self, hash: u64) -> Option<Meeting> {
+        let (number, left) = part_of(mix(hash), self.parts.len() as u32);
+        let part = Part::from_bytes(*self.parts.get(number)?);
+        if part.blocks < 2 {
+            return None;
+        }
+        let row = Row::of(left, part.blocks, part.seed);
+        let (block, shift) = (row.start as u64 / BLOCK, row.start as u64 % BLOCK);
+        let upper_from = self.columns.upper_from(part.blocks);
+        let upper = block >= upper_from;
+        let first = part.first_word + self.columns.words_before(block, upper_from);
+        Some(Meeting {
+            first: first as usize,
+            second: first as usize + self.columns.all as usize + usize::from(upper),
+            low: row.bits << shift,
+            high: row.bits >> 1 >> (BLOCK - 1 - shift),
+            upper,
+        })
+    }
+
+    /// `FIRST` is the number of columns that are asked first: all, or eight.
+    #[inline(always)]
+    fn ask<const FIRST: usize>(&self, hash: u64) -> bool {
+        let Some(meeting) = self.meet(hash) else {
+            return true;
+        };
+        let Some(mut sums) = meeting.sums::<FIRST>(self.words) else {
+            return true;
+        };
+        // The last column is there in the upper blocks only.
+        if FIRST as u32 > self.columns.all && !meeting.upper {
+            sums[FIRST - 1] = 0;
+        }
+        if parities(sums) != 0 {
+            return false;
+        }
+        FIRST < TOGETHER || self.ask_rest(&meeting)
+    }
+
+    /// Asks the columns behind the first eight.
+    #[inline(never)]
+    fn ask_rest(&self, meeting: &Meeting) -> bool {
+        let columns = self.columns.all as usize + usize::from(meeting.upper);
+        (TOGETHER..columns).step_by(TOGETHER).all(|column| {
+            let count = TOGETHER.min(columns - column);
+            meeting.some_sums(self.words, column, count).is_none_or(|sums| parities(sums) == 0)
+        })
+    }
+
+    /// How many hashes were added: different ones, or nearly.
+    pub fn keys(&self) -> u64 {
+        self.header.keys
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u64 {
+        self.header.units
+    }
+
+    /// How many bits there are for each slot, on average.
+    pub fn columns(&self) -> f64 {
+        let upper = 1.0 - f64::from(self.columns.lower) / f64::from(WHOLE);
+        f64::from(self.columns.all) + upper
+    }
+
+    /// The number of the hash function that the hashes come from.
+    pub fn hash_kind(&self) -> u8 {
+        self.header.hash_kind
+    }
+
+    /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
+    pub fn seed_id(&self) -> u32 {
+        self.header.seed_id
+    }
+
+    /// The share of absent keys that theory lets through: all parts are asked equally often, and
+    /// in each a row passes with a chance of a half for each column. Looks at every part.
+    pub fn designed_rate(&self) -> f64 {
+        let rate = |part: &[u8; Part::BYTES]| match Part::from_bytes(*part).blocks {
+            0 | 1 => 1.0,
+            blocks => self.columns.rate(blocks),
+        };
+        self.parts.iter().map(rate).sum::<f64>() / self.parts.len() as f64
+    }
+}
+
+/// Whether `words` words may be those of so many slots, and are to the word those that the last
+/// part ends with.
+fn fits(slots: u64, columns: Columns, parts: &[[u8; Part::BYTES]], words: u64) -> bool {
+    let blocks = slots / BLOCK;
+    let all = u64::from(columns.all);
+    let [.., last] = parts else {
+        return false;
+    };
+    let last = Part::from_bytes(*last);
+    slots.is_multiple_of(BLOCK)
+        && blocks.checked_mul(all).is_some_and(|least| least <= words)
+        && blocks.checked_mul(all + 1).is_some_and(|most| most >= words)
+        && last.blocks >= 2
+        && last.first_word + columns.words(last.blocks) == words
+}
+
+/// A row, cut where the block it begins in ends, and where the words of its two blocks begin.
+#[derive(Clone, Copy)]
+struct Meeting {
+    first: usize,
+    second: usize,
+    low: u64,
+    high: u64,
+    upper: bool,
+}
+
+impl Meeting {
+    /// The row and the first `COUNT` columns, combined by "and": words whose parities are the
+    /// answers. `None` outside of `words`.
+    #[inline(always)]
+    fn sums<const COUNT: usize>(&self, words: &[[u8; 8]]) -> Option<[u64; TOGETHER]> {
+        let first = words.get(self.first..)?.first_chunk::<COUNT>()?;
+        let second = words.get(self.second..)?.first_chunk::<COUNT>()?;
+        Some(self.combine(first, second))
+    }
+
+    /// The same for `count` columns, no more than eight, from `column` on.
+    fn some_sums(&self, words: &[[u8; 8]], column: usize, count: usize) -> Option<[u64; TOGETHER]> {
+        let first = words.get(self.first + column..)?.get(..count)?;
+        let second = words.get(self.second + column..)?.get(..count)?;
+        Some(self.combine(first, second))
+    }
+
+    #[inline(always)]
+    fn combine(&self, first: &[[u8; 8]], second: &[[u8; 8]]) -> [u64; TOGETHER] {
+        let mut sums = [0; TOGETHER];
+        for (sum, (first, second)) in sums.iter_mut().zip(first.iter().zip(second)) {
+            *sum =
+                (u64::from_le_bytes(*first) & self.low) ^ (u64::from_le_bytes(*second) & self.high);
+        }
+        sums
+    }
+}

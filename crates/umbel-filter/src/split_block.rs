@@ -1,0 +1,81 @@
+//! Kind 4: the split block Bloom filter of Apache Parquet.
+//!
+//! FORMAT: a block is eight words of 32 bits, little-endian. The upper half of the hash chooses the
+//! block; the lower half, multiplied by a salt of its own, chooses one bit in each word.
+
+use crate::double::Double;
+use crate::kind::FilterKind;
+use crate::layout::Layout;
+use crate::rate::{chance_all_set, untouched, with_same_hash};
+use crate::simd;
+use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, all_set_each, block_of, mask, words};
+
+/// Bits in a word.
+const LANE_BITS: f64 = 32.0;
+
+/// Blocks of eight words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SplitBlock;
+
+impl Layout for SplitBlock {
+    type Block = [u8; BLOCK_BYTES];
+
+    const KIND: FilterKind = FilterKind::SplitBlock;
+
+    fn blocks(payload: &[u8]) -> &[Self::Block] {
+        payload.as_chunks().0
+    }
+
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
+        payload.as_chunks_mut().0
+    }
+
+    fn payload(blocks: &[Self::Block]) -> &[u8] {
+        blocks.as_flattened()
+    }
+
+    #[inline(always)]
+    fn block_of(hash: u64, blocks: u64) -> u64 {
+        block_of(hash, blocks)
+    }
+
+    #[inline(always)]
+    fn add(block: &mut Self::Block, hash: u64, _probes: u32) {
+        let (words, _) = block.as_chunks_mut::<4>();
+        for (word, more) in words.iter_mut().zip(mask(hash)) {
+            *word = (u32::from_le_bytes(*word) | more).to_le_bytes();
+        }
+    }
+
+    #[inline(always)]
+    fn has(block: &Self::Block, hash: u64, _probes: u32) -> bool {
+        simd::in_split_block(block, hash).unwrap_or_else(|| all_set(block, hash))
+    }
+
+    fn answer(blocks: &[Self::Block], hashes: &[u64], _probes: u32, found: &mut [bool]) {
+        if simd::split_blocks(blocks, hashes, found).is_none() {
+            all_set_each(blocks, hashes, found);
+        }
+    }
+
+    /// Of the eight bits of a query none is left untouched: inclusion and exclusion over them, as
+    /// in
+    /// [`crate::designed_rate`]. On top come keys with the same lower half in the same block.
+    fn designed_rate(keys: u64, blocks: u64, _probes: u32) -> f64 {
+        let untouched: Vec<Double> = (0..=LANES as i32)
+            .map(|lanes| untouched(Double::from((1.0 - 1.0 / LANE_BITS).powi(lanes)), keys, blocks))
+            .collect();
+        let same_half = keys as f64 / blocks as f64;
+        let passed = chance_all_set(LANES, &untouched).clamp(0.0, 1.0);
+        let same = -(-same_half / 2f64.powi(32)).exp_m1();
+        with_same_hash(passed + (1.0 - passed) * same, 0, 64)
+    }
+
+    fn bit_missed(_probes: u32) -> f64 {
+        1.0 - 1.0 / LANE_BITS
+    }
+
+    fn block_rate(block: &Self::Block, _probes: u32) -> f64 {
+        words(block).into_iter().map(|word| f64::from(word.count_ones()) / LANE_BITS).product()
+    }
+}

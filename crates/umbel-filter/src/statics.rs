@@ -1,0 +1,119 @@
+//! From the options of a filter that is built once from all its keys to its builder.
+
+use crate::build_error::BuildError;
+use crate::encoding::HEADER_BYTES;
+use crate::fuse::{CannotPeel, FuseBuilder};
+use crate::kind::FilterKind;
+use crate::ribbon::RibbonBuilder;
+use crate::size::FilterSize;
+
+/// The fewest and the most bits of a fuse filter's fingerprint.
+const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
+/// The lowest rate of a ribbon filter, as how often it is halved.
+const RIBBON_HALVINGS_MAX: f64 = 32.0;
+/// Halvings of the step with which a ribbon filter's rate is looked for.
+const STEPS: u32 = 40;
+
+/// What the options come to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Static {
+    /// A fuse filter with fingerprints of so many bits.
+    Fuse { bits: u32 },
+    /// A ribbon filter with such a rate.
+    Ribbon { rate: f64 },
+}
+
+/// What a filter of a static kind comes to for `keys` keys.
+pub(crate) fn of(kind: FilterKind, size: FilterSize, keys: u64) -> Result<Static, BuildError> {
+    match kind {
+        FilterKind::BinaryFuse => fuse(size, keys),
+        _ => ribbon(size, keys),
+    }
+}
+
+fn fuse(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
+    let (least, most) = (*FINGERPRINT_BITS.start(), *FINGERPRINT_BITS.end());
+    let bits = match size {
+        FilterSize::Rate(given) => {
+            let bits = (-given.log2()).ceil();
+            if bits > f64::from(most) {
+                let lowest = (-f64::from(most)).exp2();
+                return Err(BuildError::RateOutOfReach { given, lowest });
+            }
+            (bits as u32).max(least)
+        }
+        FilterSize::BitsPerKey(given) => {
+            let fits = |bits: &u32| Static::Fuse { bits: *bits }.bits_per_key(keys) <= given;
+            FINGERPRINT_BITS.rev().find(fits).unwrap_or(least)
+        }
+    };
+    Ok(Static::Fuse { bits })
+}
+
+fn ribbon(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
+    let at = |halvings: f64| Static::Ribbon { rate: (-halvings).exp2() };
+    match size {
+        FilterSize::Rate(given) => {
+            let lowest = (-RIBBON_HALVINGS_MAX).exp2();
+            if given < lowest {
+                return Err(BuildError::RateOutOfReach { given, lowest });
+            }
+            Ok(Static::Ribbon { rate: given.min(0.5) })
+        }
+        FilterSize::BitsPerKey(given) => {
+            let (mut fits, mut too_many) = (1.0, RIBBON_HALVINGS_MAX);
+            if at(too_many).bits_per_key(keys) <= given {
+                return Ok(at(too_many));
+            }
+            for _ in 0..STEPS {
+                let middle = (fits + too_many) / 2.0;
+                let is_enough = at(middle).bits_per_key(keys) <= given;
+                *(if is_enough { &mut fits } else { &mut too_many }) = middle;
+            }
+            Ok(at(fits))
+        }
+    }
+}
+
+impl Static {
+    /// How many bytes the filter of `keys` keys has, about.
+    pub(crate) fn expected_bytes(self, keys: u64) -> u64 {
+        match self {
+            Static::Fuse { bits } => {
+                FuseBuilder::new(bits).expected_bytes(keys).unwrap_or(u64::MAX)
+            }
+            Static::Ribbon { rate } => RibbonBuilder::new(rate).expected_bytes(keys),
+        }
+    }
+
+    fn bits_per_key(self, keys: u64) -> f64 {
+        let bytes = self.expected_bytes(keys).saturating_sub(HEADER_BYTES as u64);
+        bytes as f64 * 8.0 / keys.max(1) as f64
+    }
+
+    /// The share of absent keys that passes.
+    pub(crate) fn rate(self) -> f64 {
+        match self {
+            Static::Fuse { bits } => (-f64::from(bits)).exp2(),
+            Static::Ribbon { rate } => rate,
+        }
+    }
+
+    /// The encoded filter of the keys with these hashes.
+    pub(crate) fn build(self, hashes: Vec<u64>, hash_kind: u8, seed_id: u32) -> Vec<u8> {
+        let ribbon = |hashes| {
+            RibbonBuilder::from_hashes(self.rate(), hashes)
+                .with_hash_kind(hash_kind)
+                .with_seed_id(seed_id)
+                .finish()
+        };
+        match self {
+            Static::Fuse { bits } => FuseBuilder::from_hashes(bits, hashes)
+                .with_hash_kind(hash_kind)
+                .with_seed_id(seed_id)
+                .finish()
+                .unwrap_or_else(|error: CannotPeel| ribbon(error.into_hashes())),
+            Static::Ribbon { .. } => ribbon(hashes),
+        }
+    }
+}

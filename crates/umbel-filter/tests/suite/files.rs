@@ -1,0 +1,82 @@
+//! Filters in files of their own: they ask as they were built, and no damage goes unnoticed.
+
+use umbel_filter::{
+    FileError, FilterBuilder, FilterFile, FilterKind, FilterOptions, HashKind, KeyHasher,
+};
+
+const SEED: [u8; 16] = *b"sixteen  octets!";
+
+fn file(kind: FilterKind, hash: HashKind, keys: &[&str]) -> Vec<u8> {
+    let hash_kind = hash.number();
+    let options = FilterOptions { kind, hash_kind, ..FilterOptions::default() };
+    let mut builder = FilterBuilder::new(options).expect("it is right");
+    let hasher = KeyHasher::new(hash, SEED).expect("it is right");
+    keys.iter().for_each(|key| builder.add(hasher.hash(key.as_bytes())));
+    FilterFile::encode(hash, SEED, &builder.finish().expect("it is right"))
+}
+
+#[test]
+fn a_file_asks_with_the_hash_it_was_built_with() {
+    let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
+    let read = FilterFile::parse(&bytes).expect("it is right");
+    for key in ["basil", "mint", "sage"] {
+        assert!(read.may_contain(key.as_bytes()));
+    }
+    let passed = (0..1000).filter(|n| read.may_contain(format!("other {n}").as_bytes())).count();
+    assert!(passed < 100, "{passed}");
+    assert_eq!((read.seed(), read.hasher().kind()), (SEED, HashKind::Keyed));
+    assert_eq!(read.view().keys(), 3);
+}
+
+#[test]
+fn the_file_of_no_keys_lets_everything_through() {
+    let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &[]);
+    let read = FilterFile::parse(&bytes).expect("it is right");
+    assert!(read.filter_bytes().is_empty());
+    assert!(read.may_contain(b"anything"));
+}
+
+#[test]
+fn no_flip_and_no_cut_goes_unnoticed() {
+    let bytes = file(FilterKind::Standard, HashKind::Keyed, &["basil", "mint", "sage"]);
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            assert!(FilterFile::parse(&flipped).is_err(), "byte {at}, bit {bit}");
+        }
+        assert!(FilterFile::parse(&bytes[..at]).is_err(), "{at} bytes");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(FilterFile::parse(&longer).is_err());
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let parse = |bytes: &[u8]| FilterFile::parse(bytes).map(|_| ()).expect_err("it is refused");
+    assert_eq!(parse(b""), FileError::Foreign);
+    assert_eq!(parse(b"uFLT and so on"), FileError::Foreign);
+    let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil"]);
+    let mut newer = bytes.clone();
+    newer[4] = 9;
+    assert_eq!(parse(&newer), FileError::Version { version: 9 });
+    let malformed = FilterFile::encode(HashKind::Keyed, SEED, &bytes[64..100]);
+    assert!(matches!(parse(&malformed), FileError::Filter(_)));
+    for error in [parse(b""), parse(&newer), parse(&malformed), parse(&bytes[..70])] {
+        let text = error.to_string();
+        assert!(text.len() > 20 && !text.ends_with('.'), "{text}");
+    }
+}
+
+/// A file whose bytes must never change: another version of the code must read it.
+#[test]
+fn the_bytes_stay_as_they_are() {
+    let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/file.ufl");
+    if std::env::var_os("UMBEL_GOLDEN").is_some_and(|value| value == "write") {
+        std::fs::create_dir_all(path.parent().expect("it is right")).expect("it is right");
+        std::fs::write(&path, &bytes).expect("it is right");
+    }
+    assert_eq!(std::fs::read(&path).expect("it is right"), bytes);
+}

@@ -1,0 +1,187 @@
+//! Of every kind: the rate that theory designs, and what the set bits say, against what is
+//! measured.
+
+use crate::Numbers;
+use crate::kinds::build;
+use crate::oracle::every_kind;
+use umbel_filter::{
+    FilterKind, FilterOptions, FilterSize, FilterView, HashSecret, Probing, hash_key,
+};
+
+/// How often hashes that were not added pass.
+fn passed(view: &FilterView<'_>, numbers: &mut Numbers, queries: u64) -> u64 {
+    let mut hashes = [0; 1_000];
+    let mut found = [false; 1_000];
+    let mut all = 0;
+    for _ in 0..queries / 1_000 {
+        hashes.iter_mut().for_each(|hash| *hash = numbers.draw());
+        view.contains_batch(&hashes, &mut found);
+        all += found.iter().filter(|found| **found).count() as u64;
+    }
+    all
+}
+
+/// Prints a line of a table and holds measured to expected: within 5 %, or three standard
+/// deviations where there are too few to tell.
+fn compare(name: &str, view: &FilterView<'_>, passed: u64, queries: u64) {
+    let designed = view.designed_rate();
+    let measured = passed as f64 / queries as f64;
+    let kind = view.kind().map_or("", FilterKind::name);
+    println!(
+        "{name} {kind:12} {:>11} keys {:>11} units {:>3} probes: designed {designed:.4e}, measured \
+         {measured:.4e} ({:+.2} %), by its bits {:.4e}",
+        view.keys(),
+        view.units(),
+        view.probes(),
+        (measured / designed - 1.0) * 100.0,
+        view.estimated_rate(),
+    );
+    let expected = designed * queries as f64;
+    let error = (passed as f64 - expected).abs();
+    assert!(
+        error <= (expected * 0.05).max(3.0 * expected.sqrt() + 1.0),
+        "{name} {kind}: {passed} passed, {expected:.1} expected"
+    );
+}
+
+/// LevelDB's probing lets more through than theory, see [`Probing::LevelDb`].
+fn is_leveldb(options: &FilterOptions) -> bool {
+    options.probing == Probing::LevelDb
+}
+
+fn measure(options: FilterOptions, keys: usize, queries: u64, numbers: &mut Numbers) {
+    let hashes: Vec<u64> = (0..keys).map(|_| numbers.draw()).collect();
+    let bytes = build(options, &hashes);
+    drop(hashes);
+    let view = FilterView::parse(&bytes).expect("it was built just now");
+    let found = passed(&view, numbers, queries);
+    if is_leveldb(&options) {
+        let ratio = found as f64 / queries as f64 / view.designed_rate();
+        println!("leveldb {keys} keys {:?}: {ratio:.3} of the designed rate", options.size);
+        assert!((0.95..2.2).contains(&ratio), "{ratio}");
+    } else {
+        compare(&format!("{:?}", options.size), &view, found, queries);
+        let rate = view.estimated_rate();
+        let of_bits = (found as f64 - rate * queries as f64).abs();
+        let deviation = (rate * queries as f64).sqrt();
+        assert!(of_bits <= (rate * queries as f64 * 0.05).max(3.0 * deviation + 1.0));
+    }
+    let estimated = view.estimated_keys();
+    let error = (estimated / keys as f64 - 1.0).abs();
+    let most = if is_leveldb(&options) { 0.2 } else { 0.03 };
+    assert!(error < most, "{keys} keys, estimated {estimated}");
+}
+
+#[test]
+fn ten_thousand_keys_pass_as_designed() {
+    let mut numbers = Numbers(71);
+    for options in every_kind() {
+        for (bits, queries) in [(3.0, 50_000), (6.5, 100_000), (10.0, 300_000), (14.0, 2_000_000)] {
+            let size = FilterSize::BitsPerKey(bits);
+            measure(FilterOptions { size, ..options }, 10_000, queries, &mut numbers);
+        }
+    }
+}
+
+#[test]
+fn a_million_keys_pass_as_designed() {
+    let mut numbers = Numbers(72);
+    for options in every_kind() {
+        measure(options, 1_000_000, 500_000, &mut numbers);
+    }
+}
+
+#[test]
+fn a_rate_asked_for_is_the_rate_measured() {
+    let mut numbers = Numbers(73);
+    for options in every_kind().into_iter().filter(|options| !is_leveldb(options)) {
+        for (rate, queries) in [(0.2, 20_000), (0.03, 200_000), (0.004, 1_000_000)] {
+            let size = FilterSize::Rate(rate);
+            measure(FilterOptions { size, ..options }, 30_000, queries, &mut numbers);
+        }
+    }
+}
+
+/// Few keys, where it matters that bits and keys are whole numbers: the mean over many filters.
+#[test]
+fn small_filters_keep_to_theory() {
+    let mut numbers = Numbers(74);
+    for options in every_kind().into_iter().filter(|options| options.probing == Probing::default())
+    {
+        for keys in [1, 4, 20, 110] {
+            let (mut found, mut expected) = (0, 0.0);
+            for _ in 0..1_000 {
+                let hashes: Vec<u64> = (0..keys).map(|_| numbers.draw()).collect();
+                let bytes = build(options, &hashes);
+                let view = FilterView::parse(&bytes).expect("it was built just now");
+                found += (0..200).filter(|_| view.contains(numbers.draw())).count();
+                // The same for every filter of that shape, and it takes longest of all.
+                if expected == 0.0 {
+                    expected = view.designed_rate() * 200_000.0;
+                }
+            }
+            let error = (found as f64 - expected).abs();
+            let most = (expected * 0.05).max(4.0 * expected.sqrt()) + 1.0;
+            let kind = options.kind;
+            assert!(error <= most, "{keys} keys, {kind}: {found} passed, {expected:.1} expected");
+        }
+    }
+}
+
+/// Probes beyond the best number, as users may ask for them, are as independent.
+#[test]
+fn any_number_of_probes_passes_as_designed() {
+    let mut numbers = Numbers(75);
+    let kinds = [FilterKind::Standard, FilterKind::Counting];
+    for (kind, probes, bits) in kinds
+        .iter()
+        .flat_map(|kind| {
+            [(1, 8.0), (3, 4.0), (20, 10.0), (64, 30.0), (255, 90.0)].map(|p| (*kind, p.0, p.1))
+        })
+        .chain([(FilterKind::Blocked256, 24, 12.0), (FilterKind::Blocked256, 2, 4.0)])
+    {
+        let size = FilterSize::BitsPerKey(bits);
+        let options = FilterOptions { kind, size, probes: Some(probes), ..Default::default() };
+        measure(options, 10_000, 100_000, &mut numbers);
+    }
+}
+
+/// The campaign: `--release -- --ignored --nocapture rates_of_every_kind` prints the table.
+#[test]
+#[ignore = "about ten minutes and 3 GB with --release"]
+fn rates_of_every_kind_up_to_a_hundred_million_keys() {
+    let secret = HashSecret::from_seed([11; 16]);
+    type MakeHash<'a> = &'a dyn Fn(u64) -> u64;
+    let shapes: [(&str, MakeHash<'_>); 5] = [
+        ("big-endian", &|number| hash_key(&secret, &number.to_be_bytes())),
+        ("little-endian", &|number| hash_key(&secret, &number.to_le_bytes())),
+        ("decimal", &|number| hash_key(&secret, number.to_string().as_bytes())),
+        ("path", &|number| {
+            hash_key(&secret, format!("/a/{}/b/{number:016}", number % 7).as_bytes())
+        }),
+        ("random", &|number| Numbers(number.wrapping_mul(0x2545_f491_4f6c_dd1d)).draw()),
+    ];
+    for options in every_kind() {
+        for (keys, queries) in
+            [(10_000, 5_000_000), (1_000_000, 5_000_000), (100_000_000, 2_000_000)]
+        {
+            // The shape of the keys makes no difference behind the hash: all five at small sizes.
+            let shapes = if keys > 10_000_000 { &shapes[..1] } else { &shapes[..] };
+            for (name, hash) in shapes {
+                let hashes: Vec<u64> = (0..keys).map(hash).collect();
+                let bytes = build(options, &hashes);
+                drop(hashes);
+                let view = FilterView::parse(&bytes).expect("it was built just now");
+                assert!((0..keys).step_by(97).all(|number| view.contains(hash(number))));
+                let absent = keys..keys + queries;
+                let found = absent.filter(|number| view.contains(hash(*number))).count() as u64;
+                if is_leveldb(&options) {
+                    let ratio = found as f64 / queries as f64 / view.designed_rate();
+                    println!("{name} leveldb {keys} keys: {ratio:.3} of the designed rate");
+                } else {
+                    compare(name, &view, found, queries);
+                }
+            }
+        }
+    }
+}

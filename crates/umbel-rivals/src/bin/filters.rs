@@ -1,0 +1,52 @@
+//! `filters`: see the usage in `filters::arguments`.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use umbel_rivals::engine::Result;
+use umbel_rivals::filters::arguments::{Arguments, USAGE};
+use umbel_rivals::filters::report::{self, Heading};
+use umbel_rivals::filters::run::run;
+use umbel_rivals::machine::{Machine, loads};
+
+/// The exit code for a wrong command line.
+const WRONG_USE: u8 = 2;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let arguments = match Arguments::parse(words) {
+        Ok(arguments) => arguments,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return ExitCode::from(WRONG_USE);
+        }
+    };
+    match compare(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<()> {
+    let machine = Machine::look(Path::new("."));
+    let loads_before = loads();
+    let places = run(arguments, &mut |what| eprintln!("{what}"))?;
+    let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let page = report::markdown(&heading, &places);
+    println!("{page}");
+    let Some(out) = &arguments.out else { return Ok(()) };
+    std::fs::create_dir_all(out)?;
+    let label = arguments.label.clone().unwrap_or_else(|| arguments.num.to_string());
+    let name = format!("filters-{}-{label}", machine.date);
+    std::fs::write(out.join(format!("{name}.md")), page)?;
+    let text = serde_json::to_string_pretty(&report::json(&heading, &places))?;
+    Ok(std::fs::write(out.join(format!("{name}.json")), text + "\n")?)
+}

@@ -1,0 +1,25 @@
+//! Filters in files of their own: any bytes are read; what is read asks without a panic, and a file
+//! around any bytes is read back or refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use umbel_filter::{FileError, FilterFile, HashKind};
+
+fuzz_target!(|input: &[u8]| {
+    read(input);
+    let around = FilterFile::encode(HashKind::Keyed, [7; 16], input);
+    match FilterFile::parse(&around) {
+        Ok(file) => assert_eq!(file.filter_bytes(), input),
+        Err(error) => assert!(matches!(error, FileError::Filter(_)), "{error}"),
+    }
+    read(&around);
+});
+
+fn read(bytes: &[u8]) {
+    if let Ok(file) = FilterFile::parse(bytes) {
+        for key in [&b""[..], b"a", &[0; 300], bytes] {
+            let hash = file.hasher().hash(key);
+            assert_eq!(file.may_contain(key), file.view().contains(hash));
+        }
+    }
+}

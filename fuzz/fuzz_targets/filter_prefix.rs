@@ -1,0 +1,70 @@
+//! Prefix filters: any bytes are read and asked; rules of any name keep the laws, and the filter
+//! made with one denies none of its keys.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use umbel_filter::{
+    HashKind, KeyPrefix, ParsedPrefix, PrefixExtractor, PrefixFilterBuilder, PrefixFilterView,
+    PrefixHasher, check_laws,
+};
+use umbel_fuzz::parts::Parts;
+
+/// With more keys or longer ones the laws take too long to try.
+const MOST: usize = 40;
+
+fuzz_target!(|input: &[u8]| {
+    let hasher = PrefixHasher::new(HashKind::Keyed, [7; 16]).expect("it is always there");
+    match input.split_first() {
+        Some((b'?', rest)) => build(Parts::new(rest), hasher),
+        _ => read(input, &hasher),
+    }
+});
+
+/// The filter's own name is asked for too, as far as it is that of a built-in rule.
+fn read(input: &[u8], hasher: &PrefixHasher) {
+    let ParsedPrefix::Filter(view) = PrefixFilterView::parse(input) else {
+        return;
+    };
+    assert!(input.ends_with(view.inner()) && !view.extractor_name().is_empty());
+    for name in [view.extractor_name(), "fixed:3"] {
+        let Ok(rule) = name.parse::<KeyPrefix>() else {
+            continue;
+        };
+        for start in [&b""[..], b"a", b"a/b/c", &[0; 300], input] {
+            let maybe = view.may_contain_start(&rule, hasher, start);
+            let other = rule.name() != view.extractor_name();
+            assert!(maybe || !other, "another rule was told no");
+            assert!(maybe || rule.shared(start).is_some(), "nothing was shared");
+            view.may_contain_key(&rule, hasher, start);
+        }
+    }
+}
+
+fn build(mut parts: Parts<'_>, hasher: PrefixHasher) {
+    let name = String::from_utf8_lossy(parts.part());
+    let Ok(rule) = name.parse::<KeyPrefix>() else {
+        return;
+    };
+    assert_eq!(rule.name().parse::<KeyPrefix>().as_ref(), Ok(&rule), "a name is its own");
+    let mut keys = Vec::new();
+    while !parts.is_empty() && keys.len() < MOST {
+        let key = parts.part();
+        keys.push(&key[..key.len().min(MOST)]);
+    }
+    if let Err(broken) = check_laws(&rule, &keys) {
+        panic!("{rule}: {broken}");
+    }
+    let mut builder = PrefixFilterBuilder::new(rule.clone(), hasher).expect("its name fits");
+    keys.iter().for_each(|key| builder.add(key));
+    let bytes = builder.finish(10, 1);
+    let ParsedPrefix::Filter(view) = PrefixFilterView::parse(&bytes) else {
+        assert!(keys.iter().all(|key| rule.prefix(key).is_none()), "there should be a filter");
+        return;
+    };
+    for key in keys {
+        assert!(view.may_contain_key(&rule, &hasher, key));
+        for end in 0..=key.len() {
+            assert!(view.may_contain_start(&rule, &hasher, &key[..end]));
+        }
+    }
+}
