@@ -57,8 +57,9 @@ impl FilterView<'_> {
     /// counter is the sum.
     ///
     /// # Errors
-    /// [`CombineError::Different`] where kind, size, probes, probing, hash or seed differ;
-    /// [`CombineError::NotJoined`] where the kind has no bits to join.
+    /// [`CombineError::Different`] where kind, size, probes, probing, the number of the hash or the
+    /// id of its seed differ; [`CombineError::NotJoined`] where the kind has no bits to join. An id
+    /// of 0 says nothing: whoever joins filters sees to it that their seeds are the same.
     pub fn union(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
         let keys = self.keys().saturating_add(other.keys());
         self.joined(other, keys, sum, |left, right| left | right)

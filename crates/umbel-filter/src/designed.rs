@@ -6,12 +6,9 @@ use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::probing::Probing;
-use crate::rate::with_same_hash;
+use crate::rate::{with_hash_floor, with_same_hash};
 use crate::split_block::SplitBlock;
 use crate::standard_rate::standard_rate;
-
-/// The numbers of the hashes that are of 32 bits: murmur3-32 and LevelDB's.
-const HASHES_OF_32_BITS: [u8; 2] = [5, 13];
 
 /// The designed rate of a filter with that header.
 pub(crate) fn designed_rate(header: &FilterHeader) -> f64 {
@@ -25,9 +22,9 @@ pub(crate) fn designed_rate(header: &FilterHeader) -> f64 {
     };
     let narrow = header.kind == FilterKind::Standard
         && Probing::from_number(header.detail) == Some(Probing::LevelDb);
-    if narrow || HASHES_OF_32_BITS.contains(&header.hash_kind) {
+    if narrow {
         with_same_hash(rate, keys, 32)
     } else {
-        rate
+        with_hash_floor(rate, keys, header.hash_kind)
     }
 }

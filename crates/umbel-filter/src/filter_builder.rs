@@ -53,11 +53,13 @@ impl FilterBuilder {
         Ok(FilterBuilder { options, hashes: Vec::new() })
     }
 
-    /// Adds a key by its hash. Equal hashes in a row count once, except with LevelDB's probing:
-    /// LevelDB gives them their share of bits as well.
+    /// Adds a key by its hash. Equal hashes in a row count once, except in a counting filter, which
+    /// counts them all, and with LevelDB's probing: LevelDB gives them their share of bits as well.
     #[inline]
     pub fn add(&mut self, hash: u64) {
-        if self.hashes.last() != Some(&hash) || self.options.probing == Probing::LevelDb {
+        let counts_all =
+            self.options.kind == FilterKind::Counting || self.options.probing == Probing::LevelDb;
+        if counts_all || self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
     }

@@ -28,7 +28,7 @@ const CHECKSUM: HashDomain = HashDomain::Other(1);
 /// let hasher = KeyHasher::new(HashKind::Keyed, seed)?;
 /// let mut builder = FilterBuilder::new(FilterOptions::default())?;
 /// builder.add(hasher.hash(b"basil"));
-/// let bytes = FilterFile::encode(HashKind::Keyed, seed, &builder.finish()?);
+/// let bytes = FilterFile::encode(HashKind::Keyed, seed, &builder.finish()?)?;
 ///
 /// let file = FilterFile::parse(&bytes)?;
 /// assert!(file.may_contain(b"basil"));
@@ -61,6 +61,13 @@ pub enum FileError {
     },
     /// The filter in it cannot be read.
     Filter(FilterError),
+    /// The filter says that it was made with another hash than the file.
+    OtherHash {
+        /// The number of the filter's hash.
+        of_filter: u8,
+        /// The number of the file's hash.
+        of_file: u8,
+    },
     /// Its keys' hash is not one that can be computed here.
     Hash(HashError),
     /// The number of a hash that this version of the code does not know.
@@ -81,6 +88,10 @@ impl fmt::Display for FileError {
             FileError::Damaged { reason } => formatter.write_str(reason),
             FileError::Filter(error) => error.fmt(formatter),
             FileError::Hash(error) => error.fmt(formatter),
+            FileError::OtherHash { of_filter, of_file } => write!(
+                formatter,
+                "the filter was made with hash {of_filter}, but the file says hash {of_file}"
+            ),
             FileError::UnknownHash { number } => write!(
                 formatter,
                 "its keys are hashed by hash {number}, which this version does not know"
@@ -94,7 +105,12 @@ impl std::error::Error for FileError {}
 impl<'a> FilterFile<'a> {
     /// The file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. A filter
     /// without bytes, that of no keys, is one that lets everything through.
-    pub fn encode(kind: HashKind, seed: [u8; 16], filter: &[u8]) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`FileError::Filter`] where it is no filter, and [`FileError::OtherHash`] where it says that
+    /// it was made with another hash: such a file would deny keys.
+    pub fn encode(kind: HashKind, seed: [u8; 16], filter: &[u8]) -> Result<Vec<u8>, FileError> {
+        view(filter, kind.number())?;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + filter.len());
         bytes.extend_from_slice(&MAGIC);
         bytes.extend([VERSION, kind.number(), 0, 0]);
@@ -104,7 +120,7 @@ impl<'a> FilterFile<'a> {
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes.resize(HEADER_BYTES, 0);
         bytes.extend_from_slice(filter);
-        bytes
+        Ok(bytes)
     }
 
     /// Reads the file and checks every byte of it.
@@ -136,10 +152,7 @@ impl<'a> FilterFile<'a> {
         }
         let kind = HashKind::from_number(number).ok_or(FileError::UnknownHash { number })?;
         let hasher = KeyHasher::new(kind, seed).map_err(FileError::Hash)?;
-        let view = match filter {
-            [] => FilterView::MAYBE,
-            filter => FilterView::parse_known(filter).map_err(FileError::Filter)?,
-        };
+        let view = view(filter, number)?;
         Ok(FilterFile { hasher, view, seed, filter })
     }
 
@@ -167,6 +180,18 @@ impl<'a> FilterFile<'a> {
     /// The encoded filter; no bytes where it is that of no keys.
     pub fn filter_bytes(&self) -> &'a [u8] {
         self.filter
+    }
+}
+
+/// The filter, which must be made with the hash of that number.
+fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FileError> {
+    if filter.is_empty() {
+        return Ok(FilterView::MAYBE);
+    }
+    let view = FilterView::parse_known(filter).map_err(FileError::Filter)?;
+    match view.hash_kind() {
+        same if same == number => Ok(view),
+        of_filter => Err(FileError::OtherHash { of_filter, of_file: number }),
     }
 }
 

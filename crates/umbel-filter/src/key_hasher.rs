@@ -34,7 +34,8 @@ impl KeyHasher {
     /// The keyed hash makes its secret of all 16 bytes. Of the others each takes what its own
     /// seed has room for from the beginning, as little-endian words: 4 bytes (murmur3-32,
     /// murmur3-128, leveldb), 8 or 16 (siphash-1-3, seahash, spooky). With 16 zeros it is the hash
-    /// as other programs compute it with the seed 0, or with none.
+    /// as other programs compute it with the seed 0, or with none; LevelDB's filters have
+    /// [`crate::LEVELDB_SEED`].
     ///
     /// # Errors
     /// [`HashError::NotBuilt`] where the kind's feature is off.

@@ -13,20 +13,26 @@ use crate::standard::LEVELDB_MOST_PROBES;
 /// The number of LevelDB's hash.
 const LEVELDB_HASH_KIND: u8 = 13;
 
+/// The seed of LevelDB's filters, for [`crate::KeyHasher::new`] with [`crate::HashKind::LevelDb`]:
+/// with any other, zeros too, LevelDB's filters deny the keys that are in them.
+pub const LEVELDB_SEED: [u8; 16] = [0x34, 0x1d, 0x9f, 0xbc, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// The filter as a filter block of LevelDB holds it; `None` where it is not a standard Bloom filter
-/// with LevelDB's probing.
+/// with LevelDB's probing of LevelDB's hash.
 ///
-/// With integral bits per key, and with the widened hashes of the same keys, these are LevelDB's
-/// own bytes.
+/// The hashes must have been made with [`LEVELDB_SEED`], which a filter does not tell. With whole
+/// bits per key, and with the widened hashes of the same keys, these are LevelDB's own bytes.
 pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
     let (header, payload) = filter.parts()?;
     let is_leveldb = header.kind == FilterKind::Standard
+        && header.hash_kind == LEVELDB_HASH_KIND
         && Probing::from_number(header.detail) == Some(Probing::LevelDb);
     is_leveldb.then(|| [payload, &[header.probes]].concat())
 }
 
 /// The encoded filter of what a filter block of LevelDB holds for one block. LevelDB does not store
-/// the number of keys: it becomes what the set bits speak of.
+/// the number of keys: it becomes what the set bits speak of. Keys are asked for with hashes made
+/// with [`LEVELDB_SEED`].
 ///
 /// # Errors
 /// [`FilterError::Malformed`] for less than two bytes; [`FilterError::Unknown`] for more than 30

@@ -103,7 +103,7 @@ pub use hash_kind::{HashError, HashKind};
 pub use header::MAX_FILTER_BITS;
 pub use key_hasher::{KeyHasher, hash_with};
 pub use kind::FilterKind;
-pub use leveldb::{from_leveldb, to_leveldb};
+pub use leveldb::{LEVELDB_SEED, from_leveldb, to_leveldb};
 pub use line::MAX_PROBES;
 pub use options::FilterOptions;
 pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};

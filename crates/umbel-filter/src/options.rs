@@ -71,6 +71,13 @@ impl FilterOptions {
             }
             FilterSize::BitsPerKey(_) | FilterSize::Rate(_) => {}
         }
+        if let FilterSize::Rate(given) = self.size
+            && self.kind.is_static()
+            && given < statics::lowest_rate(self.kind)
+        {
+            let lowest = statics::lowest_rate(self.kind);
+            return Err(BuildError::RateOutOfReach { given, lowest });
+        }
         if self.probing != Probing::default() && self.kind != FilterKind::Standard {
             return Err(BuildError::Probing { kind: self.kind });
         }

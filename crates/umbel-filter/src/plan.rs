@@ -3,6 +3,7 @@
 use crate::build_error::BuildError;
 use crate::designed::designed_rate;
 use crate::options::FilterOptions;
+use crate::rate::with_hash_floor;
 use crate::statics;
 
 /// The size and the rate of a filter with some options for some number of keys.
@@ -27,7 +28,8 @@ impl FilterPlan {
             options.check()?;
             let made = statics::of(options.kind, options.size, keys)?;
             let bytes = made.expected_bytes(keys);
-            return Ok(FilterPlan { bytes, probes: 0, designed_rate: made.rate() });
+            let designed_rate = with_hash_floor(made.rate(), keys, options.hash_kind);
+            return Ok(FilterPlan { bytes, probes: 0, designed_rate });
         }
         let header = options.header(keys)?;
         Ok(FilterPlan {

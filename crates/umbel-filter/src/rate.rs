@@ -73,6 +73,14 @@ pub(crate) fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> 
     with_same_hash(passed, keys, 64)
 }
 
+/// The numbers of the hashes that are of 32 bits: murmur3-32 and LevelDB's.
+const HASHES_OF_32_BITS: [u8; 2] = [5, 13];
+
+/// `rate` and, on top, where the hash of that number has but 32 bits, what these let through.
+pub(crate) fn with_hash_floor(rate: f64, keys: u64, hash_kind: u8) -> f64 {
+    if HASHES_OF_32_BITS.contains(&hash_kind) { with_same_hash(rate, keys, 32) } else { rate }
+}
+
 /// `rate` and, on top, the chance that an absent key has the very hash of one of `keys` keys, where
 /// hashes have that many bits.
 pub(crate) fn with_same_hash(rate: f64, keys: u64, hash_bits: i32) -> f64 {

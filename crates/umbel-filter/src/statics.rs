@@ -11,6 +11,10 @@ use crate::size::FilterSize;
 const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
 /// The lowest rate of a ribbon filter, as how often it is halved.
 const RIBBON_HALVINGS_MAX: f64 = 32.0;
+/// The most keys of a fuse filter, whose slots are numbered in 32 bits while it is built.
+const FUSE_KEYS_MAX: u64 = 3_000_000_000;
+/// The most keys of a ribbon filter, whose parts have as many blocks as 16 bits count.
+const RIBBON_KEYS_MAX: u64 = 60_000_000_000;
 /// Halvings of the step with which a ribbon filter's rate is looked for.
 const STEPS: u32 = 40;
 
@@ -23,12 +27,28 @@ pub(crate) enum Static {
     Ribbon { rate: f64 },
 }
 
-/// What a filter of a static kind comes to for `keys` keys.
+/// What a filter of a static kind comes to for `keys` keys. REQUIRES: the size was checked.
 pub(crate) fn of(kind: FilterKind, size: FilterSize, keys: u64) -> Result<Static, BuildError> {
+    let (most, least_bits) = match kind {
+        FilterKind::BinaryFuse => (FUSE_KEYS_MAX, u64::from(*FINGERPRINT_BITS.start())),
+        _ => (RIBBON_KEYS_MAX, 1),
+    };
+    if keys > most {
+        return Err(BuildError::TooLarge { bits: keys.saturating_mul(least_bits) });
+    }
     match kind {
         FilterKind::BinaryFuse => fuse(size, keys),
         _ => ribbon(size, keys),
     }
+}
+
+/// The lowest rate of a static kind.
+pub(crate) fn lowest_rate(kind: FilterKind) -> f64 {
+    let halvings = match kind {
+        FilterKind::BinaryFuse => f64::from(*FINGERPRINT_BITS.end()),
+        _ => RIBBON_HALVINGS_MAX,
+    };
+    (-halvings).exp2()
 }
 
 fn fuse(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
@@ -36,11 +56,7 @@ fn fuse(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
     let bits = match size {
         FilterSize::Rate(given) => {
             let bits = (-given.log2()).ceil();
-            if bits > f64::from(most) {
-                let lowest = (-f64::from(most)).exp2();
-                return Err(BuildError::RateOutOfReach { given, lowest });
-            }
-            (bits as u32).max(least)
+            (bits as u32).clamp(least, most)
         }
         FilterSize::BitsPerKey(given) => {
             let fits = |bits: &u32| Static::Fuse { bits: *bits }.bits_per_key(keys) <= given;
@@ -53,13 +69,7 @@ fn fuse(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
 fn ribbon(size: FilterSize, keys: u64) -> Result<Static, BuildError> {
     let at = |halvings: f64| Static::Ribbon { rate: (-halvings).exp2() };
     match size {
-        FilterSize::Rate(given) => {
-            let lowest = (-RIBBON_HALVINGS_MAX).exp2();
-            if given < lowest {
-                return Err(BuildError::RateOutOfReach { given, lowest });
-            }
-            Ok(Static::Ribbon { rate: given.min(0.5) })
-        }
+        FilterSize::Rate(given) => Ok(Static::Ribbon { rate: given.min(0.5) }),
         FilterSize::BitsPerKey(given) => {
             let (mut fits, mut too_many) = (1.0, RIBBON_HALVINGS_MAX);
             if at(too_many).bits_per_key(keys) <= given {

@@ -111,7 +111,11 @@ fn filters() -> Result<(), Failure> {
         (FilterKind::Counting, Probing::Multiplied),
     ];
     for (kind, probing) in kinds {
-        let hash_kind = if kind == FilterKind::SplitBlock { PARQUET_HASH_KIND } else { 1 };
+        let hash_kind = match (kind, probing) {
+            (FilterKind::SplitBlock, _) => PARQUET_HASH_KIND,
+            (_, Probing::LevelDb) => HashKind::LevelDb.number(),
+            _ => HashKind::Keyed.number(),
+        };
         let options = FilterOptions { kind, probing, hash_kind, ..FilterOptions::default() };
         let mut builder = FilterBuilder::new(options)?;
         let secret = HashSecret::from_seed([7; 16]);
@@ -126,7 +130,7 @@ fn filters() -> Result<(), Failure> {
             write("filter_decode", "leveldb", &leveldb)?;
         }
     }
-    let kept = FilterFile::encode(HashKind::Keyed, [7; 16], &BloomBuilder::new(10).finish());
+    let kept = FilterFile::encode(HashKind::Keyed, [7; 16], &BloomBuilder::new(10).finish())?;
     write("filter_file", "none", &kept)?;
     prefix_filters()?;
     static_filters()

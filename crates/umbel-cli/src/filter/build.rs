@@ -8,11 +8,12 @@ use umbel_filter::{
 };
 
 use super::args::BuildArgs;
-use super::file;
+use super::file::Target;
 use super::kind::Kind;
 use super::lines::Lines;
+use super::size::rate_text;
 use crate::errors::{Failure, Outcome};
-use crate::number::{bytes, grouped, percent};
+use crate::number::{bytes, grouped};
 use crate::output::{Output, note};
 
 /// The bits of a key where nothing is said.
@@ -35,6 +36,7 @@ pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
     let mut builder = FilterBuilder::new(options).map_err(refused)?;
     let seed = args.seed.map_or_else(|| default_seed(hash), Ok)?;
     let hasher = KeyHasher::new(hash, seed).map_err(|error| Failure::usage(error.to_string()))?;
+    let target = Target::of(&args.output, args.lines.as_deref())?;
     let mut lines = Lines::open(args.lines.as_deref())?;
     let (mut read, mut returns) = (0, false);
     while lines.read()? {
@@ -48,10 +50,20 @@ pub fn run(args: &BuildArgs, json: bool) -> Outcome<()> {
     let filter = builder.finish().map_err(refused)?;
     let encoded = match args.kind {
         Kind::Parquet => parquet(&filter)?,
-        _ => FilterFile::encode(hash, seed, &filter),
+        _ => FilterFile::encode(hash, seed, &filter)
+            .map_err(|error| Failure::usage(error.to_string()))?,
     };
-    file::write(&args.output, &encoded)?;
-    report(args, hash, read, &filter, encoded.len() as u64, json)
+    target.write(&encoded)?;
+    let made = Made { lines: read, filter: &filter, file_bytes: encoded.len() as u64 };
+    let said = made.text(args, hash, json);
+    // What went to standard output is not to be followed by a line about it.
+    if target.is_stream {
+        note(&said);
+        return Ok(());
+    }
+    let mut output = Output::new();
+    output.line(&said)?;
+    output.flush()
 }
 
 /// The hash that was asked for; without one the store's own, or the only one that Parquet has.
@@ -76,41 +88,42 @@ fn parquet(filter: &[u8]) -> Outcome<Vec<u8>> {
     to_parquet(&view).map_err(|error| refused(&error))
 }
 
-fn report(
-    args: &BuildArgs,
-    hash: HashKind,
+/// What was built.
+struct Made<'f> {
     lines: u64,
-    filter: &[u8],
-    file: u64,
-    json: bool,
-) -> Outcome<()> {
-    let view = FilterView::parse(filter).unwrap_or(FilterView::MAYBE);
-    let rate = view.designed_rate();
-    let bits = filter.len() as f64 * 8.0 / view.keys().max(1) as f64;
-    let mut output = Output::new();
-    if json {
-        output.json(&json!({
-            "lines": lines,
-            "keys": view.keys(),
-            "kind": args.kind.name(),
-            "hash": hash.name(),
-            "bytes": file,
-            "bits_per_key": bits,
-            "designed_rate": rate,
-        }))?;
-    } else if filter.is_empty() {
+    filter: &'f [u8],
+    file_bytes: u64,
+}
+
+impl Made<'_> {
+    fn text(&self, args: &BuildArgs, hash: HashKind, json: bool) -> String {
+        let view = FilterView::parse(self.filter).unwrap_or(FilterView::MAYBE);
+        let rate = view.designed_rate();
+        let payload = self.filter.len().saturating_sub(umbel_filter::HEADER_BYTES);
+        let bits = payload as f64 * 8.0 / view.keys().max(1) as f64;
         let path = args.output.display();
-        output.line(&format!("no lines: {path} is a filter that lets everything through"))?;
-    } else {
-        output.line(&format!(
-            "{}: {} lines in {}, {bits:.2} bits a key; {} of absent keys pass by design",
-            args.output.display(),
-            grouped(lines),
-            bytes(file),
-            percent(rate)
-        ))?;
+        if json {
+            let facts = json!({
+                "lines": self.lines,
+                "keys": view.keys(),
+                "kind": args.kind.name(),
+                "hash": hash.name(),
+                "bytes": self.file_bytes,
+                "bits_per_key": bits,
+                "designed_rate": rate,
+            });
+            return facts.to_string();
+        }
+        if self.filter.is_empty() {
+            return format!("no lines: {path} is a filter that lets everything through");
+        }
+        format!(
+            "{path}: {} lines in {}, {bits:.2} bits a key; {} of absent keys pass by design",
+            grouped(self.lines),
+            bytes(self.file_bytes),
+            rate_text(rate)
+        )
     }
-    output.flush()
 }
 
 /// Zeros for the hashes of other programs; for those that keep keys from being chosen, a seed that

@@ -31,6 +31,9 @@ pub fn run(args: &CheckArgs) -> Outcome<()> {
                 output.bytes(b"\n")?;
             }
         }
+        if output.is_terminal() {
+            output.flush()?;
+        }
     }
     if args.count {
         output.line(&selected.to_string())?;

@@ -1,14 +1,16 @@
 //! Filters in files: read whole, written whole or not at all.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use umbel::Env;
 use umbel_filter::{
     FileError, Filter, FilterFile, FilterView, HashKind, KeyHasher, ParquetError, from_parquet,
 };
 
 use crate::errors::{Failure, Outcome};
+use crate::text;
 
 /// A filter that was read, and what asks it.
 pub struct Loaded {
@@ -91,36 +93,73 @@ fn parquet(path: &Path, bytes: &[u8]) -> Outcome<Loaded> {
     Ok(Loaded { hasher, seed, is_parquet: true, file_bytes, filter: Some(filter) })
 }
 
-/// Writes `bytes` beside the file of that name, syncs them and puts them in its place.
-pub fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    if path.is_dir() {
-        let path = path.display();
-        return Err(Failure::usage(format!("{path} is a folder; name a file with --output")));
-    }
-    // What is no plain file, a pipe or /dev/null, is written as it is.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return fs::write(path, bytes).map_err(|error| Failure::system("write", path, &error));
-    }
-    let beside = beside(path)?;
-    let written = fs::File::create(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        Failure::system("write", path, &error)
-    })
+/// Where a filter goes.
+pub struct Target {
+    path: PathBuf,
+    /// What there is of a plain file that will be replaced.
+    replaced: Option<fs::Metadata>,
+    /// Whether it is no plain file but a pipe, a terminal or a device.
+    pub is_stream: bool,
 }
 
-/// A name in the same folder that nobody else uses.
-fn beside(path: &Path) -> Outcome<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(Failure::usage(format!(
-            "`{}` is no name for a file; name one with --output",
-            path.display()
-        )));
-    };
-    let mut beside = name.to_os_string();
-    beside.push(format!(".{}.tmp", std::process::id()));
-    Ok(path.with_file_name(beside))
+impl Target {
+    /// The file of that name, or where a link of that name leads.
+    ///
+    /// # Errors
+    /// Where it is a folder, or `input`, which it would replace.
+    pub fn of(path: &Path, input: Option<&Path>) -> Outcome<Target> {
+        let name = path.display();
+        if path.is_dir() {
+            return Err(Failure::usage(format!("{name} is a folder; name a file with --output")));
+        }
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let read = input.and_then(|input| fs::canonicalize(input).ok());
+        let metadata = fs::metadata(&target).ok();
+        let is_stream = metadata.as_ref().is_some_and(|metadata| !metadata.is_file());
+        if !is_stream && read.is_some_and(|read| read == target) {
+            return Err(Failure::usage(format!(
+                "{name} is read and would be replaced; name another file with --output"
+            )));
+        }
+        Ok(Target { path: target, replaced: metadata, is_stream })
+    }
+
+    /// Writes `bytes` beside the file, syncs them and puts them in its place; its permissions stay.
+    /// A pipe or a device is written as it is.
+    pub fn write(&self, bytes: &[u8]) -> Outcome<()> {
+        let failed = |error: io::Error| Failure::system("write", &self.path, &error);
+        if self.is_stream {
+            return fs::write(&self.path, bytes).map_err(failed);
+        }
+        let beside = self.beside()?;
+        let mut created = false;
+        let written = fs::File::create_new(&beside).and_then(|mut file| {
+            created = true;
+            if let Some(replaced) = &self.replaced {
+                file.set_permissions(replaced.permissions())?;
+            }
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, &self.path)
+        });
+        written.map_err(|error| {
+            if created {
+                let _ = fs::remove_file(&beside);
+            }
+            failed(error)
+        })
+    }
+
+    /// A name in the same folder that nobody else uses or can foresee.
+    fn beside(&self) -> Outcome<PathBuf> {
+        if self.path.file_name().is_none() {
+            return Err(Failure::usage(format!(
+                "`{}` is no name for a file; name one with --output",
+                self.path.display()
+            )));
+        }
+        let mut random = [0; 8];
+        Env::system().entropy.fill(&mut random)?;
+        Ok(self.path.with_file_name(format!(".umbel-{}.tmp", text::hex(&random))))
+    }
 }

@@ -65,6 +65,10 @@ impl Lines {
                 }
                 read => self.ends.push(before + read),
             }
+            // Who writes slowly is answered at once.
+            if self.input.buffer().is_empty() {
+                break;
+            }
         }
         Ok(!self.ends.is_empty())
     }

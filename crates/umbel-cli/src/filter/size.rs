@@ -11,6 +11,8 @@ use crate::output::Output;
 
 /// What a filter has besides its bits.
 const HEADER_BYTES: u64 = umbel_filter::HEADER_BYTES as u64;
+/// What rounding up to a whole line adds at most.
+const LINE_BYTES: u64 = 64;
 /// The most keys that are looked for.
 const KEYS_MAX: u64 = 1 << 40;
 
@@ -18,7 +20,7 @@ const KEYS_MAX: u64 = 1 << 40;
 #[derive(Debug, Clone, Copy)]
 enum Question {
     Memory { keys: u64, rate: f64 },
-    Rate { keys: u64, bits_per_key: f64 },
+    Rate { keys: u64, bits_per_key: f64, room: Option<u64> },
     Keys { rate: f64, bytes: u64 },
 }
 
@@ -61,9 +63,11 @@ fn question(args: &SizeArgs) -> Outcome<Question> {
     match (args.keys, args.fpp, args.bytes, args.bits_per_key) {
         (Some(keys), Some(rate), None, None) => Ok(Question::Memory { keys, rate }),
         (Some(keys), None, Some(bytes), None) => {
-            Ok(Question::Rate { keys, bits_per_key: bits(keys, bytes) })
+            Ok(Question::Rate { keys, bits_per_key: bits(keys, bytes), room: Some(bytes) })
         }
-        (Some(keys), None, None, Some(bits_per_key)) => Ok(Question::Rate { keys, bits_per_key }),
+        (Some(keys), None, None, Some(bits_per_key)) => {
+            Ok(Question::Rate { keys, bits_per_key, room: None })
+        }
         (None, Some(rate), Some(bytes), None) => Ok(Question::Keys { rate, bytes }),
         (Some(_), Some(_), ..) => Err(Failure::usage(
             "--keys, --fpp and memory are three; give two of them, and the third is computed",
@@ -80,7 +84,7 @@ fn asked(question: Question) -> String {
         Question::Memory { keys, rate } => {
             format!("{} keys, and {} of absent keys may pass:", grouped(keys), percent(rate))
         }
-        Question::Rate { keys, bits_per_key } => {
+        Question::Rate { keys, bits_per_key, .. } => {
             format!("{} keys with {bits_per_key:.2} bits each:", grouped(keys))
         }
         Question::Keys { rate, bytes: room } => {
@@ -96,28 +100,38 @@ fn row(kind: Kind, question: Question) -> Result<Row, String> {
     };
     let (options, keys) = match question {
         Question::Memory { keys, rate } => (with(FilterSize::Rate(rate)), keys),
-        Question::Rate { keys, bits_per_key } => {
-            // Four bits make a counter.
-            let share = if kind == Kind::Counting { 4.0 } else { 1.0 };
+        Question::Rate { keys, bits_per_key, room } => {
+            // Four bits of memory make a counter; asked for by the key, counters are what is meant.
+            let share = if kind == Kind::Counting && room.is_some() { 4.0 } else { 1.0 };
             (with(FilterSize::BitsPerKey(bits_per_key / share)), keys)
         }
         Question::Keys { rate, bytes } => {
             let options = with(FilterSize::Rate(rate));
             let fits = |keys| plan(&options, keys).is_ok_and(|plan| plan.bytes <= bytes);
-            (options, most(fits))
+            (options, most(fits).ok_or("does not fit")?)
         }
     };
-    Ok(Row { kind, keys, plan: plan(&options, keys)? })
+    let plan = plan(&options, keys)?;
+    // Bits are rounded up to whole lines and blocks, of which one may be too many.
+    match question {
+        Question::Rate { room: Some(room), .. } if plan.bytes > room + LINE_BYTES => {
+            Err("does not fit".to_string())
+        }
+        _ => Ok(Row { kind, keys, plan }),
+    }
 }
 
-/// The most keys that fit; 1 where none do.
-fn most(fits: impl Fn(u64) -> bool) -> u64 {
+/// The most keys that fit; `None` where none do.
+fn most(fits: impl Fn(u64) -> bool) -> Option<u64> {
+    if !fits(1) {
+        return None;
+    }
     let (mut fit, mut too_many) = (1, KEYS_MAX);
     while too_many - fit > 1 {
         let middle = fit + (too_many - fit) / 2;
         *(if fits(middle) { &mut fit } else { &mut too_many }) = middle;
     }
-    fit
+    Some(fit)
 }
 
 impl Row {

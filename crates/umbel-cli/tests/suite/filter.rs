@@ -219,3 +219,57 @@ fn bench_has_a_row_for_every_kind_asked_for() {
         assert!(measured > designed / 2.0 && measured < designed * 2.0, "{row}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn links_lead_on_and_permissions_stay() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let ground = Ground::new();
+    let filter = build(&ground, &[], &lines("in", 100));
+    fs::set_permissions(&filter, fs::Permissions::from_mode(0o640)).unwrap();
+    let link = ground.path("link");
+    symlink(&filter, &link).unwrap();
+    let through = link.display().to_string();
+    let asked = lines("other", 100);
+    ground.feed(&["filter", "build", "-o", &through], asked.as_bytes()).succeeds();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "the link is still one");
+    assert_eq!(fs::metadata(&filter).unwrap().permissions().mode() & 0o777, 0o640);
+    ground.feed(&["filter", "check", &filter], asked.as_bytes()).writes(&asked);
+}
+
+#[test]
+fn no_build_replaces_what_it_reads() {
+    let ground = Ground::new();
+    let log = ground.path("log");
+    fs::write(&log, lines("in", 100)).unwrap();
+    let name = log.display().to_string();
+    let refused = ground.bare(&["filter", "build", "-o", &name, &name]);
+    refused.fails(2, &["is read and would be replaced"]);
+    assert_eq!(fs::read_to_string(&log).unwrap(), lines("in", 100));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_filter_into_a_pipe_is_the_filter_alone() {
+    let ground = Ground::new();
+    let seed = "--seed=000102030405060708090a0b0c0d0e0f";
+    let file = fs::read(build(&ground, &[seed], &lines("in", 100))).unwrap();
+    let asked = lines("in", 100);
+    let piped =
+        ground.feed(&["filter", "build", seed, "-o", "/dev/stdout"], asked.as_bytes()).succeeds();
+    assert_eq!(piped.stdout, file);
+    assert!(piped.stderr.contains("100 lines"), "{}", piped.stderr);
+}
+
+#[test]
+fn hashes_of_32_bits_do_not_promise_more() {
+    let ground = Ground::new();
+    for kind in ["fuse", "ribbon"] {
+        let flags = ["--hash=murmur3-32", "--kind", kind, "--fpp=0.0001", "--json"];
+        let output = ground.path("filter").display().to_string();
+        let build = [&["filter", "build", "-o", &output][..], &flags].concat();
+        let facts = ground.feed(&build, lines("in", 200_000).as_bytes()).succeeds().json();
+        // 200,000 / 2^32 comes on top.
+        assert!(facts["designed_rate"].as_f64().unwrap() > 1e-4 / 2.0 + 4e-5, "{facts}");
+    }
+}

@@ -50,8 +50,9 @@ pub(super) fn bits_at<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) -
         8 => bytes.get(index).map(|byte| u32::from(*byte)),
         16 => bytes.as_chunks::<2>().0.get(index).map(|two| u32::from(u16::from_le_bytes(*two))),
         _ => {
-            let bit = index * bits as usize;
-            let four = bytes.get(bit / 8..bit / 8 + READ)?;
+            let bit = index as u64 * u64::from(bits);
+            let from = usize::try_from(bit / 8).ok()?;
+            let four = bytes.get(from..from.checked_add(READ)?)?;
             Some(u32::from_le_bytes(four.try_into().ok()?) >> (bit % 8))
         }
     }

@@ -7,6 +7,7 @@ use super::shape::{
     mix, seed_of,
 };
 use crate::encoding::FilterError;
+use crate::rate::with_hash_floor;
 use crate::static_header::{StaticHeader, malformed};
 
 /// A binary fuse filter in borrowed bytes, at whatever address.
@@ -157,6 +158,7 @@ impl<'a> FuseView<'a> {
     pub fn designed_rate(&self) -> f64 {
         let by_chance = (-f64::from(self.bits)).exp2();
         let same_key = -(-(self.keys() as f64) / f64::from(KEY_BITS).exp2()).exp_m1();
-        by_chance + (1.0 - by_chance) * same_key
+        let rate = by_chance + (1.0 - by_chance) * same_key;
+        with_hash_floor(rate, self.keys(), self.header.hash_kind)
     }
 }

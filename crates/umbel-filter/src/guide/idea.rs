@@ -14,8 +14,10 @@
 //! ```
 //!
 //! The error goes one way only. A key that was added and is then denied, a **false negative**,
-//! would be a key lost, so no kind of filter here has any: not when it is full, not when its bytes
-//! are damaged. Whatever a filter cannot tell, it answers with "maybe".
+//! would be a key lost, so no kind of filter here has any, however full it is. Whatever a filter
+//! cannot tell, it answers with "maybe". Two things can break that from outside: asking with
+//! another hash or another seed than the keys were added with, and a flipped bit in bytes that
+//! nobody guards with a checksum.
 //!
 //! # A Bloom filter by hand
 //!

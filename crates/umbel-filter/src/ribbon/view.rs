@@ -5,6 +5,7 @@ use super::parity::parities;
 use super::place::{Row, mix, part_of};
 use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
 use crate::encoding::FilterError;
+use crate::rate::with_hash_floor;
 use crate::static_header::{StaticHeader, malformed};
 
 /// How many columns are asked at once.
@@ -110,9 +111,10 @@ impl<'a> RibbonView<'a> {
         let upper_from = self.columns.upper_from(part.blocks);
         let upper = block >= upper_from;
         let first = part.first_word + self.columns.words_before(block, upper_from);
+        let second = first + u64::from(self.columns.all) + u64::from(upper);
         Some(Meeting {
-            first: first as usize,
-            second: first as usize + self.columns.all as usize + usize::from(upper),
+            first: usize::try_from(first).ok()?,
+            second: usize::try_from(second).ok()?,
             low: row.bits << shift,
             high: row.bits >> 1 >> (BLOCK - 1 - shift),
             upper,
@@ -181,7 +183,8 @@ impl<'a> RibbonView<'a> {
             0 | 1 => 1.0,
             blocks => self.columns.rate(blocks),
         };
-        self.parts.iter().map(rate).sum::<f64>() / self.parts.len() as f64
+        let rate = self.parts.iter().map(rate).sum::<f64>() / self.parts.len() as f64;
+        with_hash_floor(rate, self.keys(), self.header.hash_kind)
     }
 }
 
@@ -223,8 +226,8 @@ impl Meeting {
 
     /// The same for `count` columns, no more than eight, from `column` on.
     fn some_sums(&self, words: &[[u8; 8]], column: usize, count: usize) -> Option<[u64; TOGETHER]> {
-        let first = words.get(self.first + column..)?.get(..count)?;
-        let second = words.get(self.second + column..)?.get(..count)?;
+        let first = words.get(self.first.checked_add(column)?..)?.get(..count)?;
+        let second = words.get(self.second.checked_add(column)?..)?.get(..count)?;
         Some(self.combine(first, second))
     }
 

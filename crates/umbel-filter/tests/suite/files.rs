@@ -1,7 +1,8 @@
 //! Filters in files of their own: they ask as they were built, and no damage goes unnoticed.
 
 use umbel_filter::{
-    FileError, FilterBuilder, FilterFile, FilterKind, FilterOptions, HashKind, KeyHasher,
+    CountingBloom, FileError, FilterBuilder, FilterFile, FilterKind, FilterOptions, HashKind,
+    KeyHasher, LEVELDB_SEED, from_leveldb,
 };
 
 const SEED: [u8; 16] = *b"sixteen  octets!";
@@ -12,7 +13,7 @@ fn file(kind: FilterKind, hash: HashKind, keys: &[&str]) -> Vec<u8> {
     let mut builder = FilterBuilder::new(options).expect("it is right");
     let hasher = KeyHasher::new(hash, SEED).expect("it is right");
     keys.iter().for_each(|key| builder.add(hasher.hash(key.as_bytes())));
-    FilterFile::encode(hash, SEED, &builder.finish().expect("it is right"))
+    FilterFile::encode(hash, SEED, &builder.finish().expect("it is right")).expect("it is one")
 }
 
 #[test]
@@ -62,8 +63,13 @@ fn what_is_wrong_is_said() {
     newer[4] = 9;
     assert_eq!(parse(&newer), FileError::Version { version: 9 });
     let malformed = FilterFile::encode(HashKind::Keyed, SEED, &bytes[64..100]);
-    assert!(matches!(parse(&malformed), FileError::Filter(_)));
-    for error in [parse(b""), parse(&newer), parse(&malformed), parse(&bytes[..70])] {
+    let malformed = malformed.expect_err("it is no filter");
+    assert!(matches!(malformed, FileError::Filter(_)));
+    // Asked with the file's hash, such a filter would deny its keys.
+    let other = FilterFile::encode(HashKind::SeaHash, SEED, &bytes[64..]);
+    let other = other.expect_err("the filter was made with another hash");
+    assert_eq!(other, FileError::OtherHash { of_filter: 1, of_file: 7 });
+    for error in [parse(b""), parse(&newer), malformed, other, parse(&bytes[..70])] {
         let text = error.to_string();
         assert!(text.len() > 20 && !text.ends_with('.'), "{text}");
     }
@@ -79,4 +85,30 @@ fn the_bytes_stay_as_they_are() {
         std::fs::write(&path, &bytes).expect("it is right");
     }
     assert_eq!(std::fs::read(&path).expect("it is right"), bytes);
+}
+
+/// LevelDB's own filter of `hello` and `world`: asked with the seed of its hash, not with zeros.
+#[test]
+fn filters_of_leveldb_are_asked_with_its_seed() {
+    let filter = from_leveldb(&[0x11, 0x40, 0, 0x41, 0x44, 0x10, 0x40, 0x10, 6]);
+    let filter = filter.expect("it is one");
+    let bytes = FilterFile::encode(HashKind::LevelDb, LEVELDB_SEED, &filter).expect("it is one");
+    let read = FilterFile::parse(&bytes).expect("it is whole");
+    assert!(read.may_contain(b"hello") && read.may_contain(b"world"));
+    assert!(!read.may_contain(b"x") && !read.may_contain(b"foo"));
+}
+
+/// Two keys of one hash, or one key twice: a counting filter that had counted them once would deny
+/// what is still there after one removal.
+#[test]
+fn counting_filters_count_equal_hashes_in_a_row() {
+    let options = FilterOptions { kind: FilterKind::Counting, ..FilterOptions::default() };
+    let mut builder = FilterBuilder::new(options).expect("they are right");
+    [7, 7, 8].into_iter().for_each(|hash| builder.add(hash));
+    let bytes = builder.finish().expect("it is small");
+    let mut filter = CountingBloom::decode(&bytes).expect("it is one");
+    assert!(filter.remove(7));
+    assert!(filter.view().contains(7), "it was added twice");
+    assert!(filter.remove(7));
+    assert!(!filter.view().contains(7));
 }

@@ -10,8 +10,8 @@ use crate::kinds::build;
 use crate::oracle::every_kind;
 use std::path::{Path, PathBuf};
 use umbel_filter::{
-    FilterKind, FilterOptions, FilterSize, FilterView, HashSecret, PARQUET_HASH_KIND, Probing,
-    from_leveldb, from_parquet, hash_key, to_leveldb, to_parquet,
+    FilterKind, FilterOptions, FilterSize, FilterView, HashKind, HashSecret, PARQUET_HASH_KIND,
+    Probing, from_leveldb, from_parquet, hash_key, to_leveldb, to_parquet,
 };
 
 fn folder() -> PathBuf {
@@ -52,9 +52,15 @@ fn files() -> Vec<(String, Vec<u8>)> {
     let bytes = build(of_parquet, &hashes);
     let view = FilterView::parse(&bytes).expect("it was built just now");
     files.push(("parquet.bloom".to_string(), to_parquet(&view).expect("a split-block filter")));
-    let leveldb = files.iter().find(|(name, _)| name == "standard-leveldb.filter");
-    let (_, bytes) = leveldb.expect("it is among them");
-    let view = FilterView::parse(bytes).expect("it was built just now");
+    let of_leveldb = FilterOptions {
+        kind: FilterKind::Standard,
+        probing: Probing::LevelDb,
+        hash_kind: HashKind::LevelDb.number(),
+        size: FilterSize::BitsPerKey(9.5),
+        ..FilterOptions::default()
+    };
+    let bytes = build(of_leveldb, &hashes);
+    let view = FilterView::parse(&bytes).expect("it was built just now");
     files.push(("leveldb.block".to_string(), to_leveldb(&view).expect("LevelDB's probing")));
     files
 }
