@@ -10,6 +10,7 @@ mod errors;
 #[cfg(unix)]
 mod file_size_signal;
 mod filter;
+mod input;
 mod limits;
 mod number;
 mod output;

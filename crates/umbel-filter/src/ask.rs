@@ -1,7 +1,6 @@
 //! What a view of every kind of filter can do, so that all are asked in one way.
 
 use crate::header::FilterHeader;
-use crate::kind::FilterKind;
 
 /// Up to so many bytes a filter is thought to be in a cache of the core's own, where reading ahead
 /// costs more than it gains.
@@ -15,27 +14,17 @@ pub(crate) trait Ask {
     /// As many answers as there are both hashes and places for answers.
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]);
 
-    /// The kind of filter.
-    fn kind(&self) -> FilterKind;
+    /// What the filter says of itself.
+    fn header(&self) -> FilterHeader;
 
-    /// How many keys were added.
-    fn keys(&self) -> u64;
-
-    /// How many lines, blocks, bits, counters or slots there are.
-    fn units(&self) -> u64;
-
-    /// The number of the hash.
-    fn hash_kind(&self) -> u8;
-
-    /// Which of the store's seeds the hashes were made with.
-    fn seed_id(&self) -> u32;
-
-    /// How many bits each key has; 0 where the kind has no such number.
-    fn probes(&self) -> u32;
+    /// The bits; `None` of kinds that are neither joined nor folded.
+    fn payload(&self) -> Option<&[u8]> {
+        None
+    }
 
     /// How many keys the set bits speak of; where they speak of none, as many as were added.
     fn estimated_keys(&self) -> f64 {
-        self.keys() as f64
+        self.header().keys as f64
     }
 
     /// The share of absent keys that theory lets through, of kinds with headers of their own.
@@ -47,11 +36,6 @@ pub(crate) trait Ask {
     /// theory says.
     fn estimated_rate(&self) -> f64 {
         self.own_rate()
-    }
-
-    /// Header and payload; `None` of kinds with headers of their own.
-    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-        None
     }
 }
 

@@ -5,7 +5,6 @@
 
 use crate::ask::ones;
 use crate::hash::fold;
-use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{MULTIPLIERS, line_of};
 use crate::rate::{best_from, rate_in_cells};
@@ -31,20 +30,6 @@ pub(crate) struct Blocked256;
 
 impl Layout for Blocked256 {
     type Block = [u8; BLOCK_BYTES];
-
-    const KIND: FilterKind = FilterKind::Blocked256;
-
-    fn blocks(payload: &[u8]) -> &[Self::Block] {
-        payload.as_chunks().0
-    }
-
-    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
-        payload.as_chunks_mut().0
-    }
-
-    fn payload(blocks: &[Self::Block]) -> &[u8] {
-        blocks.as_flattened()
-    }
 
     #[inline(always)]
     fn block_of(hash: u64, blocks: u64) -> u64 {

@@ -1,7 +1,6 @@
 //! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
 
 use crate::ask::ones;
-use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
 use crate::rate::{best_from, designed_rate};
@@ -20,20 +19,6 @@ pub(crate) struct Blocked512;
 
 impl Layout for Blocked512 {
     type Block = [u8; LINE_BYTES];
-
-    const KIND: FilterKind = FilterKind::Blocked512;
-
-    fn blocks(payload: &[u8]) -> &[Self::Block] {
-        payload.as_chunks().0
-    }
-
-    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
-        payload.as_chunks_mut().0
-    }
-
-    fn payload(blocks: &[Self::Block]) -> &[u8] {
-        blocks.as_flattened()
-    }
 
     #[inline(always)]
     fn block_of(hash: u64, blocks: u64) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! FORMAT: 64 bytes, little-endian, then the filter; see `docs/formats/filter-file.md`.
 
-use crate::encoding::{FilterError, HEADER_BYTES};
+use crate::encoding::{FilterError, HEADER_BYTES, u64_at};
 use crate::filter_view::FilterView;
 use crate::hash::{HashSecret, hash_key};
 use crate::hash_domain::HashDomain;
@@ -199,10 +199,4 @@ fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FileError> {
 fn checksum(head: &[u8], seed: [u8; 16], filter: &[u8]) -> u64 {
     let secret = HashSecret::from_seed(CHECKSUM.seed(seed));
     hash_key(&secret, head) ^ hash_key(&secret, filter).rotate_left(1)
-}
-
-fn u64_at(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    let mut eight = [0; 8];
-    eight.copy_from_slice(&head[at..at + 8]);
-    u64::from_le_bytes(eight)
 }

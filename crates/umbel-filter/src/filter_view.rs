@@ -146,34 +146,34 @@ impl<'a> FilterView<'a> {
 
     /// The kind of filter; `None` where every key is answered with "maybe".
     pub fn kind(&self) -> Option<FilterKind> {
-        of_every_kind!(&self.0, view => Some(view.kind()), None)
+        self.header().map(|header| header.kind)
     }
 
     /// How many keys were added. Of a union at most as many, of an intersection as well.
     pub fn keys(&self) -> u64 {
-        of_every_kind!(&self.0, view => view.keys(), 0)
+        self.header().map_or(0, |header| header.keys)
     }
 
     /// How many bits each key sets; 0 where the kind has no such number.
     pub fn probes(&self) -> u32 {
-        of_every_kind!(&self.0, view => view.probes(), 0)
+        self.header().map_or(0, |header| header.probes.into())
     }
 
     /// How many units there are: lines of 512 bits, blocks of 256, bits or counters, as the kind
     /// has them; 0 where every key is answered with "maybe".
     pub fn units(&self) -> u64 {
-        of_every_kind!(&self.0, view => view.units(), 0)
+        self.header().map_or(0, |header| header.units)
     }
 
     /// The number of the hash that keys must be asked with, as `docs/formats/filter.md` lists them;
     /// 0 where it does not matter.
     pub fn hash_kind(&self) -> u8 {
-        of_every_kind!(&self.0, view => view.hash_kind(), 0)
+        self.header().map_or(0, |header| header.hash_kind)
     }
 
     /// Which of the store's seeds the hashes were made with; 0 where the builder was not told.
     pub fn seed_id(&self) -> u32 {
-        of_every_kind!(&self.0, view => view.seed_id(), 0)
+        self.header().map_or(0, |header| header.seed_id)
     }
 
     /// The share of absent keys that theory lets through, from the number of keys. Takes
@@ -200,8 +200,14 @@ impl<'a> FilterView<'a> {
         of_every_kind!(&self.0, view => view.estimated_rate(), 1.0)
     }
 
+    /// What the filter says of itself; `None` where every key is answered with "maybe".
+    fn header(&self) -> Option<FilterHeader> {
+        of_every_kind!(&self.0, view => Some(view.header()), None)
+    }
+
     /// Header and payload of the kinds that are joined and folded.
     pub(crate) fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-        of_every_kind!(&self.0, view => view.parts(), None)
+        let payload = of_every_kind!(&self.0, view => view.payload(), None);
+        self.header().zip(payload)
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::ask::{Ask, IN_CACHE, ones};
 use crate::header::FilterHeader;
-use crate::kind::FilterKind;
 use std::fmt;
 use std::hint::black_box;
 
@@ -10,22 +9,36 @@ use std::hint::black_box;
 /// more.
 const GROUP: usize = 32;
 
+/// So many bytes as a block has.
+pub(crate) trait BlockBytes: Copy + fmt::Debug + AsRef<[u8]> + 'static {
+    /// The payload as blocks.
+    fn blocks(payload: &[u8]) -> &[Self];
+
+    /// The payload as blocks to write.
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self];
+
+    /// The blocks as payload.
+    fn payload(blocks: &[Self]) -> &[u8];
+}
+
+impl<const BYTES: usize> BlockBytes for [u8; BYTES] {
+    fn blocks(payload: &[u8]) -> &[Self] {
+        payload.as_chunks().0
+    }
+
+    fn blocks_mut(payload: &mut [u8]) -> &mut [Self] {
+        payload.as_chunks_mut().0
+    }
+
+    fn payload(blocks: &[Self]) -> &[u8] {
+        blocks.as_flattened()
+    }
+}
+
 /// How keys are laid out in blocks.
 pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     /// The bytes of a block.
-    type Block: Copy + fmt::Debug + AsRef<[u8]> + 'static;
-
-    /// The kind of filter.
-    const KIND: FilterKind;
-
-    /// The payload as blocks.
-    fn blocks(payload: &[u8]) -> &[Self::Block];
-
-    /// The payload as blocks to write.
-    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block];
-
-    /// The blocks as payload.
-    fn payload(blocks: &[Self::Block]) -> &[u8];
+    type Block: BlockBytes;
 
     /// The block of `hash` among `blocks`: less than that.
     fn block_of(hash: u64, blocks: u64) -> u64;
@@ -59,7 +72,7 @@ pub(crate) struct BlockView<'a, L: Layout> {
 impl<'a, L: Layout> BlockView<'a, L> {
     /// REQUIRES: the payload has the length that the header says.
     pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> BlockView<'a, L> {
-        BlockView { header, blocks: L::blocks(payload) }
+        BlockView { header, blocks: L::Block::blocks(payload) }
     }
 
     /// The same filter over `payload`, which must be the same bytes somewhere else.
@@ -90,46 +103,26 @@ impl<L: Layout> Ask for BlockView<'_, L> {
         }
     }
 
-    fn kind(&self) -> FilterKind {
-        L::KIND
+    fn header(&self) -> FilterHeader {
+        self.header
     }
 
-    fn keys(&self) -> u64 {
-        self.header.keys
-    }
-
-    fn units(&self) -> u64 {
-        self.header.units
-    }
-
-    fn hash_kind(&self) -> u8 {
-        self.header.hash_kind
-    }
-
-    fn seed_id(&self) -> u32 {
-        self.header.seed_id
-    }
-
-    fn probes(&self) -> u32 {
-        u32::from(self.header.probes)
+    fn payload(&self) -> Option<&[u8]> {
+        Some(L::Block::payload(self.blocks))
     }
 
     fn estimated_keys(&self) -> f64 {
-        let payload = L::payload(self.blocks);
+        let payload = L::Block::payload(self.blocks);
         let unset = 1.0 - ones(payload) as f64 / (payload.len() as f64 * 8.0);
-        let touched = (1.0 - L::bit_missed(self.probes())) / self.length() as f64;
+        let touched = (1.0 - L::bit_missed(self.header.probes.into())) / self.length() as f64;
         // Not a negative zero for an empty filter.
         unset.ln() / (-touched).ln_1p() + 0.0
     }
 
     fn estimated_rate(&self) -> f64 {
-        let probes = self.probes();
+        let probes = u32::from(self.header.probes);
         let sum: f64 = self.blocks.iter().map(|block| L::block_rate(block, probes)).sum();
         sum / self.length() as f64
-    }
-
-    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-        Some((self.header, L::payload(self.blocks)))
     }
 }
 
@@ -149,7 +142,7 @@ fn touch<L: Layout>(blocks: &[L::Block], hashes: &[u64]) {
 
 /// Sets the bits of all hashes in the payload of a filter.
 pub(crate) fn fill<L: Layout>(payload: &mut [u8], hashes: &[u64], probes: u32) {
-    let blocks = L::blocks_mut(payload);
+    let blocks = L::Block::blocks_mut(payload);
     let length = blocks.len() as u64;
     let in_cache = size_of_val(blocks) <= IN_CACHE;
     for hashes in hashes.chunks(GROUP) {

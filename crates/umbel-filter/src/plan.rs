@@ -2,6 +2,7 @@
 
 use crate::build_error::BuildError;
 use crate::designed::designed_rate;
+use crate::encoding::HEADER_BYTES;
 use crate::options::FilterOptions;
 use crate::rate::with_hash_floor;
 use crate::statics;
@@ -32,8 +33,9 @@ impl FilterPlan {
             return Ok(FilterPlan { bytes, probes: 0, designed_rate });
         }
         let header = options.header(keys)?;
+        let payload = header.payload_bytes().unwrap_or(u64::MAX);
         Ok(FilterPlan {
-            bytes: options.bytes_for(keys)?,
+            bytes: payload.saturating_add(HEADER_BYTES as u64),
             probes: u32::from(header.probes),
             designed_rate: designed_rate(&header),
         })

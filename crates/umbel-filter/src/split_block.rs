@@ -4,7 +4,6 @@
 //! block; the lower half, multiplied by a salt of its own, chooses one bit in each word.
 
 use crate::double::Double;
-use crate::kind::FilterKind;
 use crate::layout::Layout;
 use crate::rate::{chance_all_set, untouched, with_same_hash};
 use crate::simd;
@@ -19,20 +18,6 @@ pub(crate) struct SplitBlock;
 
 impl Layout for SplitBlock {
     type Block = [u8; BLOCK_BYTES];
-
-    const KIND: FilterKind = FilterKind::SplitBlock;
-
-    fn blocks(payload: &[u8]) -> &[Self::Block] {
-        payload.as_chunks().0
-    }
-
-    fn blocks_mut(payload: &mut [u8]) -> &mut [Self::Block] {
-        payload.as_chunks_mut().0
-    }
-
-    fn payload(blocks: &[Self::Block]) -> &[u8] {
-        blocks.as_flattened()
-    }
 
     #[inline(always)]
     fn block_of(hash: u64, blocks: u64) -> u64 {

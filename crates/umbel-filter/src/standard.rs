@@ -7,7 +7,6 @@ use crate::ask::{Ask, IN_CACHE, ask_in_rounds, ones};
 use crate::encoding::FilterError;
 use crate::formulas;
 use crate::header::{FilterHeader, malformed};
-use crate::kind::FilterKind;
 use crate::probing::Probing;
 use std::hint::black_box;
 use std::ops::Range;
@@ -96,41 +95,21 @@ impl Ask for StandardView<'_> {
         ask_in_rounds(hashes, found, first, |hash| self.all_set(hash, ahead..self.header.probes));
     }
 
-    fn kind(&self) -> FilterKind {
-        FilterKind::Standard
+    fn header(&self) -> FilterHeader {
+        self.header
     }
 
-    fn keys(&self) -> u64 {
-        self.header.keys
-    }
-
-    fn units(&self) -> u64 {
-        self.header.units
-    }
-
-    fn hash_kind(&self) -> u8 {
-        self.header.hash_kind
-    }
-
-    fn seed_id(&self) -> u32 {
-        self.header.seed_id
-    }
-
-    fn probes(&self) -> u32 {
-        u32::from(self.header.probes)
+    fn payload(&self) -> Option<&[u8]> {
+        Some(self.payload)
     }
 
     fn estimated_keys(&self) -> f64 {
-        formulas::cardinality(self.header.units, self.probes(), ones(self.payload))
+        formulas::cardinality(self.header.units, self.header.probes.into(), ones(self.payload))
     }
 
     fn estimated_rate(&self) -> f64 {
         let set = ones(self.payload) as f64 / self.header.units as f64;
-        set.powi(self.probes() as i32)
-    }
-
-    fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-        Some((self.header, self.payload))
+        set.powi(self.header.probes.into())
     }
 }
 

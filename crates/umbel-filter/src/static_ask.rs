@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::fuse::FuseView;
+use crate::header::FilterHeader;
 use crate::kind::FilterKind;
 use crate::ribbon::RibbonView;
 
@@ -17,28 +18,16 @@ macro_rules! ask_static {
                 $view::contains_batch(self, hashes, found);
             }
 
-            fn kind(&self) -> FilterKind {
-                FilterKind::$kind
-            }
-
-            fn keys(&self) -> u64 {
-                $view::keys(self)
-            }
-
-            fn units(&self) -> u64 {
-                $view::slots(self)
-            }
-
-            fn hash_kind(&self) -> u8 {
-                $view::hash_kind(self)
-            }
-
-            fn seed_id(&self) -> u32 {
-                $view::seed_id(self)
-            }
-
-            fn probes(&self) -> u32 {
-                0
+            fn header(&self) -> FilterHeader {
+                FilterHeader {
+                    kind: FilterKind::$kind,
+                    hash_kind: self.hash_kind(),
+                    probes: 0,
+                    keys: self.keys(),
+                    units: self.slots(),
+                    seed_id: self.seed_id(),
+                    detail: 0,
+                }
             }
 
             fn own_rate(&self) -> f64 {

@@ -3,13 +3,10 @@
 //! FORMAT: the 64 bytes that every filter begins with; the ten bytes from 28 on are each kind's
 //! own, see `docs/formats/filter-fuse.md` and `docs/formats/filter-ribbon.md`, then come zeros.
 
-use crate::encoding::{FilterError, HEADER_BYTES};
+use crate::encoding::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
 use crate::hash::KEYED_HASH_KIND;
+use crate::header::{kind_of, malformed};
 
-const MAGIC: [u8; 4] = *b"uFLT";
-const VERSION: u8 = 1;
-/// The hash kinds that have a number so far: 1 to this one.
-const HASH_KINDS: u8 = 13;
 /// Where the fields begin that differ from kind to kind.
 const FIELDS_AT: usize = 28;
 
@@ -63,18 +60,13 @@ impl StaticHeader {
 
     /// Reads the header of a filter that must be of `expected` kind, and what follows it.
     pub(crate) fn parse(bytes: &[u8], expected: u8) -> Result<(StaticHeader, &[u8]), FilterError> {
-        if bytes.is_empty() {
-            return Err(FilterError::Empty);
-        }
+        let kind = kind_of(bytes)?.number();
         let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(malformed("the filter is shorter than its header"));
         };
-        if head[..4] != MAGIC {
-            return Err(malformed("the filter does not begin with its magic number"));
-        }
-        let [kind, version, hash_kind, small] = [head[4], head[5], head[6], head[7]];
-        if (kind, version) != (expected, VERSION) || !(1..=HASH_KINDS).contains(&hash_kind) {
-            return Err(FilterError::Unknown { kind, version, hash_kind });
+        let [hash_kind, small] = [head[6], head[7]];
+        if kind != expected {
+            return Err(FilterError::Unknown { kind, version: VERSION, hash_kind });
         }
         if head[FIELDS_AT + StaticHeader::FIELDS..].iter().any(|&byte| byte != 0) {
             return Err(malformed("the reserved bytes of the filter's header are not zero"));
@@ -83,21 +75,11 @@ impl StaticHeader {
             kind,
             hash_kind,
             small,
-            keys: u64::from_le_bytes(array_at(head, 8)),
-            units: u64::from_le_bytes(array_at(head, 16)),
-            seed_id: u32::from_le_bytes(array_at(head, 24)),
-            fields: array_at(head, FIELDS_AT),
+            keys: u64_at(head, 8),
+            units: u64_at(head, 16),
+            seed_id: u64_at(head, 24) as u32,
+            fields: std::array::from_fn(|index| head[FIELDS_AT + index]),
         };
         Ok((header, body))
     }
-}
-
-/// The error for bytes that contradict themselves.
-pub(crate) fn malformed(reason: &'static str) -> FilterError {
-    FilterError::Malformed { reason }
-}
-
-/// REQUIRES: the header has `N` bytes from `at` on.
-fn array_at<const N: usize>(head: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| head[at + index])
 }

@@ -10,7 +10,6 @@ mod lines;
 mod record;
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -20,6 +19,7 @@ use umbel::{Batch, Db, Durability, Env, Keyspace};
 
 use crate::args::{ImportArgs, ImportFormat};
 use crate::errors::{Failure, Outcome};
+use crate::input;
 use crate::number;
 use crate::output::{Output, note};
 use crate::progress::{Progress, Unit};
@@ -38,7 +38,7 @@ const NAMED_BAD_LINES: u64 = 10;
 
 /// Reads the input into the store.
 pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
-    let (name, input, total) = open_input(args.file.as_deref())?;
+    let (name, input, total) = input::open(args.file.as_deref())?;
     let consumed = Rc::new(Cell::new(0));
     let input = Counting { input, consumed: Rc::clone(&consumed) };
     let records: Box<dyn Records> = match args.format {
@@ -248,25 +248,6 @@ impl Import<'_> {
         let written = number::grouped(self.counts.written);
         failure.after(&format!("the import of {} stopped after {written} keys", self.name))
     }
-}
-
-/// The input, what to call it, and its length where that is known.
-fn open_input(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)> {
-    let path = match file {
-        Some(path) if path != Path::new("-") => path,
-        _ => return Ok(("standard input".to_string(), Box::new(io::stdin().lock()), None)),
-    };
-    let failed = |error: io::Error| Failure::system("read", path, &error);
-    let input = File::open(path).map_err(failed)?;
-    let metadata = input.metadata().map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(Failure::usage(format!(
-            "{} is a folder; name a file, or `-` for standard input",
-            path.display()
-        )));
-    }
-    let total = metadata.is_file().then_some(metadata.len());
-    Ok((path.display().to_string(), Box::new(input), total))
 }
 
 /// Counts the bytes read from the input.

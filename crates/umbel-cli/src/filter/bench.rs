@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use umbel::Env;
 use umbel_filter::{Filter, FilterBuilder, FilterOptions, FilterSize};
@@ -42,7 +43,8 @@ struct Candidate {
 
 /// Builds and asks each kind, round by round.
 pub fn run(args: &BenchArgs, json: bool) -> Outcome<()> {
-    let kinds = if args.kind.is_empty() { Kind::ALL.to_vec() } else { args.kind.clone() };
+    let kinds =
+        if args.kind.is_empty() { Kind::value_variants().to_vec() } else { args.kind.clone() };
     let size = FilterSize::BitsPerKey(args.bits_per_key);
     let mut candidates: Vec<Candidate> = kinds
         .into_iter()

@@ -23,17 +23,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of tables.
-    pub const ALL: [Kind; 7] = [
-        Kind::Bloom,
-        Kind::Blocked,
-        Kind::Blocked256,
-        Kind::Parquet,
-        Kind::Fuse,
-        Kind::Ribbon,
-        Kind::Counting,
-    ];
-
     /// As the library calls it.
     pub fn of_library(self) -> FilterKind {
         match self {

@@ -1,10 +1,10 @@
 //! The lines of a file or a pipe, many at a time.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 
 use crate::errors::{Failure, Outcome};
+use crate::input;
 
 /// Lines that are looked at together: enough that asking a filter overlaps its misses.
 const BATCH_LINES: usize = 1024;
@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: u64 = 1 << 30;
 /// Reads lines; a line ends with a line feed, which is not part of it, or with the input.
 pub struct Lines {
     input: BufReader<Box<dyn Read>>,
-    name: PathBuf,
+    name: String,
     /// The bytes of the lines that were read last, with their ends.
     bytes: Vec<u8>,
     /// Where each of them ends in there, its line feed included.
@@ -28,24 +28,9 @@ pub struct Lines {
 impl Lines {
     /// The lines of the file of that name; of standard input for none or `-`.
     pub fn open(file: Option<&Path>) -> Outcome<Lines> {
-        let path = match file {
-            Some(path) if path != Path::new("-") => path,
-            _ => return Ok(Lines::of(Box::new(io::stdin()), Path::new("standard input"))),
-        };
-        let failed = |error: io::Error| Failure::system("read", path, &error);
-        let input = File::open(path).map_err(failed)?;
-        if input.metadata().map_err(failed)?.is_dir() {
-            let path = path.display();
-            return Err(Failure::usage(format!(
-                "{path} is a folder; name a file, or `-` for standard input"
-            )));
-        }
-        Ok(Lines::of(Box::new(input), path))
-    }
-
-    fn of(input: Box<dyn Read>, name: &Path) -> Lines {
+        let (name, input, _) = input::open(file)?;
         let input = BufReader::with_capacity(READ_BYTES, input);
-        Lines { input, name: name.to_path_buf(), bytes: Vec::new(), ends: Vec::new() }
+        Ok(Lines { input, name, bytes: Vec::new(), ends: Vec::new() })
     }
 
     /// Reads some more lines in place of the last ones; false at the end of the input.
@@ -55,10 +40,10 @@ impl Lines {
         while self.ends.len() < BATCH_LINES && self.bytes.len() < BATCH_BYTES {
             let before = self.bytes.len();
             let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
-            match read.map_err(|error| Failure::system("read", &self.name, &error))? {
+            match read.map_err(|error| Failure::system("read", Path::new(&self.name), &error))? {
                 0 => break,
                 read if read as u64 == LINE_BYTES_MAX && self.bytes.last() != Some(&b'\n') => {
-                    let name = self.name.display();
+                    let name = &self.name;
                     return Err(Failure::usage(format!(
                         "{name} has a line of more than 1 GiB; keys are lines, one each"
                     )));

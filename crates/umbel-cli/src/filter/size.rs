@@ -1,5 +1,6 @@
 //! `umbel filter size`: from two of keys, rate and memory the third, for every kind.
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use umbel_filter::{FilterOptions, FilterPlan, FilterSize};
 
@@ -35,7 +36,8 @@ struct Row {
 pub fn run(args: &SizeArgs, json: bool) -> Outcome<()> {
     let question = question(args)?;
     let mut output = Output::new();
-    let rows: Vec<_> = Kind::ALL.into_iter().map(|kind| (kind, row(kind, question))).collect();
+    let rows: Vec<_> =
+        Kind::value_variants().iter().map(|kind| (*kind, row(*kind, question))).collect();
     if json {
         let rows: Vec<Value> = rows.iter().map(|(kind, row)| to_json(*kind, row)).collect();
         output.json(&json!({ "kinds": rows }))?;

@@ -7,8 +7,9 @@ use super::shape::{
     mix, seed_of,
 };
 use crate::encoding::FilterError;
+use crate::header::malformed;
 use crate::rate::with_hash_floor;
-use crate::static_header::{StaticHeader, malformed};
+use crate::static_header::StaticHeader;
 
 /// A binary fuse filter in borrowed bytes, at whatever address.
 #[derive(Clone, Copy, Debug)]

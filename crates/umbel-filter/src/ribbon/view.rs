@@ -5,8 +5,9 @@ use super::parity::parities;
 use super::place::{Row, mix, part_of};
 use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
 use crate::encoding::FilterError;
+use crate::header::malformed;
 use crate::rate::with_hash_floor;
-use crate::static_header::{StaticHeader, malformed};
+use crate::static_header::StaticHeader;
 
 /// How many columns are asked at once.
 const TOGETHER: usize = 8;

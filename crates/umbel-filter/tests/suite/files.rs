@@ -1,5 +1,6 @@
 //! Filters in files of their own: they ask as they were built, and no damage goes unnoticed.
 
+use crate::golden;
 use umbel_filter::{
     CountingBloom, FileError, FilterBuilder, FilterFile, FilterKind, FilterOptions, HashKind,
     KeyHasher, LEVELDB_SEED, from_leveldb,
@@ -79,12 +80,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn the_bytes_stay_as_they_are() {
     let bytes = file(FilterKind::Blocked512, HashKind::Keyed, &["basil", "mint", "sage"]);
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/file.ufl");
-    if std::env::var_os("UMBEL_GOLDEN").is_some_and(|value| value == "write") {
-        std::fs::create_dir_all(path.parent().expect("it is right")).expect("it is right");
-        std::fs::write(&path, &bytes).expect("it is right");
-    }
-    assert_eq!(std::fs::read(&path).expect("it is right"), bytes);
+    golden::check("file.ufl", &bytes);
 }
 
 /// LevelDB's own filter of `hello` and `world`: asked with the seed of its hash, not with zeros.
