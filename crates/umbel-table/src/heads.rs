@@ -63,10 +63,21 @@ pub(crate) struct Node {
 
 /// How far a search for a key has come: one more than the number of the node, 0 for the root, and
 /// how many bytes of the key it has gone past.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Way {
     below: u32,
     at: u32,
+}
+
+/// What stands below a node for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Below {
+    /// Nothing that has to be looked at.
+    Nothing,
+    /// A node.
+    Node(Way),
+    /// Keys to be compared with, from the first up to the second.
+    Keys(usize, usize),
 }
 
 /// The number of the first key with a head, and the node of the keys that have it.
@@ -120,12 +131,12 @@ impl Heads {
         }
     }
 
-    /// The second part: asks for the memory that the rest of the search reads first. `way` is what
-    /// [`Heads::way`] gave for the key.
+    /// The second part: asks for the memory that the next step of the search reads. `way` is what
+    /// [`Heads::way`] gave for the key. Says whether there may be a step below.
     #[inline]
-    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) {
-        let Some((node, key)) = self.at(way, key) else { return };
-        let Some(rest) = self.strip(node, key) else { return };
+    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) -> bool {
+        let Some((node, key)) = self.at(way, key) else { return false };
+        let Some(rest) = self.strip(node, key) else { return false };
         if node.count as usize > TABLELESS_MAX
             && let Some(&low) = self.stretches.get(self.stretch(node, head64(rest)))
         {
@@ -135,6 +146,44 @@ impl Heads {
             } else {
                 prefetch(&self.links, node.links_at as usize + 2 * low as usize);
             }
+        }
+        node.links_at != NONE
+    }
+
+    /// The third part, where there may be a step below: goes one node down, and asks for the memory
+    /// of that node. Where there is none to go down to, gives the keys to compare, if any.
+    #[inline]
+    pub(crate) fn below(&self, way: Way, key: &[u8]) -> Below {
+        let Some((node, key)) = self.at(way, key) else { return Below::Nothing };
+        let Some(rest) = self.strip(node, key) else { return Below::Nothing };
+        let head = head64(rest);
+        let found = self.before(node, head, |_| ());
+        if found >= node.count as usize
+            || self.heads.get(node.heads_at as usize + found) != Some(&head)
+        {
+            return Below::Nothing;
+        }
+        match self.links_from(node, found) {
+            Some([_, below, _]) if (below as usize) < self.nodes.len() && rest.len() >= 8 => {
+                prefetch(&self.nodes, below as usize);
+                Below::Node(Way { below: below + 1, at: way.at + node.prefix_len + 8 })
+            }
+            Some([at, _, end]) if end > at => Below::Keys(at as usize, end as usize),
+            _ => Below::Nothing,
+        }
+    }
+
+    /// The first part again, at the node that [`Heads::below`] went down to: asks for what
+    /// [`Heads::prefetch`] reads of it.
+    #[inline]
+    pub(crate) fn prefetch_node(&self, way: Way, key: &[u8]) {
+        let Some((node, key)) = self.at(way, key) else { return };
+        if node.count as usize <= TABLELESS_MAX {
+            prefetch(&self.heads, node.heads_at as usize);
+            prefetch(&self.heads, node.heads_at as usize + LOOK);
+            prefetch(&self.links, node.links_at as usize);
+        } else if let Some(rest) = self.strip(node, key) {
+            prefetch(&self.stretches, self.stretch(node, head64(rest)));
         }
     }
 

@@ -195,7 +195,7 @@ fn shift_for(span: u64, count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heads::{Position, Way};
+    use crate::heads::{Below, Position, Way};
     use proptest::prelude::*;
 
     fn check(keys: &[&[u8]], probe: &[u8]) {
@@ -210,9 +210,23 @@ mod tests {
         let heads = Heads::new(&Arena::new(), &joined).unwrap();
         let before = keys.partition_point(|key| *key < probe);
         let position = heads.find_from(Way::default(), probe, |_| ());
-        let way = heads.way(probe);
-        heads.prefetch(way, probe, |hint| assert!(hint <= before));
+        let mut way = heads.way(probe);
+        let mut below = heads.prefetch(way, probe, |hint| assert!(hint <= before));
         assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= before)), position);
+        // One node after the other, as a batch goes down.
+        while below {
+            match heads.below(way, probe) {
+                Below::Node(next) => way = next,
+                Below::Keys(low, high) => {
+                    assert_eq!(Position::Among(low, high), position);
+                    break;
+                }
+                Below::Nothing => break,
+            }
+            heads.prefetch_node(way, probe);
+            below = heads.prefetch(way, probe, |hint| assert!(hint <= before));
+            assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= before)), position);
+        }
         match position {
             Position::Behind(found) => {
                 assert_eq!(found, before, "{probe:?}");

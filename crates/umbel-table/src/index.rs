@@ -6,10 +6,10 @@
 
 use std::cmp::Ordering;
 
-use umbel_arena::{Arena, Fixed};
+use umbel_arena::{Arena, Fixed, prefetch};
 use umbel_base::SequenceNumber;
 
-use crate::heads::{Heads, Position, Way};
+use crate::heads::{Below, Heads, Position, Way};
 use crate::heads_builder::Joined;
 use crate::index_part::{Item, Items};
 use crate::index_top::PART_BLOCKS;
@@ -80,6 +80,23 @@ impl Separators {
         let shared = prefix.len().min(key.len());
         let order = prefix.cmp(&key[..shared]).then_with(|| suffix.cmp(&key[shared..]));
         order.then_with(|| sequence.cmp(&self.sequence(separator)))
+    }
+
+    /// Asks for where a separator stands.
+    #[inline]
+    fn prefetch_place(&self, separator: usize) {
+        prefetch(&self.prefixes, 2 * (separator / PART_BLOCKS));
+        prefetch(&self.suffixes, 2 * separator);
+    }
+
+    /// Asks for a separator.
+    #[inline]
+    fn prefetch(&self, separator: usize) {
+        let places =
+            [self.prefixes.get(2 * (separator / PART_BLOCKS)), self.suffixes.get(2 * separator)];
+        for start in places.into_iter().flatten() {
+            prefetch(&self.bytes, *start as usize);
+        }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -219,10 +236,34 @@ impl TableIndex {
 
     /// The second part of a search; see [`Heads::prefetch`].
     #[inline]
-    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) {
-        if let Some(heads) = &self.heads {
-            heads.prefetch(way, key, hint);
+    pub(crate) fn prefetch(&self, way: Way, key: &[u8], hint: impl Fn(usize)) -> bool {
+        self.heads.as_ref().is_some_and(|heads| heads.prefetch(way, key, hint))
+    }
+
+    /// The third part of a search, where the second said that there may be one; see
+    /// [`Heads::below`]. Asks for where the first separator stands that is compared, if any is.
+    #[inline]
+    pub(crate) fn below(&self, way: Way, key: &[u8]) -> Below {
+        let Some(heads) = &self.heads else { return Below::Nothing };
+        let below = heads.below(way, key);
+        if let Below::Keys(low, high) = below {
+            self.separators.prefetch_place((low + high) / 2);
         }
+        below
+    }
+
+    /// The first part again, one node down; see [`Heads::prefetch_node`].
+    #[inline]
+    pub(crate) fn prefetch_node(&self, way: Way, key: &[u8]) {
+        if let Some(heads) = &self.heads {
+            heads.prefetch_node(way, key);
+        }
+    }
+
+    /// Asks for the separator that is compared first of those from `low` up to `high`.
+    #[inline]
+    pub(crate) fn prefetch_separator(&self, low: usize, high: usize) {
+        self.separators.prefetch((low + high) / 2);
     }
 
     /// As [`TableIndex::find`], from what [`TableIndex::way`] gave. `hint` may be told early of a

@@ -49,7 +49,7 @@ pub use block::Block;
 pub use compress::Compression;
 pub use cursor::TableWalk;
 pub use format::FORMAT_VERSION;
-pub use heads::Way;
+pub use heads::{Below, Way};
 pub use meta::TableMeta;
 pub use options::{KeyHasher, TableOptions};
 pub use properties::Properties;

@@ -12,7 +12,7 @@ use crate::filter_part::{decode_filter, folded};
 use crate::find::Found;
 use crate::footer::{Footer, Region, read_part};
 use crate::format::{BlockKind, open_sealed};
-use crate::heads::Way;
+use crate::heads::{Below, Way};
 use crate::index::{PAGED, TableIndex};
 use crate::index_region::IndexRegion;
 use crate::index_top::IndexTop;
@@ -274,10 +274,35 @@ impl Table {
         self.index.way(key)
     }
 
-    /// Asks for the memory that [`Table::locate_from`] reads. `way` is what [`Table::way`] gave.
+    /// Asks for the memory that the next step of [`Table::locate_from`] reads. `way` is what
+    /// [`Table::way`] gave. Says whether there may be a step below, for [`Table::below`].
     #[inline]
-    pub fn prefetch_index(&self, way: Way, key: &[u8]) {
-        self.index.prefetch(way, key, |near| self.slots.prefetch(near));
+    pub fn prefetch_index(&self, way: Way, key: &[u8]) -> bool {
+        self.index.prefetch(way, key, |near| self.slots.prefetch(near))
+    }
+
+    /// Goes one step down, where there may be one, and asks for the memory that
+    /// [`Table::prefetch_below`] reads.
+    #[inline]
+    pub fn below(&self, way: Way, key: &[u8]) -> Below {
+        self.index.below(way, key)
+    }
+
+    /// Asks for the memory that [`Table::prefetch_index`] reads at the way that a step down gave,
+    /// or for the key that it gave to be compared with. Gives the way, where there is one.
+    #[inline]
+    pub fn prefetch_below(&self, below: Below, key: &[u8]) -> Option<Way> {
+        match below {
+            Below::Nothing => None,
+            Below::Keys(low, high) => {
+                self.index.prefetch_separator(low, high);
+                None
+            }
+            Below::Node(way) => {
+                self.index.prefetch_node(way, key);
+                Some(way)
+            }
+        }
     }
 
     /// As [`Table::locate`], from what [`Table::way`] gave for the key.

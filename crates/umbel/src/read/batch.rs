@@ -5,7 +5,7 @@
 //! next step reads, so that the group waits about as long as one key does.
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
-use umbel_table::{Table, Way};
+use umbel_table::{Below, Table, Way};
 
 use super::look::{Answer, Aside, Look, answer};
 use crate::blobs::Blobs;
@@ -270,10 +270,16 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 ways[key] = table.way(self.keys[key]);
             }
         }
+        let mut deeper = Places::default();
         for key in candidates {
-            if let Some(table) = self.tables[key] {
-                table.prefetch_index(ways[key], self.keys[key]);
+            if let Some(table) = self.tables[key]
+                && table.prefetch_index(ways[key], self.keys[key])
+            {
+                deeper.add(key);
             }
+        }
+        if !deeper.is_empty() {
+            self.go_down(deeper, &mut ways);
         }
         for key in candidates {
             let Some(table) = self.tables[key] else { continue };
@@ -310,6 +316,37 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         cached.for_each(|key| located.remove(key));
         self.hand_out_all(located, &mut left)?;
         Ok(left)
+    }
+
+    /// Goes down the indexes, as far as they have nodes below, one node of every key after the
+    /// other: where keys share long parts there are several, and each waits for the one above it.
+    #[inline(never)]
+    fn go_down(&self, mut deeper: Places, ways: &mut [Way; GROUP]) {
+        while !deeper.is_empty() {
+            let mut below = [Below::Nothing; GROUP];
+            for key in deeper {
+                if let Some(table) = self.tables[key] {
+                    below[key] = table.below(ways[key], self.keys[key]);
+                }
+            }
+            let mut down = Places::default();
+            for key in deeper {
+                if let Some(table) = self.tables[key]
+                    && let Some(way) = table.prefetch_below(below[key], self.keys[key])
+                {
+                    ways[key] = way;
+                    down.add(key);
+                }
+            }
+            deeper = Places::default();
+            for key in down {
+                if let Some(table) = self.tables[key]
+                    && table.prefetch_index(ways[key], self.keys[key])
+                {
+                    deeper.add(key);
+                }
+            }
+        }
     }
 
     /// Takes out of `left` what the tables decide.
