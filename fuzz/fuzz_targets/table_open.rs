@@ -11,7 +11,7 @@ use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
-use umbel_table::{KeepAll, KeyHasher, Residence, Table};
+use umbel_table::{FilterKeep, KeepAll, KeyHasher, Table};
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;
@@ -49,9 +49,15 @@ fn read(table: &Arc<Table>, secret: &HashSecret) {
         assert_eq!(keys.len(), steps, "the directions disagree");
     }
     let absent = [&b""[..], b"absent", b"\xff\xff"];
+    let keeps = [FilterKeep::Plain { factor: 1 }, FilterKeep::Plain { factor: 2 }];
+    let keeps = keeps.into_iter().chain([FilterKeep::Second, FilterKeep::Nothing]);
+    let filters: Vec<_> = keeps.filter_map(|keep| table.read_filter(keep).ok().flatten()).collect();
     for key in keys.iter().map(Vec::as_slice).chain(absent) {
         let hash = hash_key(secret, key);
-        std::hint::black_box(table.may_contain(hash));
+        for filter in &filters {
+            let maybe = filter.may_contain(hash);
+            assert!(maybe || !verified || absent.contains(&key), "a verified filter denies a key");
+        }
         let found = table.get_with(key, hash, u64::MAX >> 8, |_, _, value| value.len());
         std::hint::black_box(found.is_ok());
         let mut cursor = table.cursor(true);
@@ -72,14 +78,13 @@ fuzz_target!(|input: &[u8]| {
     let meta = table.meta().clone();
     let secret = HashSecret::from_seed([7; 16]);
     read(&Arc::new(table), &secret);
-    let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1 };
+    let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1, prefixes: None };
     let whole = Table::open(Arc::clone(&file), &meta, Some(&hasher), Arc::new(KeepAll));
     if let Ok(table) = whole {
         read(&Arc::new(table), &secret);
     }
-    let residence = Residence { paged: true, filter_factor: 2 };
-    let paged =
-        Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher), Arc::new(KeepAll), residence);
+    let meta = Arc::new(meta);
+    let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(KeepAll), true);
     if let Ok(table) = paged {
         read(&Arc::new(table), &secret);
     }

@@ -20,39 +20,89 @@ const REGIONS_AT: usize = 48;
 /// The id every assembled table has.
 pub const FILE_ID: u64 = 7;
 
-/// The kinds of blocks in the order of their regions.
-const KINDS: [u8; 5] = [1, 2, 3, 4, 5];
+/// The kinds of blocks.
+mod kind {
+    pub const DATA: u8 = 1;
+    pub const INDEX_TOP: u8 = 2;
+    pub const FILTER: u8 = 3;
+    pub const TOMBSTONES: u8 = 4;
+    pub const PROPERTIES: u8 = 5;
+    pub const INDEX_PART: u8 = 6;
+    pub const SECOND_FILTER: u8 = 7;
+}
+/// The name of the property that has the plain filter's checksum in its last eight bytes.
+const SECOND_FILTER: &[u8] = b"second_filter";
 
-/// A table put together from an input: the numbers of the footer, one byte of compression per kind
-/// of block, the four single parts, then data blocks until the input ends.
+/// What stands behind the data, as it comes from an input or a table.
+#[derive(Default)]
+struct Behind {
+    index_parts: Vec<Vec<u8>>,
+    index_top: Vec<u8>,
+    filter: Vec<u8>,
+    /// Empty where there is none.
+    second_filter: Vec<u8>,
+    tombstones: Vec<u8>,
+    properties: Vec<u8>,
+}
+
+/// A table put together from an input: the numbers of the footer, two bytes of compressions, how
+/// many parts the index has, the parts behind the data, then data blocks until the input ends.
+/// Checksums that stand inside of parts are made right.
 pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let entries = parts.number::<4>();
     let blocks = parts.number::<2>() as u32;
     let payload_bytes_max = parts.number::<4>() as u32;
     let features = parts.number::<1>() as u32;
     let hash = parts.number::<2>();
-    let compression: [u8; 5] = std::array::from_fn(|_| parts.number::<1>() as u8 & 15);
-    let singles: [&[u8]; 4] = std::array::from_fn(|_| parts.part());
+    let [data_packed, others_packed] = [0; 2].map(|_: u8| parts.number::<1>() as u8 & 15);
+    let index_parts = parts.number::<1>();
+    let mut behind = Behind {
+        index_parts: (0..index_parts).map(|_| parts.part().to_vec()).collect(),
+        ..Behind::default()
+    };
+    let Behind { index_top, filter, second_filter, tombstones, properties, .. } = &mut behind;
+    for payload in [index_top, filter, second_filter, tombstones, properties] {
+        *payload = parts.part().to_vec();
+    }
     let mut file = header();
     let mut regions = [(0u64, 0u64, 0u64); 5];
     let (start, mut chain) = (file.len() as u64, 0);
     while !parts.is_empty() {
         let offset = file.len() as u64;
-        let sum = push_block(&mut file, parts.part(), KINDS[0] << 4 | compression[0]);
+        let sum = push_block(&mut file, parts.part(), kind::DATA << 4 | data_packed);
         chain = chain_checksum(chain, offset, sum);
     }
     regions[0] = (start, file.len() as u64 - start, chain);
-    for (which, payload) in singles.into_iter().enumerate() {
-        let offset = file.len() as u64;
-        // A table may lack a filter and range tombstones, but no index and no properties.
-        let optional = which == 1 || which == 2;
-        let sum = if payload.is_empty() && optional {
-            0
-        } else {
-            push_block(&mut file, payload, KINDS[which + 1] << 4 | compression[which + 1])
-        };
-        regions[which + 1] = (offset, file.len() as u64 - offset, sum);
-    }
+    let start = file.len();
+    let push = |file: &mut Vec<u8>, payload: &[u8], kind: u8| {
+        push_block(file, payload, kind << 4 | others_packed)
+    };
+    let sums: Vec<u64> =
+        behind.index_parts.iter().map(|part| push(&mut file, part, kind::INDEX_PART)).collect();
+    patch_top(&mut behind.index_top, &sums);
+    let top_at = file.len();
+    let sum = push(&mut file, &behind.index_top, kind::INDEX_TOP);
+    let index_top_bytes = (file.len() - top_at) as u32;
+    regions[1] = (start as u64, (file.len() - start) as u64, sum);
+    let mut region = |file: &mut Vec<u8>, which: usize, payloads: &[(&[u8], u8)]| {
+        let (start, mut sum, mut first) = (file.len(), 0, None);
+        for (payload, kind) in payloads {
+            sum = push(file, payload, *kind);
+            first.get_or_insert(sum);
+        }
+        regions[which] = (start as u64, (file.len() - start) as u64, sum);
+        first.unwrap_or(0)
+    };
+    // A table may lack filters and range tombstones, but no index and no properties.
+    let mut filters: Vec<(&[u8], u8)> =
+        vec![(&behind.filter, kind::FILTER), (&behind.second_filter, kind::SECOND_FILTER)];
+    filters.retain(|(payload, _)| !payload.is_empty());
+    let plain = region(&mut file, 2, &filters);
+    let mut tombstones: Vec<(&[u8], u8)> = vec![(&behind.tombstones, kind::TOMBSTONES)];
+    tombstones.retain(|(payload, _)| !payload.is_empty());
+    region(&mut file, 3, &tombstones);
+    patch_properties(&mut behind.properties, plain);
+    region(&mut file, 4, &[(&behind.properties, kind::PROPERTIES)]);
     let file_bytes = (file.len() + FOOTER_BYTES) as u64;
     let mut footer = Vec::with_capacity(FOOTER_BYTES);
     for number in [FILE_ID, file_bytes, entries] {
@@ -63,12 +113,53 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     }
     footer.extend_from_slice(&[hash as u8, 0, 0, 0]);
     footer.extend_from_slice(&((hash >> 8) as u32).to_le_bytes());
+    footer.extend_from_slice(&index_top_bytes.to_le_bytes());
     push_footer(&mut file, footer, &regions);
     file
 }
 
+/// Makes the checksums of the index's parts right that stand in its top, as far as it can be read.
+fn patch_top(top: &mut [u8], sums: &[u64]) {
+    let mut at = 0;
+    for sum in sums {
+        let Some((len, behind)) = varint(top, at) else { return };
+        let Some(mut end) = behind.checked_add(len as usize) else { return };
+        for _ in 0..3 {
+            let Some((_, behind)) = varint(top, end) else { return };
+            end = behind;
+        }
+        let Some(place) = end.checked_add(8).and_then(|behind| top.get_mut(end..behind)) else {
+            return;
+        };
+        place.copy_from_slice(&sum.to_le_bytes());
+        at = end + 8;
+    }
+}
+
+/// Makes the plain filter's checksum right that stands in the properties of a table with a second.
+fn patch_properties(properties: &mut [u8], plain: u64) {
+    let found = properties.windows(SECOND_FILTER.len()).position(|name| name == SECOND_FILTER);
+    let Some(found) = found else { return };
+    let Some((len, start)) = varint(properties, found + SECOND_FILTER.len()) else { return };
+    let end = start.saturating_add(len as usize);
+    if let Some(place) = end.checked_sub(8).and_then(|start| properties.get_mut(start..end)) {
+        place.copy_from_slice(&plain.to_le_bytes());
+    }
+}
+
+/// The varint at `at`, and where what follows it stands.
+fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let mut number = 0;
+    for (count, byte) in bytes.get(at..)?.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f).checked_shl(7 * count as u32).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some((number, at + count + 1));
+        }
+    }
+    None
+}
+
 fn push_footer(file: &mut Vec<u8>, mut footer: Vec<u8>, regions: &[(u64, u64, u64); 5]) {
-    footer.extend_from_slice(&[0; 4]);
     for (offset, len, sum) in regions {
         for number in [offset, len, sum] {
             footer.extend_from_slice(&number.to_le_bytes());
@@ -97,24 +188,35 @@ pub fn disassemble(table: &[u8]) -> Option<Vec<u8>> {
     input.extend_from_slice(&(number(28, 4) as u32).to_le_bytes());
     input.push(number(32, 4) as u8);
     input.extend_from_slice(&[footer[36], footer[40]]);
-    for which in 0..5 {
-        let region = region(which);
-        let tag = if region.is_empty() { 0 } else { *table.get(region.end - TRAILER_BYTES)? };
-        input.push(tag & 15);
+    let packed = |region: Range<usize>| match region.is_empty() {
+        true => Some(0),
+        false => table.get(region.end - TRAILER_BYTES).map(|tag| tag & 15),
+    };
+    input.extend_from_slice(&[packed(region(0))?, 0]);
+    let index = payloads(table, region(1))?;
+    let (top, index_parts) = index.split_last()?;
+    input.push(u8::try_from(index_parts.len()).ok()?);
+    let filters = payloads(table, region(2))?;
+    let tombstones = payloads(table, region(3))?;
+    let properties = payloads(table, region(4))?;
+    let one = |list: &[&'_ [u8]], at: usize| list.get(at).map_or(Vec::new(), |part| part.to_vec());
+    for part in index_parts {
+        put_part(&mut input, part);
     }
-    for which in 1..5 {
-        let region = region(which);
-        let end = region.end.saturating_sub(TRAILER_BYTES).max(region.start);
-        put_part(&mut input, table.get(region.start..end)?);
+    put_part(&mut input, top);
+    for part in
+        [one(&filters, 0), one(&filters, 1), one(&tombstones, 0), one(&properties, 0)]
+    {
+        put_part(&mut input, &part);
     }
-    for payload in data_payloads(table, region(0))? {
+    for payload in payloads(table, region(0))? {
         put_part(&mut input, payload);
     }
     Some(input)
 }
 
-/// The payloads of the data blocks, found from the last one backwards by their trailers.
-fn data_payloads(table: &[u8], region: Range<usize>) -> Option<Vec<&[u8]>> {
+/// The payloads of the blocks of a region, found from the last one backwards by their trailers.
+fn payloads(table: &[u8], region: Range<usize>) -> Option<Vec<&[u8]>> {
     let mut payloads = Vec::new();
     let mut end = region.end;
     while end > region.start {

@@ -31,6 +31,11 @@ const OPERATIONS: [&str; 11] = [
     "compact",
 ];
 const REPEATS: u64 = 10_000;
+/// What is asked with the advisor on and off, and how many gets of each.
+const WORKLOADS: [&str; 5] = ["uniform", "zipfian", "hits", "misses", "turning"];
+const GETS: &str = "60000";
+/// How many more instructions a workload may take with the advisor than without.
+const ADVISED_TOLERANCE: f64 = 1.02;
 /// How much more than its baseline an operation may take.
 const TOLERANCE: f64 = 1.03;
 /// How much less says that the baseline should be lowered.
@@ -61,6 +66,7 @@ pub fn instructions(write: bool) -> Outcome {
     }
     let folder = std::env::temp_dir().join(format!("umbel-hot-{}", std::process::id()));
     let counted = count_all(&folder);
+    let advised = if write { Ok(Outcome::default()) } else { count_advised(&folder) };
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     match counted {
@@ -69,8 +75,39 @@ pub fn instructions(write: bool) -> Outcome {
             Outcome::of(false)
         }
         Ok(rows) if write => Outcome::of(write_baseline(&compiler, &rows)),
-        Ok(rows) => compare(&baseline, &rows),
+        Ok(rows) => {
+            let mut outcome = compare(&baseline, &rows);
+            match advised {
+                Ok(advised) => outcome.add(advised),
+                Err(message) => {
+                    println!("{message}");
+                    outcome.add(Outcome::of(false));
+                }
+            }
+            outcome
+        }
     }
+}
+
+/// Counts workloads without and with the advisor: it must not cost what it cannot win.
+fn count_advised(folder: &Path) -> Result<Outcome, String> {
+    let program = target().join("release").join(format!("hot{}", std::env::consts::EXE_SUFFIX));
+    let store = folder.join(SHAPES[0]);
+    let mut outcome = Outcome::default();
+    for workload in WORKLOADS {
+        let one = |setting: &str| {
+            let words = ["advised", &store.to_string_lossy(), SHAPES[0], KEYS];
+            let words = words.into_iter().chain([workload, setting, GETS]);
+            callgrind(&program, &words.collect::<Vec<_>>())
+        };
+        let (plain, advised) = (one("plain")?, one("advised")?);
+        let ratio = advised as f64 / plain.max(1) as f64;
+        let passes = ratio <= ADVISED_TOLERANCE;
+        let Counts { passed, failed } = &mut outcome.counts;
+        *(if passes { passed } else { failed }) += 1;
+        println!("   advised {workload:18} {ratio:7.3} of what plain filters take{}", mark(passes));
+    }
+    Ok(outcome)
 }
 
 fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
@@ -97,23 +134,27 @@ fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Instructions of the measured function.
+/// Instructions of the measured function, doing `operation`.
 fn count(program: &Path, store: &Path, shape: &str, operation: &str) -> Result<u64, String> {
+    let (store, repeats) = (store.to_string_lossy(), REPEATS.to_string());
+    callgrind(program, &["count", &store, shape, KEYS, operation, &repeats])
+}
+
+/// Instructions of the measured function.
+fn callgrind(program: &Path, words: &[&str]) -> Result<u64, String> {
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*hot*measured*")
         .arg(program)
-        .arg("count")
-        .arg(store)
-        .args([shape, KEYS, operation, &REPEATS.to_string()]);
+        .args(words);
     let output = command.output().map_err(|error| format!("valgrind did not start: {error}"))?;
     let text = String::from_utf8_lossy(&output.stderr);
     let collected = text.lines().find_map(|line| line.split_once("Collected : "));
     collected
         .filter(|_| output.status.success())
         .and_then(|(_, number)| number.trim().parse().ok())
-        .ok_or_else(|| format!("callgrind counted nothing for {operation}: {text}"))
+        .ok_or_else(|| format!("callgrind counted nothing for {}: {text}", words.join(" ")))
 }
 
 /// The compiler of a baseline and its rows. Lines that start with `#` are for people.

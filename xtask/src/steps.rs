@@ -36,6 +36,13 @@ impl Outcome {
         Outcome { counts: Counts::default(), skipped: vec![reason.into()] }
     }
 
+    /// Adds what another check came to.
+    pub fn add(&mut self, other: Outcome) {
+        self.counts.passed += other.counts.passed;
+        self.counts.failed += other.counts.failed;
+        self.skipped.extend(other.skipped);
+    }
+
     /// Adds what a line of a program's output says it counted.
     ///
     /// Known lines: the test harness's `test result:` and `test NAME ... ignored, REASON`, a

@@ -57,6 +57,8 @@ pub enum Command {
     Scan(ScanArgs),
     /// Say what the store did and holds: levels, filters, cache, write amplification
     Stats,
+    /// Say which filters are kept in memory, why, and what other memory would bring
+    Advise,
     /// Read every byte of the store and check it
     Verify,
     /// Show the levels of each keyspace, or what one file of a store holds

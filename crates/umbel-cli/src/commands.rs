@@ -1,5 +1,6 @@
 //! One module per command; each `run` does the whole of it.
 
+pub mod advise;
 pub mod checkpoint;
 pub mod compact;
 pub mod delete;

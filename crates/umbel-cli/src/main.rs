@@ -26,7 +26,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Command, CommandLine};
 use crate::commands::{
-    checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
+    advise, checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
 };
 use crate::errors::{Failure, Outcome};
 use crate::output::{Output, note};
@@ -110,6 +110,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Delete(args) => delete::run(&store()?, args),
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
+        Command::Advise => advise::run(&store()?, json),
         Command::Verify => verify::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),

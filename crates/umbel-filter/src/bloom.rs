@@ -77,6 +77,11 @@ impl Bloom {
         encode(self.header, self.lines.iter().copied())
     }
 
+    /// The words of the lines, one line after the other.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        self.lines.iter().flat_map(|line| line.0)
+    }
+
     /// The memory taken by the lines, in bytes.
     pub fn bytes(&self) -> usize {
         self.lines.len() * LINE_BYTES

@@ -45,9 +45,24 @@ impl BloomBuilder {
         self.hashes.is_empty()
     }
 
-    /// The encoded filter; no bytes at all where there is no filter: nothing was added, or no bits
-    /// are to be spent.
+    /// What was added.
+    pub fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
+    /// What was added, to build another filter of.
+    pub fn into_hashes(self) -> Vec<u64> {
+        self.hashes
+    }
+
+    /// As [`BloomBuilder::build`], for the last time.
     pub fn finish(self) -> Vec<u8> {
+        self.build()
+    }
+
+    /// The encoded filter of what was added so far; no bytes at all where there is no filter:
+    /// nothing was added, or no bits are to be spent.
+    pub fn build(&self) -> Vec<u8> {
         if self.hashes.is_empty() {
             return Vec::new();
         }

@@ -43,6 +43,13 @@ impl Filter {
         self.shape.over(self.bytes().get(HEADER_BYTES..).unwrap_or_default())
     }
 
+    /// Whether the key of `hash` may have been added: never false for one that was. As
+    /// [`FilterView::contains`] of its view, for those who ask once.
+    #[inline]
+    pub fn contains(&self, hash: u64) -> bool {
+        self.shape.contains_over(self.bytes().get(HEADER_BYTES..).unwrap_or_default(), hash)
+    }
+
     /// The encoded filter, as [`Filter::decode`] reads it.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

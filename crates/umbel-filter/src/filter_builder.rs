@@ -53,6 +53,18 @@ impl FilterBuilder {
         Ok(FilterBuilder { options, hashes: Vec::new() })
     }
 
+    /// A builder of the filter of the keys with these hashes.
+    ///
+    /// # Errors
+    /// As [`FilterBuilder::new`].
+    pub fn from_hashes(
+        options: FilterOptions,
+        hashes: Vec<u64>,
+    ) -> Result<FilterBuilder, BuildError> {
+        options.check()?;
+        Ok(FilterBuilder { options, hashes })
+    }
+
     /// Adds a key by its hash. Equal hashes in a row count once, except in a counting filter, which
     /// counts them all, and with LevelDB's probing: LevelDB gives them their share of bits as well.
     #[inline]

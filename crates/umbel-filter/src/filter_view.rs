@@ -124,6 +124,12 @@ impl<'a> FilterView<'a> {
         })
     }
 
+    /// As [`FilterView::contains`] of what [`FilterView::over`] gives.
+    #[inline]
+    pub(crate) fn contains_over(&self, payload: &[u8], hash: u64) -> bool {
+        of_every_kind!(&self.0, view => view.over(payload).contains(hash), true)
+    }
+
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {

@@ -104,7 +104,7 @@ pub use header::MAX_FILTER_BITS;
 pub use key_hasher::{KeyHasher, hash_with};
 pub use kind::FilterKind;
 pub use leveldb::{LEVELDB_SEED, from_leveldb, to_leveldb};
-pub use line::MAX_PROBES;
+pub use line::{MAX_PROBES, bloom_line, bloom_line_has};
 pub use options::FilterOptions;
 pub use parquet::{PARQUET_HASH_KIND, ParquetError, from_parquet, to_parquet};
 pub use plan::FilterPlan;

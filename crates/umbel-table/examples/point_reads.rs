@@ -67,8 +67,12 @@ fn main() -> Result<()> {
     keys.sort_unstable();
     keys.dedup();
     let file = memory::MemoryFile::default();
-    let hasher =
-        KeyHasher { secret: HashSecret::from_seed([1; 16]), kind: KEYED_HASH_KIND, seed_id: 1 };
+    let hasher = KeyHasher {
+        secret: HashSecret::from_seed([1; 16]),
+        kind: KEYED_HASH_KIND,
+        seed_id: 1,
+        prefixes: None,
+    };
     let options = TableOptions::default();
     let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher.clone(), options);
     for (number, key) in keys.iter().enumerate() {

@@ -42,8 +42,12 @@ fn main() -> Result<()> {
     let mut keys: Vec<[u8; 16]> = (0..count as u64).map(key).collect();
     keys.sort_unstable();
     let file = memory::MemoryFile::default();
-    let hasher =
-        KeyHasher { secret: HashSecret::from_seed([1; 16]), kind: KEYED_HASH_KIND, seed_id: 1 };
+    let hasher = KeyHasher {
+        secret: HashSecret::from_seed([1; 16]),
+        kind: KEYED_HASH_KIND,
+        seed_id: 1,
+        prefixes: None,
+    };
     let options = TableOptions { compression, ..TableOptions::default() };
     let meta = timed("build, per entry", count, || {
         let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher.clone(), options);

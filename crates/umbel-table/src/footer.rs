@@ -38,6 +38,13 @@ pub(crate) struct Region {
     pub(crate) checksum: u64,
 }
 
+impl Region {
+    /// Both, of which `behind` stands behind this one.
+    pub(crate) fn and(self, behind: Region) -> Region {
+        Region { len: self.len + behind.len, checksum: behind.checksum, ..self }
+    }
+}
+
 /// What the footer says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Footer {
@@ -186,6 +193,8 @@ impl Footer {
             && u64::from(self.index_top_bytes) <= self.index.len
             && whole(self.properties)
             && (self.filter.len == 0 || whole(self.filter))
+            && (self.features & (feature::SECOND_FILTER | feature::PREFIX_FILTER) == 0
+                || self.filter.len > 0)
             && (self.tombstones.len == 0 || whole(self.tombstones));
         if fits {
             Ok(())

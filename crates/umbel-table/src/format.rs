@@ -39,8 +39,13 @@ pub(crate) mod feature {
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
     /// Some entry is a blob pointer.
     pub(crate) const BLOB_POINTERS: u32 = 1 << 5;
+    /// There is a second filter behind the plain one.
+    pub(crate) const SECOND_FILTER: u32 = 1 << 6;
+    /// There is a prefix filter behind the others.
+    pub(crate) const PREFIX_FILTER: u32 = 1 << 7;
     /// All that this build can read. Bits 3 merge operands and 4 expiry are reserved.
-    pub(crate) const KNOWN: u32 = LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS;
+    pub(crate) const KNOWN: u32 =
+        LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS | SECOND_FILTER | PREFIX_FILTER;
 }
 
 /// What a block holds. FORMAT: the high four bits of a trailer's tag; the low four are the
@@ -54,6 +59,8 @@ pub(crate) enum BlockKind {
     Tombstones = 4,
     Properties = 5,
     IndexPart = 6,
+    SecondFilter = 7,
+    PrefixFilter = 8,
 }
 
 /// The header of a table file.

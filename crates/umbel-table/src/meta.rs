@@ -3,6 +3,15 @@
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{BlobPointer, Decoder, SequenceNumber, varint};
 
+/// A table's second filter in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecondFilter {
+    /// The number of its kind.
+    pub kind: u8,
+    /// Its bytes in the file.
+    pub bytes: u64,
+}
+
 /// A finished table in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableMeta {
@@ -30,8 +39,12 @@ pub struct TableMeta {
     pub sequence_min: SequenceNumber,
     /// The greatest sequence number of an entry or a range tombstone.
     pub sequence_max: SequenceNumber,
-    /// Bytes of the filter in the file; 0 where there is none.
+    /// Bytes of the filters in the file; 0 where there is none.
     pub filter_bytes: u64,
+    /// What is known of the second filter, where there is one.
+    pub second_filter: Option<SecondFilter>,
+    /// Bytes of the prefix filter in the file; 0 where there is none.
+    pub prefix_filter_bytes: u64,
     /// Bytes of the index in the file.
     pub index_bytes: u64,
     /// Data blocks.
@@ -43,7 +56,8 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// Appends the meta to `out`, but for its blobs.
+    /// Appends the meta to `out`, but for its blobs and what is known of filters beside the plain
+    /// one.
     ///
     /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or
     /// 1, the checksum as `u64`, in the order of the fields.
@@ -93,6 +107,8 @@ impl TableMeta {
             sequence_min: decoder.varint()?,
             sequence_max: decoder.varint()?,
             filter_bytes: decoder.varint()?,
+            second_filter: None,
+            prefix_filter_bytes: 0,
             index_bytes: decoder.varint()?,
             blocks: u32::try_from(decoder.varint()?).ok()?,
             footer_checksum: decoder.u64()?,
@@ -129,6 +145,46 @@ impl TableMeta {
         self.is_plausible().then_some(())
     }
 
+    /// Bytes of the second filter in the file; 0 where there is none.
+    pub fn second_filter_bytes(&self) -> u64 {
+        self.second_filter.map_or(0, |filter| filter.bytes)
+    }
+
+    /// Bytes of the plain filter in the file; 0 where there is none.
+    pub fn plain_filter_bytes(&self) -> u64 {
+        self.filter_bytes.saturating_sub(self.other_filter_bytes().unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of the filters beside the plain one.
+    fn other_filter_bytes(&self) -> Option<u64> {
+        self.second_filter_bytes().checked_add(self.prefix_filter_bytes)
+    }
+
+    /// Whether there are filters beside the plain one.
+    pub fn has_other_filters(&self) -> bool {
+        self.second_filter.is_some() || self.prefix_filter_bytes > 0
+    }
+
+    /// Appends what is known of the filters beside the plain one to `out`.
+    ///
+    /// FORMAT: the number of the second filter's kind as a byte and its bytes as a varint, 0 and 0
+    /// where there is none; the bytes of the prefix filter as a varint.
+    pub fn encode_other_filters(&self, out: &mut Vec<u8>) {
+        out.push(self.second_filter.map_or(0, |filter| filter.kind));
+        varint::put_u64(out, self.second_filter_bytes());
+        varint::put_u64(out, self.prefix_filter_bytes);
+    }
+
+    /// Takes what is known of the filters beside the plain one off a decoder. `None` where it is
+    /// nothing that [`TableMeta::encode_other_filters`] writes where there are some.
+    pub fn decode_other_filters(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
+        let (kind, bytes) = (decoder.u8()?, decoder.varint()?);
+        self.second_filter = (kind > 0).then_some(SecondFilter { kind, bytes });
+        self.prefix_filter_bytes = decoder.varint()?;
+        let fits = (kind > 0) == (bytes > 0) && self.has_other_filters();
+        (fits && self.is_plausible()).then_some(())
+    }
+
     /// Bytes of the values that its entries point at.
     pub fn blob_value_bytes(&self) -> u64 {
         self.blobs.iter().map(|blob| blob.value_bytes).sum()
@@ -137,6 +193,8 @@ impl TableMeta {
     /// Whether the fields do not contradict each other.
     pub(crate) fn is_plausible(&self) -> bool {
         self.deletes <= self.entries
+            && self.other_filter_bytes() <= Some(self.filter_bytes)
+            && self.other_filter_bytes().is_some()
             && self.smallest <= self.largest
             && self.largest.len() <= KEY_BYTES_MAX + 1
             && self.sequence_min <= self.sequence_max
@@ -170,6 +228,8 @@ mod tests {
             sequence_min: 3,
             sequence_max: SEQUENCE_MAX,
             filter_bytes: 64,
+            second_filter: None,
+            prefix_filter_bytes: 0,
             index_bytes: 30,
             blocks: 9,
             footer_checksum: u64::MAX,
@@ -211,6 +271,31 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(table.clone().decode_blobs(&mut Decoder::new(&bytes[..cut])), None);
         }
+    }
+
+    #[test]
+    fn a_second_filter_comes_back_and_nonsense_is_refused() {
+        let table = TableMeta { filter_bytes: 500, entries: 1, blocks: 1, ..TableMeta::default() };
+        let taken = |kind, bytes, prefix_filter_bytes| {
+            let second_filter = Some(SecondFilter { kind, bytes });
+            let mut out = Vec::new();
+            let meta = TableMeta { second_filter, prefix_filter_bytes, ..table.clone() };
+            meta.encode_other_filters(&mut out);
+            let mut meta = table.clone();
+            let whole = meta.decode_other_filters(&mut Decoder::new(&out));
+            let cut = &mut Decoder::new(&out[..out.len() - 1]);
+            assert_eq!(table.clone().decode_other_filters(cut), None);
+            whole.map(|()| (meta.second_filter_bytes(), meta.plain_filter_bytes()))
+        };
+        assert_eq!(taken(5, 300, 0), Some((300, 200)));
+        assert_eq!(taken(5, 300, 70), Some((300, 130)));
+        assert_eq!(taken(0, 0, 70), Some((0, 430)));
+        assert_eq!(taken(0, 0, 0), None);
+        assert_eq!(taken(0, 300, 0), None);
+        assert_eq!(taken(5, 0, 0), None);
+        assert_eq!(taken(5, 501, 0), None);
+        assert_eq!(taken(5, 300, 201), None);
+        assert_eq!(taken(5, u64::MAX, 2), None);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! What a table is written with.
 
-use umbel_filter::HashSecret;
+use umbel_filter::{FilterKind, HashSecret, PrefixHasher};
 
 use crate::compress::Compression;
 
 /// How a table is laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableOptions {
     /// How many bytes a data block is filled with before it is compressed. Taken as 64 where less
     /// and as 4 MiB where more; an entry larger than this gets a block of its own.
@@ -14,12 +14,32 @@ pub struct TableOptions {
     pub compression: Compression,
     /// Filter bits per key; -1 and 0 mean no filter.
     pub bloom_bits: i32,
+    /// The kind of the plain filter.
+    pub filter_kind: FilterKind,
+    /// A second filter of the same keys, to be kept in memory instead of the plain one. None where
+    /// there is no plain one.
+    pub second_filter: Option<FilterChoice>,
+}
+
+/// A filter to build.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FilterChoice {
+    /// Its kind.
+    pub kind: FilterKind,
+    /// Its bits for each key, about.
+    pub bits_per_key: f64,
 }
 
 impl Default for TableOptions {
-    /// 4 KiB, not compressed, 10 bits per key.
+    /// 4 KiB, not compressed, 10 bits per key in lines of 512 bits, no second filter.
     fn default() -> TableOptions {
-        TableOptions { block_bytes: 4096, compression: Compression::None, bloom_bits: 10 }
+        TableOptions {
+            block_bytes: 4096,
+            compression: Compression::None,
+            bloom_bits: 10,
+            filter_kind: FilterKind::default(),
+            second_filter: None,
+        }
     }
 }
 
@@ -32,4 +52,6 @@ pub struct KeyHasher {
     pub kind: u8,
     /// Which seed of the store the secret was derived from.
     pub seed_id: u32,
+    /// What prefixes are hashed with, where there are prefix filters.
+    pub prefixes: Option<PrefixHasher>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, varint};
 
-use crate::meta::TableMeta;
+use crate::meta::{SecondFilter, TableMeta};
 use crate::options::TableOptions;
 
 /// What the block adds to the footer.
@@ -22,6 +22,17 @@ pub struct Properties {
     pub block_bytes: u64,
     /// The number of the compression that was asked for.
     pub compression: u8,
+    /// The checksums that the region of the filters does not have.
+    pub(crate) filter_checksums: FilterChecksums,
+}
+
+/// The checksums of filters that another one stands behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FilterChecksums {
+    /// That of the plain filter, where there is a second one; 0 where there is no plain one.
+    pub(crate) plain: Option<u64>,
+    /// That of the last filter before the prefix filter, where there is one; 0 where it is alone.
+    pub(crate) before_prefix: Option<u64>,
 }
 
 /// More properties than any version will have.
@@ -29,12 +40,17 @@ const PROPERTIES_MAX: usize = 1024;
 
 impl Properties {
     /// Gathers what is to be written.
-    pub(crate) fn new(meta: TableMeta, options: &TableOptions) -> Properties {
+    pub(crate) fn new(
+        meta: TableMeta,
+        options: &TableOptions,
+        filter_checksums: FilterChecksums,
+    ) -> Properties {
         Properties {
             meta: Arc::new(meta),
             bloom_bits: options.bloom_bits,
             block_bytes: options.block_bytes as u64,
             compression: options.compression as u8,
+            filter_checksums,
         }
     }
 
@@ -64,9 +80,20 @@ impl Properties {
         if !meta.blobs.is_empty() {
             let mut blobs = Vec::new();
             meta.encode_blobs(&mut blobs);
-            list.insert(0, ("blobs", blobs));
-            list.sort_unstable_by_key(|(name, _)| *name);
+            list.push(("blobs", blobs));
         }
+        if let (Some(second), Some(checksum)) = (meta.second_filter, self.filter_checksums.plain) {
+            let mut value = vec![second.kind];
+            varint::put_u64(&mut value, second.bytes);
+            value.extend_from_slice(&checksum.to_le_bytes());
+            list.push(("second_filter", value));
+        }
+        if let Some(checksum) = self.filter_checksums.before_prefix {
+            let mut value = number(meta.prefix_filter_bytes);
+            value.extend_from_slice(&checksum.to_le_bytes());
+            list.push(("prefix_filter", value));
+        }
+        list.sort_unstable_by_key(|(name, _)| *name);
         let mut out = Vec::new();
         varint::put_u64(&mut out, list.len() as u64);
         for (name, value) in list {
@@ -119,8 +146,24 @@ impl Properties {
             taken.ok_or("the list of blobs is not one that is ever written")?;
             meta.blobs = list.blobs;
         }
+        let mut filter_checksums = FilterChecksums::default();
+        let odd = "what is said of a filter is never written";
+        if let Ok(second) = bytes("second_filter") {
+            let mut decoder = Decoder::new(second);
+            let (kind, bytes) = decoder.u8().zip(decoder.varint()).ok_or(odd)?;
+            meta.second_filter = Some(SecondFilter { kind, bytes });
+            let checksum = decoder.u64().filter(|_| decoder.is_done() && kind > 0 && bytes > 0);
+            filter_checksums.plain = Some(checksum.ok_or(odd)?);
+        }
+        if let Ok(prefix) = bytes("prefix_filter") {
+            let mut decoder = Decoder::new(prefix);
+            meta.prefix_filter_bytes = decoder.varint().filter(|&bytes| bytes > 0).ok_or(odd)?;
+            let checksum = decoder.u64().filter(|_| decoder.is_done());
+            filter_checksums.before_prefix = Some(checksum.ok_or(odd)?);
+        }
         let small = "a property is out of range";
         Ok(Properties {
+            filter_checksums,
             meta: Arc::new(meta),
             bloom_bits: i32::try_from(number("bloom_bits")?).map_err(|_| small)?,
             block_bytes: number("block_bytes")?,

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use umbel_arena::prefetch;
+use umbel_arena::Arena;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
-use umbel_filter::{Bloom, HashSecret};
+use umbel_filter::{HashSecret, PrefixHasher};
 
 use crate::block::Block;
-use crate::filter_part::{decode_filter, folded};
 use crate::find::Found;
 use crate::footer::{Footer, Region, read_part};
-use crate::format::{BlockKind, open_sealed};
+use crate::format::{BlockKind, feature, open_sealed};
 use crate::heads::{Below, Way};
 use crate::index::{PAGED, TableIndex};
 use crate::index_region::IndexRegion;
@@ -19,7 +18,6 @@ use crate::index_top::IndexTop;
 use crate::meta::TableMeta;
 use crate::options::KeyHasher;
 use crate::properties::Properties;
-use crate::residence::Residence;
 use crate::section::Derive;
 use crate::slots::{BlockCache, BlockSlots, KeepAll};
 use crate::tombstones;
@@ -30,11 +28,13 @@ pub struct Table {
     index: TableIndex,
     top: IndexTop,
     slots: Arc<BlockSlots>,
+    /// Where what stays lies.
+    pinned: Arena,
     /// The secret that tags are made with; where there is none, blocks are searched by order.
     secret: Option<HashSecret>,
-    /// `None` where there is no filter, or none that this hash can ask.
-    filter: Option<Bloom>,
-    /// Whether the filter in the file can be asked, whether or not it is in memory.
+    /// What prefixes are hashed with.
+    prefixes: Option<PrefixHasher>,
+    /// Whether the filters in the file can be asked with this hash.
     filter_is_usable: bool,
     tombstones: Arc<FragmentedTombstones>,
     tombstones_given: Vec<RangeTombstone>,
@@ -44,7 +44,6 @@ pub struct Table {
     properties: Properties,
     /// The greatest sequence number in the table, where point reads need it at hand.
     sequence_max: SequenceNumber,
-    residence: Residence,
     ahead_bytes: usize,
 }
 
@@ -53,13 +52,14 @@ pub struct Table {
 const AHEAD_BYTES: usize = 256 * 1024;
 
 impl Table {
-    /// Opens the table that `meta` describes. Reads the footer, the index, the filter, the range
-    /// tombstones and the properties, and keeps the first four in memory.
+    /// Opens the table that `meta` describes. Reads the footer, the index, the range tombstones and
+    /// the properties, and keeps the first three in memory. Its filters are read by
+    /// [`Table::read_filter`].
     ///
-    /// `hasher` is what the hashes passed to [`Table::get_with`] and [`Table::may_contain`] are
-    /// made with. Where it is `None`, hashes are ignored and blocks are searched by key order;
-    /// where its kind or seed id is not the table's, tags are made with it at block load, but the
-    /// filter answers "maybe".
+    /// `hasher` is what the hashes passed to [`Table::get_with`] and to filters are made with.
+    /// Where it is `None`, hashes are ignored and blocks are searched by key order; where its kind
+    /// or seed id is not the table's, tags are made with it at block load, but there is no filter
+    /// to read.
     ///
     /// # Errors
     /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
@@ -71,10 +71,12 @@ impl Table {
         cache: Arc<dyn BlockCache>,
     ) -> Result<Table> {
         let meta = Arc::new(meta.clone());
-        Table::open_as(file, &meta, hasher, cache, Residence::default())
+        Table::open_as(file, &meta, hasher, cache, false)
     }
 
-    /// As [`Table::open`], but keeps in memory only what `residence` says, and shares `meta`.
+    /// As [`Table::open`], but shares `meta`; where it is `paged`, only the top of the index stays
+    /// in memory, its parts being loaded as needed and kept as blocks are. Reads then take a lock
+    /// and search a part by walking it.
     ///
     /// # Errors
     /// As [`Table::open`]; what does not stay in memory is checked when it is read.
@@ -83,7 +85,7 @@ impl Table {
         meta: &Arc<TableMeta>,
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
-        residence: Residence,
+        paged: bool,
     ) -> Result<Table> {
         let file_bytes = file.len()?;
         if file_bytes != meta.file_bytes {
@@ -95,7 +97,7 @@ impl Table {
             return Err(Error::corruption(file.path(), at, reason));
         }
         let (footer, checksum) = Footer::read(&*file, meta.id)?;
-        let mut table = Table::assemble(file, footer, checksum, hasher, cache, residence)?;
+        let mut table = Table::assemble(file, footer, checksum, hasher, cache, paged)?;
         if *table.meta() != **meta {
             let reason = "the table is not the one that is recorded under its id: it was replaced";
             return Err(table.corruption(table.footer.properties.offset, reason));
@@ -105,13 +107,13 @@ impl Table {
     }
 
     /// Opens table `id` knowing nothing else of it, for tools. Blocks are searched by key order,
-    /// the filter answers "maybe", and every block that was read is kept.
+    /// there is no filter, and every block that was read is kept.
     ///
     /// # Errors
     /// As [`Table::open`].
     pub fn open_standalone(file: Arc<dyn File>, id: u64) -> Result<Table> {
         let (footer, checksum) = Footer::read(&*file, id)?;
-        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll), Residence::default())
+        Table::assemble(file, footer, checksum, None, Arc::new(KeepAll), false)
     }
 
     fn assemble(
@@ -120,7 +122,7 @@ impl Table {
         footer_checksum: u64,
         hasher: Option<&KeyHasher>,
         cache: Arc<dyn BlockCache>,
-        residence: Residence,
+        paged: bool,
     ) -> Result<Table> {
         let part = |region: Region, kind| read_part(&*file, &footer, region, kind);
         let damaged = |region: Region| {
@@ -131,13 +133,19 @@ impl Table {
         let mut properties = Properties::decode(&payload).map_err(damaged(footer.properties))?;
         complete(Arc::make_mut(&mut properties.meta), &footer, footer_checksum);
         let meta = &properties.meta;
-        if !meta.is_plausible() || meta.entries != footer.entries {
+        let has = |feature| footer.features & feature != 0;
+        let checksums = properties.filter_checksums;
+        if !meta.is_plausible()
+            || meta.entries != footer.entries
+            || checksums.plain.is_some() != has(feature::SECOND_FILTER)
+            || checksums.before_prefix.is_some() != has(feature::PREFIX_FILTER)
+        {
             return Err(damaged(footer.properties)("the properties contradict the footer"));
         }
         let arena = cache.arena();
         let own = cache.arena_of_what_stays(&arena);
         let region = IndexRegion::new(file.path(), &footer);
-        let (top, index, slots) = if residence.paged && footer.blocks > 0 {
+        let (top, index, slots) = if paged && footer.blocks > 0 {
             let index = TableIndex::paged(&own, footer.blocks as usize);
             (region.read_top(&*file)?, index, BlockSlots::sparse(&own, arena))
         } else {
@@ -155,27 +163,19 @@ impl Table {
         let usable = |hasher: &KeyHasher| {
             hasher.kind == footer.hash_kind && hasher.seed_id == footer.seed_id
         };
-        let filter_is_usable = hasher.is_some_and(usable);
-        let filter = if filter_is_usable && residence.filter_factor != Residence::NO_FILTER {
-            let payload = part(footer.filter, BlockKind::Filter)?;
-            let filter = decode_filter(&payload).map_err(damaged(footer.filter))?;
-            filter.map(|filter| folded(filter, residence.filter_factor))
-        } else {
-            None
-        };
         Ok(Table {
             slots: Arc::new(slots),
+            pinned: own,
             index,
             top,
-            filter_is_usable,
+            filter_is_usable: hasher.is_some_and(usable),
             secret: hasher.map(|hasher| hasher.secret),
-            filter,
+            prefixes: hasher.and_then(|hasher| hasher.prefixes),
             tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
             tombstones_given,
             cache,
             footer,
             sequence_max: properties.meta.sequence_max,
-            residence,
             properties,
             file,
             ahead_bytes: AHEAD_BYTES,
@@ -192,12 +192,6 @@ impl Table {
         &self.properties
     }
 
-    /// Whether the key of `hash` may be in the table: never false for one that is.
-    #[inline]
-    pub fn may_contain(&self, hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
-    }
-
     /// Sets how many bytes a walk reads at a time that does not fill the cache and goes forwards.
     pub fn set_ahead_bytes(&mut self, bytes: usize) {
         self.ahead_bytes = bytes;
@@ -207,18 +201,18 @@ impl Table {
         self.ahead_bytes
     }
 
-    /// Whether the file has a filter that can be asked, be it in memory or not.
+    /// Whether the filters in the file can be asked.
     pub(crate) fn filter_is_usable(&self) -> bool {
         self.filter_is_usable
     }
 
-    pub(crate) fn filter(&self) -> Option<&Bloom> {
-        self.filter.as_ref()
+    /// Where what stays of it in memory lies.
+    pub(crate) fn pinned_arena(&self) -> &Arena {
+        &self.pinned
     }
 
-    /// What was to stay in memory when it was opened.
-    pub fn residence(&self) -> Residence {
-        self.residence
+    pub(crate) fn prefixes(&self) -> Option<PrefixHasher> {
+        self.prefixes
     }
 
     pub(crate) fn secret(&self) -> Option<&HashSecret> {
@@ -251,14 +245,6 @@ impl Table {
     // A get in stages, so that a batch of them can let each stage's misses overlap: ask for the
     // memory of the next stage for every key of the batch before the first of them needs it. None
     // of the stages has to be asked for; `get_in` is right without them.
-
-    /// Asks for the line of the filter that [`Table::may_contain`] reads for `hash`.
-    #[inline]
-    pub fn prefetch_filter(&self, hash: u64) {
-        if let Some(line) = self.filter.as_ref().and_then(|filter| filter.line(hash)) {
-            prefetch(line, 0);
-        }
-    }
 
     /// The number of the only block that can hold the newest version of `key` that is not newer
     /// than `sequence`, to be passed to the stages below. `None` where the table ends before.

@@ -3,18 +3,19 @@
 use std::cmp::Ordering;
 
 use umbel_base::{BlobPointer, Error, Result, SequenceNumber, ValueKind};
-use umbel_filter::{Bloom, HashSecret, hash_key};
+use umbel_filter::{HashSecret, PrefixHasher, hash_key};
 
 use crate::block::{Block, Place};
-use crate::filter_part::decode_filter;
 use crate::footer::read_part;
 use crate::footer::{FOOTER_BYTES, Footer};
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::TableIndex;
 use crate::index_region::IndexRegion;
 use crate::meta::TableMeta;
+use crate::prefix_filter::PrefixFilter;
 use crate::reader::Table;
 use crate::section::Derive;
+use crate::table_filter::TableFilter;
 use crate::tombstones;
 
 /// Data is read in pieces of about this size.
@@ -36,6 +37,25 @@ pub struct VerifyReport {
     /// Distinct keys for which the filter was asked; 0 where there is none or the secret is not
     /// known.
     pub filter_keys: u64,
+}
+
+/// The filters that can be asked.
+#[derive(Default)]
+struct Filters {
+    of_keys: Vec<TableFilter>,
+    of_prefixes: Option<(PrefixFilter, PrefixHasher)>,
+}
+
+impl Filters {
+    fn is_empty(&self) -> bool {
+        self.of_keys.is_empty() && self.of_prefixes.is_none()
+    }
+
+    fn denies(&self, hash: u64, key: &[u8]) -> bool {
+        let by_prefix = self.of_prefixes.as_ref();
+        !self.of_keys.iter().all(|filter| filter.may_contain(hash))
+            || by_prefix.is_some_and(|(filter, hasher)| !filter.may_contain_key(hasher, key))
+    }
 }
 
 /// What has been seen of the data so far.
@@ -73,8 +93,8 @@ impl Table {
         if again != *footer || checksum != self.meta().footer_checksum {
             return Err(self.corruption(0, "the file is no longer the one that was opened"));
         }
-        let (index, filter) = self.verify_parts()?;
-        let asked = filter.as_ref().zip(self.secret());
+        let (index, filters) = self.verify_parts()?;
+        let asked = Some(&filters).filter(|filters| !filters.is_empty()).zip(self.secret());
         let mut walk = Walk { sequence_min: u64::MAX, ..Walk::default() };
         self.verify_data(&index, asked, &mut walk)?;
         if walk.chain != footer.data.checksum {
@@ -90,7 +110,7 @@ impl Table {
     }
 
     /// Reads all parts behind the data again.
-    fn verify_parts(&self) -> Result<(TableIndex, Option<Bloom>)> {
+    fn verify_parts(&self) -> Result<(TableIndex, Filters)> {
         let footer = self.footer();
         let part = |region, kind| read_part(self.file(), footer, region, kind);
         part(footer.properties, BlockKind::Properties)?;
@@ -102,18 +122,29 @@ impl Table {
                 return Err(self.corruption(footer.tombstones.offset, reason));
             }
         }
-        let payload = part(footer.filter, BlockKind::Filter)?;
-        let filter = decode_filter(&payload)
-            .map_err(|reason| self.corruption(footer.filter.offset, reason))?;
+        let [plain, second, prefix] = self.filter_regions();
+        let mut filters = Filters::default();
+        if let Some(plain) = plain {
+            filters.of_keys.extend(self.decode_filter(plain, BlockKind::Filter, 1)?);
+        }
+        if let Some(second) = second {
+            filters.of_keys.extend(self.decode_filter(second, BlockKind::SecondFilter, 1)?);
+        }
+        if let Some(prefix) = prefix {
+            filters.of_prefixes = self.decode_prefix_filter(prefix)?.zip(self.prefixes());
+        }
+        if !self.filter_is_usable() {
+            filters = Filters::default();
+        }
         let region = IndexRegion::new(self.file().path(), footer);
         let (_, index) = region.read_all(self.file(), self.slots().arena())?;
-        Ok((index, filter.filter(|_| self.filter_is_usable())))
+        Ok((index, filters))
     }
 
     fn verify_data(
         &self,
         index: &TableIndex,
-        filter: Option<(&Bloom, &HashSecret)>,
+        filters: Option<(&Filters, &HashSecret)>,
         walk: &mut Walk,
     ) -> Result<()> {
         let mut piece = Vec::new();
@@ -135,7 +166,7 @@ impl Table {
                 walk.chain = chain_checksum(walk.chain, offset, sealed_checksum(sealed));
                 let parsed = self.parse_block(offset, sealed, Derive::Offsets)?;
                 let refuse = |reason: &str| self.corruption(offset, reason);
-                walk.block(&parsed, filter, refuse)?;
+                walk.block(&parsed, filters, refuse)?;
                 verify_bounds(index, block, &parsed, walk, refuse)?;
             }
             number = behind;
@@ -183,7 +214,7 @@ impl Walk {
     fn block(
         &mut self,
         block: &Block,
-        filter: Option<(&Bloom, &HashSecret)>,
+        filters: Option<(&Filters, &HashSecret)>,
         refuse: impl Fn(&str) -> Error,
     ) -> Result<()> {
         self.report.blocks += 1;
@@ -205,10 +236,10 @@ impl Walk {
                     self.smallest.clone_from(&self.scratch);
                 }
                 if (first || order != Ordering::Equal)
-                    && let Some((filter, secret)) = filter
+                    && let Some((filters, secret)) = filters
                 {
                     self.report.filter_keys += 1;
-                    if !filter.may_contain(hash_key(secret, &self.scratch)) {
+                    if filters.denies(hash_key(secret, &self.scratch), &self.scratch) {
                         return Err(refuse("the filter denies a key that the table has"));
                     }
                 }

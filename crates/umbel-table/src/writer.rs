@@ -6,7 +6,10 @@ use std::sync::Arc;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{BlobPointer, Error, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
-use umbel_filter::{BloomBuilder, hash_key};
+use umbel_filter::{
+    BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView,
+    HEADER_BYTES as FILTER_HEADER_BYTES, KeyPrefix, PrefixFilterBuilder, hash_key,
+};
 
 use crate::block_builder::BlockBuilder;
 use crate::compress::{Compression, Compressor};
@@ -16,12 +19,16 @@ use crate::format::{
     seal_in_place, sealed_checksum,
 };
 use crate::index_builder::{IndexBuilder, shortest_separator};
-use crate::meta::TableMeta;
-use crate::options::{KeyHasher, TableOptions};
+use crate::meta::{SecondFilter, TableMeta};
+use crate::options::{FilterChoice, KeyHasher, TableOptions};
 use crate::output_file::OutputFile;
-use crate::properties::Properties;
+use crate::properties::{FilterChecksums, Properties};
 use crate::tombstones;
 
+/// Bits for each prefix of a table without a filter of its keys.
+const PREFIX_BITS: i32 = 10;
+/// A filter may be larger by so much than its bits say, which fill whole lines.
+const LINE_BYTES: f64 = 64.0;
 const BLOCK_BYTES_MIN: usize = 64;
 const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -37,6 +44,9 @@ pub struct TableBuilder {
     compressor: Compressor,
     index: IndexBuilder,
     filter: BloomBuilder,
+    prefixes: Option<PrefixFilterBuilder<KeyPrefix>>,
+    /// Bits of all filters for each key, about.
+    filter_bits: u64,
     tombstones: Vec<RangeTombstone>,
     tombstone_bytes: usize,
     separator: Vec<u8>,
@@ -64,6 +74,9 @@ impl TableBuilder {
         TableBuilder {
             output: OutputFile::new(file, &header(id)),
             filter: BloomBuilder::new(options.bloom_bits).with_seed_id(hasher.seed_id),
+            prefixes: None,
+            filter_bits: u64::from(options.bloom_bits.max(0).unsigned_abs())
+                + options.second_filter.map_or(0, |second| second.bits_per_key as u64),
             hasher,
             options,
             block: BlockBuilder::default(),
@@ -88,6 +101,14 @@ impl TableBuilder {
     /// added yet.
     pub fn with_pieces(mut self, piece_bytes: usize, file_bytes: u64, direct: bool) -> Self {
         self.output.set_pieces(piece_bytes, file_bytes, direct);
+        self
+    }
+
+    /// Gives the table a prefix filter by this rule, where there is what prefixes are hashed with.
+    /// REQUIRES: nothing was added yet.
+    pub fn with_prefix(mut self, rule: Option<&KeyPrefix>) -> Self {
+        let both = rule.cloned().zip(self.hasher.prefixes);
+        self.prefixes = both.and_then(|(rule, hasher)| PrefixFilterBuilder::new(rule, hasher).ok());
         self
     }
 
@@ -158,12 +179,22 @@ impl TableBuilder {
             if self.options.bloom_bits > 0 {
                 self.filter.add(hash_key(&self.hasher.secret, key));
             }
+            if self.prefixes.is_some() {
+                self.add_prefix(key);
+            }
             self.last_key.clear();
             self.last_key.extend_from_slice(key);
         }
         self.last_sequence = sequence;
         self.count(key, sequence, kind, value);
         Ok(())
+    }
+
+    #[inline(never)]
+    fn add_prefix(&mut self, key: &[u8]) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.add(key);
+        }
     }
 
     #[cold]
@@ -228,9 +259,8 @@ impl TableBuilder {
 
     /// About how many bytes the file would have if it were finished now.
     pub fn estimated_bytes(&self) -> u64 {
-        let bits = u64::from(self.options.bloom_bits.max(0).unsigned_abs());
         let pinned = self.index.bytes() + self.tombstone_bytes + self.block.bytes();
-        let filter = self.filter.len() as u64 * bits / 8;
+        let filter = self.filter.len() as u64 * self.filter_bits / 8;
         self.output.end() + pinned as u64 + filter + FOOTER_BYTES as u64
     }
 
@@ -306,6 +336,72 @@ impl TableBuilder {
         Ok(Region { offset, len: payload.len() as u64, checksum })
     }
 
+    /// Writes the filters. Gives their region, and the checksums that it does not have.
+    fn write_filters(&mut self) -> Result<(Region, FilterChecksums)> {
+        let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
+        let TableOptions { bloom_bits, filter_kind, second_filter, .. } = self.options;
+        let plain = match filter_kind {
+            FilterKind::Blocked512 => filter.build(),
+            kind => {
+                let choice = FilterChoice { kind, bits_per_key: f64::from(bloom_bits) };
+                let other = self.filter_of(choice, || filter.hashes().to_vec());
+                // What cannot be built in that kind can be in the usual one.
+                other.unwrap_or_else(|| filter.build())
+            }
+        };
+        let plain = self.write_part(BlockKind::Filter, plain)?;
+        let second = second_filter.filter(|_| plain.len > 0);
+        let second = second.and_then(|choice| {
+            // Few keys take some kinds more bits than they are meant for.
+            let most = choice.bits_per_key * filter.len() as f64 / 8.0 + LINE_BYTES;
+            let built = self.filter_of(choice, || filter.hashes().to_vec());
+            let usual = FilterChoice { kind: FilterKind::Blocked512, ..choice };
+            built
+                .filter(|bytes| (bytes.len() - FILTER_HEADER_BYTES) as f64 <= most)
+                .or_else(|| self.filter_of(usual, || filter.into_hashes()))
+        });
+        let mut all = plain;
+        let mut checksums = FilterChecksums::default();
+        // What was built may be of another kind than what was asked for.
+        let kind = |bytes: &[u8]| FilterView::parse(bytes).ok().and_then(|view| view.kind());
+        if let Some((kind, second)) = second.and_then(|second| Some((kind(&second)?, second))) {
+            let second = self.write_part(BlockKind::SecondFilter, second)?;
+            self.features |= feature::SECOND_FILTER;
+            self.meta.second_filter = Some(SecondFilter { kind: kind.number(), bytes: second.len });
+            checksums.plain = Some(plain.checksum);
+            all = all.and(second);
+        }
+        let bits = if bloom_bits > 0 { bloom_bits } else { PREFIX_BITS };
+        let prefixes = self.prefixes.take();
+        let prefixes = prefixes.map(|prefixes| prefixes.finish(bits, self.hasher.seed_id));
+        if let Some(prefixes) = prefixes.filter(|bytes| !bytes.is_empty()) {
+            let prefixes = self.write_part(BlockKind::PrefixFilter, prefixes)?;
+            self.features |= feature::PREFIX_FILTER;
+            self.meta.prefix_filter_bytes = prefixes.len;
+            checksums.before_prefix = Some(all.checksum);
+            all = all.and(prefixes);
+        }
+        Ok((all, checksums))
+    }
+
+    /// The filter of that choice of the keys with these hashes; `None` where it cannot be built.
+    fn filter_of(
+        &self,
+        choice: FilterChoice,
+        hashes: impl FnOnce() -> Vec<u64>,
+    ) -> Option<Vec<u8>> {
+        let options = FilterOptions {
+            kind: choice.kind,
+            size: FilterSize::BitsPerKey(choice.bits_per_key),
+            hash_kind: self.hasher.kind,
+            seed_id: self.hasher.seed_id,
+            ..FilterOptions::default()
+        };
+        options.check().ok()?;
+        let built = FilterBuilder::from_hashes(options, hashes()).and_then(FilterBuilder::finish);
+        built.ok().filter(|bytes| !bytes.is_empty())
+    }
+
     /// Closes the last block, writes filter, index, range tombstones, properties and footer, and
     /// syncs the file (not its directory).
     ///
@@ -332,11 +428,11 @@ impl TableBuilder {
             return Err(Error::invalid("internal: two entries point at the same blob"));
         }
         let (index, index_top_bytes) = self.write_index()?;
-        let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0)).finish();
-        let filter = self.write_part(BlockKind::Filter, filter)?;
+        let (filter, filter_checksums) = self.write_filters()?;
         let tombstones = self.finish_tombstones();
         let tombstones = self.write_part(BlockKind::Tombstones, tombstones)?;
-        let properties = Properties::new(self.meta.clone(), &self.options).encode();
+        let properties =
+            Properties::new(self.meta.clone(), &self.options, filter_checksums).encode();
         let properties = self.write_part(BlockKind::Properties, properties)?;
         let file_bytes = self.output.end() + FOOTER_BYTES as u64;
         let footer = Footer {

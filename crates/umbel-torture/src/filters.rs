@@ -137,6 +137,8 @@ impl Density {
         let part = (self.keys * 6).clamp(64 << 10, 64 << 20);
         let options = KeyspaceOptions {
             bloom_bits: self.bits,
+            // It is the filters that are looked at, not which of them are kept.
+            advisor: false,
             log: false,
             memtable_bytes: part,
             table_bytes: part,

@@ -3,6 +3,7 @@
 //! Everything but what is said to run on a real disk is a function of the commit and the seed.
 #![forbid(unsafe_code)]
 
+mod advisor;
 mod answers;
 mod big_open;
 mod canaries;
@@ -57,7 +58,7 @@ struct Arguments {
     /// How many times the kill campaign kills.
     #[arg(long)]
     rounds: Option<u64>,
-    /// How many keys the filters, big-open and memory campaigns take.
+    /// How many keys the filters, advisor, big-open and memory campaigns take.
     #[arg(long)]
     keys: Option<u64>,
     /// The budgets of the memory campaign, in MiB.
@@ -77,7 +78,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "crash",
     "first-open",
     "faults",
@@ -85,6 +86,7 @@ const NAMES: [&str; 10] = [
     "kill",
     "canaries",
     "filters",
+    "advisor",
     "big-open",
     "memory",
     "model",
@@ -175,6 +177,10 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
         "filters" => {
             let keys = if small { filters::KEYS_SMALL } else { filters::KEYS };
             filters::campaign(place, seed, arguments.keys.unwrap_or(keys))
+        }
+        "advisor" => {
+            let keys = if small { advisor::KEYS_SMALL } else { advisor::KEYS };
+            advisor::campaign(place, seed, arguments.keys.unwrap_or(keys))
         }
         "big-open" => big_open::campaign(place, seed, arguments.keys.unwrap_or(big_open::KEYS)),
         "memory" => {

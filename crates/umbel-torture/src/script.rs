@@ -134,6 +134,9 @@ pub fn small() -> KeyspaceOptions {
         level_ratio: 2,
         level0_tables: 2,
         compression: CompressionPlan::default(),
+        level_filters: None,
+        prefix: None,
+        advisor: true,
         log: true,
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use umbel_base::{BlobPointer, Error, Result};
 
+use crate::advise;
 use crate::commit::{self, Aftermath};
 use crate::compact::{self, CompactionJob};
 use crate::compaction::pressure::{self, Limits, Load};
@@ -26,7 +27,6 @@ use crate::shortage::Need;
 use crate::snapshots::Awaited;
 use crate::store::{Store, WorkState};
 use crate::way;
-use crate::weigh;
 use crate::writes::{Action, Writes, check_operation};
 
 /// Frozen memtables of one keyspace at which its writers wait for a flush.
@@ -202,6 +202,13 @@ fn work(store: &Arc<Store>) {
         let keyspaces = store.keyspaces();
         let mut state = store.work_lock();
         let idle = store.poison.is_set();
+        if !idle && !state.stop && state.advising.left(store.options.env.clock.now()).is_zero() {
+            state.advising.claim(store.options.env.clock.now(), advise::gets(store));
+            drop((state, keyspaces));
+            // A panic in it must not end the thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| advise::advise(store)));
+            continue;
+        }
         let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
         let Some(job) = job else {
             state = wait_for_work(store, state, seen);
@@ -234,7 +241,11 @@ fn wait_for_work<'a>(
     mut state: MutexGuard<'a, WorkState>,
     seen: u64,
 ) -> MutexGuard<'a, WorkState> {
-    let look_again = state.look_again.take();
+    let mut look_again = state.look_again.take();
+    if !store.poison.is_set() {
+        let advise_again = state.advising.left(store.options.env.clock.now());
+        look_again = Some(look_again.unwrap_or(advise_again).min(advise_again));
+    }
     while state.ticks == seen && !state.stop {
         let Some(limit) = look_again else {
             state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -376,7 +387,7 @@ pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
         store.work_lock().shortage.done(need);
     }
     store.note_time();
-    weigh::after_work(store);
+    advise::after_work(store);
     result
 }
 
@@ -385,7 +396,7 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
         Job::Flush(job) => {
             let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
             let result = flush::flush(store, std::slice::from_ref(&job));
-            weigh_buffers(store);
+            commit::weigh_buffers(store);
             update_pressure(store, &job.keyspace);
             result
         }
@@ -417,14 +428,6 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             }
             Ok(())
         }
-    }
-}
-
-/// Lets writers go on once the memtables are within bounds again.
-pub fn weigh_buffers(store: &Store) {
-    let bytes: u64 = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum();
-    if bytes <= store.budget.sizes.buffers * commit::BUFFERS_HARD {
-        store.buffers_full.store(false, Ordering::Release);
     }
 }
 
@@ -492,9 +495,4 @@ fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Resul
     add(&store.counters.stalls, 1);
     add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
     Ok(())
-}
-
-/// An error where the store is being closed: no work may begin any more.
-pub fn check_not_stopped(state: &WorkState) -> Result<()> {
-    if state.stop { Err(Error::Closed) } else { Ok(()) }
 }

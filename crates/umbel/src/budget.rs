@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
-use umbel_table::Residence;
 
 use crate::options::{Caps, Options};
-use crate::residence::{Needs, plan};
+use crate::residence::{Needs, Residence, plan};
 
 /// What is taken where nothing says how much memory there is.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use umbel_base::{Result, SequenceNumber};
 
-use crate::background::{self, Job, check_not_stopped};
+use crate::background::{self, Job};
 use crate::compact::{self, Step};
 use crate::compaction::last::{Behind, LAST, Wanted};
 use crate::counters::read;
@@ -151,7 +151,7 @@ fn step(store: &Arc<Store>, pick: impl Fn() -> Step) -> Result<Option<Behind>> {
     loop {
         store.check_writable()?;
         let mut state = store.work_lock();
-        check_not_stopped(&state)?;
+        state.check_not_stopped()?;
         let job = match pick() {
             Step::Run(job) => job,
             Step::Blocked => {

@@ -186,7 +186,7 @@ mod tests {
     use umbel_env::Access;
     use umbel_filter::{HashSecret, KEYED_HASH_KIND};
     use umbel_sim::Sim;
-    use umbel_table::{Compression, KeyHasher, Table, TableBuilder, TableOptions};
+    use umbel_table::{KeyHasher, Table, TableBuilder, TableOptions};
 
     const KEYS: u64 = 20_000;
 
@@ -194,9 +194,8 @@ mod tests {
         let files = Sim::new(1).env().files;
         let path = Path::new("/table");
         let secret = HashSecret::from_seed([5; 16]);
-        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 3 };
-        let options =
-            TableOptions { block_bytes: 4096, compression: Compression::None, bloom_bits: -1 };
+        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 3, prefixes: None };
+        let options = TableOptions { block_bytes: 4096, bloom_bits: -1, ..TableOptions::default() };
         let file = files.create(path).unwrap();
         let mut builder = TableBuilder::new(file, 1, hasher.clone(), options);
         for number in 0..KEYS {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::version::TableFile;
+use crate::version::{OpenTable, TableFile};
 
 /// Keys of cached blocks that make an output's block worth loading.
 const VOTES: u32 = 2;
@@ -24,7 +24,7 @@ pub fn carry_over<'a>(
     outputs: &[Arc<TableFile>],
     gives_up: impl Fn() -> bool,
 ) -> u64 {
-    let opened = inputs.filter_map(|table| table.opened());
+    let opened = inputs.filter_map(|table| table.opened()).map(OpenTable::table);
     let (mut cached, mut votes) = (0, BTreeMap::<(usize, u32), u32>::new());
     for table in opened {
         if gives_up() {
@@ -34,6 +34,7 @@ pub fn carry_over<'a>(
         table.sample_cached(|key| {
             let output = outputs.partition_point(|output| !output.reaches(key));
             let reader = outputs.get(output).and_then(|output| output.opened());
+            let reader = reader.map(OpenTable::table);
             if let Some(block) = reader.and_then(|reader| reader.block_of(key)) {
                 *votes.entry((output, block)).or_default() += 1;
             }
@@ -43,7 +44,7 @@ pub fn carry_over<'a>(
     votes.retain(|_, count| *count >= VOTES);
     let mut blocks: Vec<u32> = Vec::new();
     for (number, output) in outputs.iter().enumerate() {
-        let Some(reader) = output.opened() else { continue };
+        let Some(reader) = output.opened().map(OpenTable::table) else { continue };
         blocks.clear();
         let range = (number, 0)..=(number, u32::MAX);
         blocks.extend(votes.range(range).map(|((_, block), _)| block));

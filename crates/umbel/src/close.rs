@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use umbel_base::{Error, Result};
 
+use crate::advise;
 use crate::background::OLD_LOGS_MAX;
 use crate::flush;
 use crate::flush_now;
@@ -86,6 +87,7 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     };
     let mut manifest = store.manifest_lock()?;
     // A spare may have been dropped before by whoever made a segment beyond it.
+    edits.extend(store.keyspaces().iter().filter_map(|keyspace| advise::edit(keyspace)));
     edits.retain(|edit| manifest.state().is_news(edit));
     manifest.commit(&edits)?;
     segments::remove(store, surplus);

@@ -359,3 +359,11 @@ fn freeze_idle(store: &Store, state: &CommitState, total: u64) -> bool {
     }
     frozen
 }
+
+/// Lets writers go on once the memtables are within bounds again.
+pub fn weigh_buffers(store: &Store) {
+    let bytes: u64 = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+    if bytes <= store.budget.sizes.buffers * BUFFERS_HARD {
+        store.buffers_full.store(false, Ordering::Release);
+    }
+}

@@ -5,6 +5,8 @@ use std::sync::mpsc;
 
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
+use crate::advise;
+use crate::advisor;
 use crate::blobs;
 use crate::budget::merging_bytes;
 use crate::carry::carry_over;
@@ -458,22 +460,35 @@ impl CompactionJob {
         tombstones: &FragmentedTombstones,
     ) -> Result<Output> {
         let readers = stripes.held().to_vec();
-        let kept =
-            surviving_tombstones(tombstones, &stripes, |start, end| self.is_bottom(start, end));
+        let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
+        let kept = surviving_tombstones(tombstones, &stripes, is_bottom);
         // Tables of level 0 stay in order by their sequence numbers.
-        let zero = self.target > 0;
-        let stream =
-            CompactionStream::new(self.cursor(), tombstones.clone(), stripes, zero, |key| {
-                self.is_bottom(key, key)
-            });
+        let (zero, is_last) = (self.target > 0, |key: &[u8]| self.is_bottom(key, key));
+        let (cursor, tombstones) = (self.cursor(), tombstones.clone());
+        let stream = CompactionStream::new(cursor, tombstones, stripes, zero, is_last);
         let stream = stream.within(lower.as_deref(), upper.as_deref());
         let (level, split) = (self.target, self.target > 0);
         let options = self.keyspace.options_of_level(level);
-        let claimed = merging_bytes(self.sources(), store.budget.sizes.ahead, options.table_bytes);
-        let _claim = store.budget.claim(claimed);
-        let table_bytes = if split { options.table_bytes } else { u64::MAX };
-        let expected_bytes = table_bytes.min(self.input_bytes());
-        let plan = Plan { level, options, split, expected_bytes, lower, upper, readers };
+        let merging = merging_bytes(self.sources(), store.budget.sizes.ahead, options.table_bytes);
+        let _merging = store.budget.claim(merging);
+        let most = if split { options.table_bytes } else { u64::MAX };
+        let expected_bytes = most.min(self.input_bytes());
+        let entries = |(level, table): &(usize, Arc<TableFile>)| (Some(*level), table.meta.entries);
+        let inputs: Vec<_> = self.inputs.iter().map(entries).collect();
+        let second_filter = advise::second_filter(store, &self.keyspace, level, &inputs);
+        let part = (expected_bytes, self.input_bytes());
+        let _building = store.budget.claim(advisor::building_bytes(second_filter, &inputs, part));
+        let plan = Plan {
+            level,
+            options,
+            choice: self.keyspace.advisor.choice_of_new(level, second_filter.is_some()),
+            second_filter,
+            split,
+            expected_bytes,
+            lower,
+            upper,
+            readers,
+        };
         output::write_tables(store, &plan, stream, &kept, || self.makes_way(store))
     }
 

@@ -82,8 +82,10 @@ pub enum TableAnswer {
     Found = 1,
     /// Its filter said maybe, and it did not have the key.
     Mistaken = 2,
-    /// It was searched without a filter.
+    /// It was searched without a filter, and had the key.
     Unfiltered = 3,
+    /// It was searched without a filter, and did not have the key.
+    Missed = 4,
 }
 
 impl TableAnswer {
@@ -91,9 +93,10 @@ impl TableAnswer {
     #[inline]
     pub fn of_search(found: bool, filtered: bool) -> TableAnswer {
         match (found, filtered) {
-            (_, false) => TableAnswer::Unfiltered,
             (true, true) => TableAnswer::Found,
             (false, true) => TableAnswer::Mistaken,
+            (true, false) => TableAnswer::Unfiltered,
+            (false, false) => TableAnswer::Missed,
         }
     }
 }
@@ -109,22 +112,28 @@ pub enum ReadEvent {
     FilterFalsePositive,
     /// A table was searched for a key.
     TableRead,
+    /// A table was asked for a key that it does not have, with a filter or without.
+    Absent,
+    /// A table was searched for a key that it does not have, with a filter or without.
+    FalseRead,
 }
 
 impl ReadEvent {
     /// The answers that were such events.
     fn answers(self) -> &'static [TableAnswer] {
-        use TableAnswer::{Found, Mistaken, Refused, Unfiltered};
+        use TableAnswer::{Found, Missed, Mistaken, Refused, Unfiltered};
         match self {
             ReadEvent::FilterProbe => &[Refused, Found, Mistaken],
             ReadEvent::FilterNegative => &[Refused],
             ReadEvent::FilterFalsePositive => &[Mistaken],
-            ReadEvent::TableRead => &[Found, Mistaken, Unfiltered],
+            ReadEvent::TableRead => &[Found, Mistaken, Unfiltered, Missed],
+            ReadEvent::Absent => &[Refused, Mistaken, Missed],
+            ReadEvent::FalseRead => &[Mistaken, Missed],
         }
     }
 }
 
-const ANSWERS: usize = 4;
+const ANSWERS: usize = 5;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]

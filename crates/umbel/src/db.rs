@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 
 use umbel_base::{Error, Result, limits};
 
+use crate::advise::{self, FilterAdvice};
 use crate::background;
 use crate::batch::Batch;
 use crate::blobs;
 use crate::by_hand;
 use crate::checkpoint;
 use crate::close;
+use crate::commit;
 use crate::flush_now;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
@@ -164,7 +166,7 @@ impl Db {
         }
         core.view.clear(&core.options());
         drop((manifest, commit));
-        background::weigh_buffers(store);
+        commit::weigh_buffers(store);
         store.signal();
         Ok(())
     }
@@ -182,6 +184,12 @@ impl Db {
     /// What the store consists of and what it did so far.
     pub fn stats(&self) -> Stats {
         stats::of_store(&self.handle.store)
+    }
+
+    /// Which filters are kept and why, and what other memory would bring, of each keyspace. Has it
+    /// decided anew first.
+    pub fn advice(&self) -> Vec<FilterAdvice> {
+        advise::advice(&self.handle.store)
     }
 
     /// Makes every write so far durable: it survives power loss from then on.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
 
+use crate::advise;
+use crate::advisor;
 use crate::blobs;
 use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
@@ -76,7 +78,20 @@ fn write(store: &Arc<Store>, job: &FlushJob) -> Result<Output> {
     let bytes: usize = job.buffers.iter().map(|buffer| buffer.memtable.bytes()).sum();
     let _claim = store.budget.claim(writing_bytes(bytes as u64));
     let expected_bytes = bytes as u64;
-    let plan = Plan { level: 0, options, split: false, expected_bytes, lower, upper, readers };
+    let inputs = [(None, expected)];
+    let second_filter = advise::second_filter(store, &job.keyspace, 0, &inputs);
+    let _building = store.budget.claim(advisor::building_bytes(second_filter, &inputs, (1, 1)));
+    let plan = Plan {
+        level: 0,
+        options,
+        choice: job.keyspace.advisor.choice_of_new(0, second_filter.is_some()),
+        second_filter,
+        split: false,
+        expected_bytes,
+        lower,
+        upper,
+        readers,
+    };
     let output = output::write_tables(store, &plan, stream, &kept, || false)?;
     let counted = output.counts.check(expected);
     counted.map_err(|reason| Error::invalid(format!("internal: flush lost count: {reason}")))?;
@@ -103,6 +118,7 @@ fn install(
         let added: Vec<_> = tables.iter().map(|table| (0, Arc::clone(table))).collect();
         let version = job.keyspace.view.load().version.apply(&[], &added)?;
         describe(job, tables, &mut edits);
+        edits.extend(advise::edit(&job.keyspace));
         installed.push((job, version, output, tables));
     }
     if edits.is_empty() {

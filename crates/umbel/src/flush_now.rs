@@ -4,9 +4,9 @@ use std::sync::{Arc, PoisonError};
 
 use umbel_base::Result;
 
-use crate::background::{
-    OLD_LOGS_MAX, check_not_stopped, run_inline, update_pressure, weigh_buffers,
-};
+use crate::advise;
+use crate::background::{OLD_LOGS_MAX, run_inline, update_pressure};
+use crate::commit;
 use crate::flush::{self, FlushJob};
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
@@ -33,12 +33,13 @@ pub fn flush_then<R>(
     begin_flush(store, &ids)?;
     let jobs = freeze_all(store, keyspaces, marker);
     let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
-    weigh_buffers(store);
+    commit::weigh_buffers(store);
     let result = flushed.map_err(|error| store.final_error(error)).and_then(|()| then());
     store.work_lock().flushing.retain(|id| !ids.contains(id));
     keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
     store.signal();
     let result = result?;
+    advise::after_work(store);
     if store.options.background_threads == 0 {
         run_inline(store)?;
     }
@@ -88,7 +89,7 @@ fn begin_flush(store: &Store, ids: &[u32]) -> Result<()> {
         store.poison.check()?;
         state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    check_not_stopped(&state)?;
+    state.check_not_stopped()?;
     state.flushing.extend(ids);
     Ok(())
 }

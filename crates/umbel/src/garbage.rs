@@ -4,13 +4,15 @@
 //! How much there is, is estimated: some keys of each upper table are looked for in the filters of
 //! the tables below.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use umbel_base::{Result, SequenceNumber};
 use umbel_filter::hash_key;
-use umbel_table::TableRun;
+use umbel_table::{FilterKeep, TableFilter, TableRun};
 
+use crate::budget::Claim;
 use crate::compact::{self, CompactionJob, Step};
 use crate::compaction::last::LAST;
 use crate::keyspace_core::KeyspaceCore;
@@ -201,6 +203,7 @@ fn sample(
     let places: Vec<&[u8]> = reader.block_separators().map(|(key, _)| key).collect();
     let step = places.len().div_ceil(PLACES).max(1);
     let (mut looked_at, mut hiding) = (0, 0);
+    let mut let_go = LetGo::new(version);
     let mut run = TableRun::default();
     let starts = [table.meta.smallest.as_slice()];
     for key in starts.into_iter().chain(places.into_iter().step_by(step)) {
@@ -210,19 +213,50 @@ fn sample(
                 break;
             }
             looked_at += 1;
-            hiding += u64::from(lies_below(store, version, level, table, run.key())?);
+            let lies_below = lies_below(store, version, level, table, run.key(), &mut let_go)?;
+            hiding += u64::from(lies_below);
             run.next(reader)?;
         }
     }
     Ok((looked_at, hiding))
 }
 
-/// Whether a table has a key with this hash, as far as its filter can tell. One that says "maybe"
-/// to many would make garbage of all that is above it.
-fn has(table: &TableFile, hash: u64) -> Result<bool> {
-    let reader = table.reader()?;
-    let can_tell = reader.has_filter() && reader.designed_rate() <= RATE_MAX;
-    Ok(can_tell && reader.may_contain(hash))
+/// Filters that the advisor let go of, read again for as long as keys are looked for in them, those
+/// that were asked last in front.
+#[derive(Debug)]
+struct LetGo {
+    most: usize,
+    filters: VecDeque<(u64, Option<TableFilter>, Claim)>,
+}
+
+impl LetGo {
+    fn new(version: &Version) -> LetGo {
+        LetGo { most: version.sources(), filters: VecDeque::new() }
+    }
+
+    /// Whether a table has a key with this hash, as far as its filter can tell. One that says
+    /// "maybe" to many would make garbage of all that is above it.
+    fn has(&mut self, store: &Store, table: &TableFile, hash: u64) -> Result<bool> {
+        let open = table.open()?;
+        if !open.was_let_go() {
+            let can_tell = open.has_filter() && open.designed_rate() <= RATE_MAX;
+            return Ok(can_tell && open.may_contain(hash));
+        }
+        let id = table.meta.id;
+        match self.filters.iter().position(|(known, ..)| *known == id) {
+            Some(0) => {}
+            Some(place) => self.filters.swap(0, place),
+            None => {
+                self.filters.truncate(self.most.saturating_sub(1));
+                let filter = open.table().read_filter(FilterKeep::default())?;
+                let filter = filter.filter(|filter| filter.designed_rate() <= RATE_MAX);
+                let claim = store.budget.claim(table.meta.plain_filter_bytes());
+                self.filters.push_front((id, filter, claim));
+            }
+        }
+        let asked = self.filters.front().and_then(|(_, filter, _)| filter.as_ref());
+        Ok(asked.is_some_and(|filter| filter.may_contain(hash)))
+    }
 }
 
 /// Whether `key`, which `table` has, may lie in an older table too.
@@ -232,12 +266,13 @@ fn lies_below(
     level: usize,
     table: &TableFile,
     key: &[u8],
+    let_go: &mut LetGo,
 ) -> Result<bool> {
     let hash = hash_key(&store.context.hasher.secret, key);
     if level == 0 {
         let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
         for other in older.skip(1).filter(|other| other.meta.smallest.as_slice() <= key) {
-            if other.reaches(key) && has(other, hash)? {
+            if other.reaches(key) && let_go.has(store, other, hash)? {
                 return Ok(true);
             }
         }
@@ -245,7 +280,7 @@ fn lies_below(
     for tables in version.levels.iter().skip(level.max(1) + usize::from(level > 0)) {
         if let Some(other) = tables.get(first_reaching(tables, key))
             && other.meta.smallest.as_slice() <= key
-            && has(other, hash)?
+            && let_go.has(store, other, hash)?
         {
             return Ok(true);
         }

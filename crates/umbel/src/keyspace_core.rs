@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
 
+use crate::advisor::Advisor;
 use crate::counters::{KeyspaceCounters, ReadCounters};
 use crate::memory::{BufferBytes, CurrentView};
-use crate::options::{Caps, KeyspaceOptions};
-use crate::version::Version;
+use crate::options::{Caps, KeyPrefix, KeyspaceOptions};
+use crate::version::{PrefixCounters, Version};
 
 /// How many times the bytes asked for a memtable its entries may point at before it is flushed:
 /// values that were put and put again are rid of their files by a flush, and keep the disk until
@@ -27,6 +28,11 @@ pub struct KeyspaceCore {
     pub view: CurrentView,
     /// What reads did.
     pub reads: ReadCounters,
+    /// Which filters are kept and built.
+    pub advisor: Advisor,
+    /// How often scans asked prefix filters.
+    pub prefixes: Arc<PrefixCounters>,
+    has_prefix: AtomicBool,
     /// What writes, flushes and compactions did.
     pub counters: KeyspaceCounters,
     marker: Mutex<Option<Vec<u8>>>,
@@ -64,6 +70,9 @@ impl KeyspaceCore {
             name,
             view,
             reads: ReadCounters::default(),
+            advisor: Advisor::default(),
+            prefixes: Arc::default(),
+            has_prefix: AtomicBool::new(options.prefix.is_some()),
             counters: KeyspaceCounters::default(),
             marker: Mutex::default(),
             dropped: AtomicBool::new(false),
@@ -83,6 +92,13 @@ impl KeyspaceCore {
     #[inline]
     pub fn logs(&self) -> bool {
         self.logs.load(Ordering::Relaxed)
+    }
+
+    /// The rule by which its keys have prefixes, where there is one.
+    #[inline]
+    pub fn prefix(&self) -> Option<KeyPrefix> {
+        let has_prefix = self.has_prefix.load(Ordering::Relaxed);
+        if has_prefix { self.options().prefix.clone() } else { None }
     }
 
     /// How much its memtable may take before it is frozen.
@@ -117,6 +133,7 @@ impl KeyspaceCore {
     /// Replaces its options.
     pub fn set_options(&self, options: KeyspaceOptions) {
         self.logs.store(options.log, Ordering::Relaxed);
+        self.has_prefix.store(options.prefix.is_some(), Ordering::Relaxed);
         let within = options.within(&self.caps);
         self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
         let pointed_at = options.memtable_bytes * BLOB_BYTES_FACTOR;

@@ -28,6 +28,8 @@
 //! limit.
 #![forbid(unsafe_code)]
 
+mod advise;
+mod advisor;
 mod background;
 mod batch;
 mod blobs;
@@ -43,7 +45,9 @@ mod compaction;
 mod counters;
 mod db;
 mod descriptors;
+mod evidence;
 mod facts;
+mod filter_choice;
 mod flush;
 mod flush_now;
 mod folder;
@@ -86,10 +90,14 @@ mod way;
 mod weigh;
 mod writes;
 
+pub use advise::{FilterAdvice, LevelAdvice};
 pub use batch::Batch;
 pub use db::Db;
 pub use keyspace::Keyspace;
-pub use options::{Compression, CompressionPlan, Durability, KeyspaceOptions, Options};
+pub use options::{
+    Compression, CompressionPlan, Durability, FilterKind, KeyPrefix, KeyspaceOptions, LevelFilter,
+    Options,
+};
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
 pub use stats::{

@@ -1,6 +1,6 @@
 //! What a reader of a keyspace looks at: memtables and a version, replaced as one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use umbel_memtable::{Memtable, MemtableOptions};
 
 use crate::blobs::BlobFile;
 use crate::options::KeyspaceOptions;
-use crate::version::Version;
+use crate::version::{TableFile, Version};
 
 /// Range deletes of a memtable at which it is flushed. They are cut where they overlap, so a reader
 /// pays for up to the square of their number until a flush has dropped what newer ones hide.
@@ -215,8 +215,17 @@ impl CurrentView {
     /// Puts tables without readers in the place of those with these ids. The readers go when those
     /// who hold the view of before have done.
     pub fn close_readers(&self, ids: &HashSet<u64>) {
+        self.put_others(|table| ids.contains(&table.meta.id).then(|| Arc::new(table.unopened())));
+    }
+
+    /// Puts tables that are the same but for their filters in the place of those with these ids.
+    pub fn refilter(&self, tables: &HashMap<u64, Arc<TableFile>>) {
+        self.put_others(|table| tables.get(&table.meta.id).cloned());
+    }
+
+    fn put_others(&self, other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>) {
         let before = self.view.rcu(|view| {
-            let version = Arc::new(view.version.with_unopened(ids));
+            let version = Arc::new(view.version.with_others(&other));
             View { active: Arc::clone(&view.active), frozen: view.frozen.clone(), version }
         });
         self.note_past(&before);

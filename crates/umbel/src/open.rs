@@ -10,10 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock};
-use umbel_filter::{HashSecret, KEYED_HASH_KIND};
+use umbel_filter::{HashKind, HashSecret, KEYED_HASH_KIND, PrefixHasher};
 use umbel_log::{Expectation, LogKind, LogReader};
 use umbel_table::KeyHasher;
 
+use crate::advise;
 use crate::blobs::Blobs;
 use crate::budget::{Budget, Sizes};
 use crate::cache::ClockCache;
@@ -33,7 +34,6 @@ use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
 use crate::version::{Keeper, Manifest, TableContext, TableFile, Version};
 use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
-use crate::weigh;
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
@@ -41,8 +41,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let budget = Arc::new(Budget::new(Sizes::new(&options)?));
     let (env, descriptors) = patient_env(&options);
     let lock = prepare_folder(&env, folder, &options, read_only)?;
-    let recovered = Manifest::read(&env, folder)?;
-    let listing = listing(&env, folder)?;
+    let (recovered, listing) = (Manifest::read(&env, folder)?, listing(&env, folder)?);
     let found = recovered.is_some();
     if found && options.error_if_exists {
         return Err(Error::invalid(format!("there is a store in {} already", folder.display())));
@@ -94,7 +93,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         }),
         manifest,
         keyspaces: RwLock::new(keyspaces),
-        buffers_full: AtomicBool::new(false),
+        advising: Mutex::default(),
+        buffers_full: AtomicBool::default(),
         work: Mutex::new(WorkState::default()),
         moved: Condvar::new(),
         counters: StoreCounters::default(),
@@ -154,7 +154,7 @@ fn keep_readers(store: &Arc<Store>) {
     let keeper: Weak<dyn Keeper> = weak;
     // Nobody else sets it.
     let _ = store.context.keeper.set(keeper);
-    weigh::after_work(store);
+    advise::after_work(store);
 }
 
 /// The world, patient where there is no descriptor left, and the tables' share of descriptors.
@@ -349,7 +349,8 @@ fn hasher(state: &State) -> Result<KeyHasher> {
     let missing = || Error::invalid("internal: a state without an identity");
     let identity = state.identity.as_ref().ok_or_else(missing)?;
     let secret = HashSecret::from_seed(identity.hash_seed);
-    Ok(KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: identity.seed_id })
+    let prefixes = PrefixHasher::new(HashKind::Keyed, identity.hash_seed).ok();
+    Ok(KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: identity.seed_id, prefixes })
 }
 
 fn build_keyspaces(
@@ -363,6 +364,9 @@ fn build_keyspaces(
         let core = KeyspaceCore::new(id, record.name.clone(), options, caps, version);
         if let Some(marker) = &record.marker {
             core.set_durable_marker(marker.clone());
+        }
+        if let Some(evidence) = &record.evidence {
+            core.advisor.restore(evidence);
         }
         Ok(Arc::new(core))
     };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
+use umbel_filter::PrefixExtractor;
+pub use umbel_filter::{FilterKind, KeyPrefix};
 pub use umbel_table::Compression;
 
 use crate::descriptors::OPEN_TABLES_MIN;
@@ -121,6 +123,16 @@ impl Default for CompressionPlan {
     }
 }
 
+/// A filter of the tables of a level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LevelFilter {
+    /// Its kind; every kind but a counting one.
+    pub kind: FilterKind,
+    /// Bits per key: -1 and 0 no filter, 1 to 1000. Kinds that are built of fingerprints get as
+    /// many bits of them as fit.
+    pub bits_per_key: i32,
+}
+
 /// Options of a keyspace. They shape what is written from now on; tables that exist stay readable
 /// whatever they were written with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +140,14 @@ pub struct KeyspaceOptions {
     /// Filter bits per key: -1 and 0 no filter, 1 to 1000. 10 lets about 1 in 100 missing keys
     /// through per table asked.
     pub bloom_bits: i32,
+    /// The filters of the tables of each level, level 0 first. `None`: Bloom filters in lines of
+    /// 512 bits, of `bloom_bits` at every level. Where they are given, `bloom_bits` is that of the
+    /// memtables, and the advisor adds no filters, but decides which of these are kept.
+    pub level_filters: Option<[LevelFilter; limits::LEVELS]>,
+    /// The rule by which keys have prefixes, such as `"until:/"`: with it each table gets a prefix
+    /// filter, by which scans of the keys that begin in one way leave out tables that have none.
+    /// Tables written with another rule, or with none, are scanned.
+    pub prefix: Option<KeyPrefix>,
     /// Bytes a memtable may take before it is flushed.
     pub memtable_bytes: u64,
     /// Bytes of a table that compaction writes.
@@ -143,6 +163,10 @@ pub struct KeyspaceOptions {
     pub level0_tables: usize,
     /// How the tables of each level are compressed.
     pub compression: CompressionPlan,
+    /// Whether the advisor decides, by what reads ask, which filters are kept in memory and what
+    /// filters new tables get besides one of `bloom_bits`. Without it every table has the one, and
+    /// it is kept as far as the memory allows.
+    pub advisor: bool,
     /// Whether writes go to the write-ahead log. Without it a crash loses what was not flushed;
     /// see `Db::flush_all` and `Batch::set_marker`.
     pub log: bool,
@@ -152,6 +176,8 @@ impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
             bloom_bits: 10,
+            level_filters: None,
+            prefix: None,
             memtable_bytes: 128 << 20,
             table_bytes: 64 << 20,
             block_bytes: 4096,
@@ -159,6 +185,7 @@ impl Default for KeyspaceOptions {
             level_ratio: 10,
             level0_tables: 4,
             compression: CompressionPlan::default(),
+            advisor: true,
             log: true,
         }
     }
@@ -188,6 +215,12 @@ impl KeyspaceOptions {
         }
     }
 
+    /// The filter of the tables of a level.
+    pub fn level_filter(&self, level: usize) -> LevelFilter {
+        let usual = LevelFilter { kind: FilterKind::Blocked512, bits_per_key: self.bloom_bits };
+        self.level_filters.and_then(|levels| levels.get(level).copied()).unwrap_or(usual)
+    }
+
     /// Bytes of the first level below level 0.
     pub(crate) fn base_bytes(&self) -> u64 {
         let level0 = self.memtable_bytes.saturating_mul(self.level0_tables as u64);
@@ -201,6 +234,21 @@ impl KeyspaceOptions {
                 "bloom_bits is {}, but must be -1 (no filter) or 0 to 1000 bits per key",
                 self.bloom_bits
             )));
+        }
+        for (level, filter) in self.level_filters.iter().flatten().enumerate() {
+            if !limits::BLOOM_BITS_RANGE.contains(&filter.bits_per_key) {
+                return Err(Error::invalid(format!(
+                    "level_filters has {} bits per key for level {level}, but must have -1 (no \
+                     filter) or 0 to 1000",
+                    filter.bits_per_key
+                )));
+            }
+            if filter.kind == FilterKind::Counting {
+                return Err(Error::invalid(format!(
+                    "level_filters has a counting filter for level {level}, but tables never \
+                     change: take any other kind"
+                )));
+            }
         }
         check_range("memtable_bytes", self.memtable_bytes, 4 << 10, 16 << 30)?;
         check_range("table_bytes", self.table_bytes, 4 << 10, 16 << 30)?;
@@ -224,7 +272,16 @@ impl KeyspaceOptions {
             varint::put_u64(out, value);
         }
         out.extend(self.compression.levels.map(|compression| compression as u8));
-        out.push(u8::from(self.log));
+        let has_filters = self.level_filters.is_some();
+        let flags = [self.log, !self.advisor, has_filters, self.prefix.is_some()];
+        out.push((0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum());
+        for filter in self.level_filters.iter().flatten() {
+            out.push(filter.kind.number());
+            varint::put_u64(out, (filter.bits_per_key + 1) as u64);
+        }
+        if let Some(prefix) = &self.prefix {
+            varint::put_bytes(out, prefix.name().as_bytes());
+        }
     }
 
     /// Reads what [`KeyspaceOptions::encode`] wrote; `None` where it is malformed.
@@ -240,13 +297,28 @@ impl KeyspaceOptions {
         for level in &mut levels {
             *level = Compression::from_u8(decoder.u8()?)?;
         }
-        let log = match decoder.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let flags = decoder.u8().filter(|flags| *flags < 16)?;
+        let (log, advisor) = (flags & 1 != 0, flags & 2 == 0);
+        let mut level_filters = None;
+        if flags & 4 != 0 {
+            let filter = LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 0 };
+            let mut filters = [filter; limits::LEVELS];
+            for filter in &mut filters {
+                filter.kind = FilterKind::from_number(decoder.u8()?)?;
+                filter.bits_per_key = i32::try_from(decoder.varint()?).ok()? - 1;
+            }
+            level_filters = Some(filters);
+        }
+        let mut prefix = None;
+        if flags & 8 != 0 {
+            let name = std::str::from_utf8(decoder.bytes()?).ok()?;
+            // A rule has one name only.
+            prefix = Some(name.parse().ok().filter(|rule: &KeyPrefix| rule.name() == name)?);
+        }
         let options = KeyspaceOptions {
             bloom_bits,
+            level_filters,
+            prefix,
             memtable_bytes,
             table_bytes,
             block_bytes,
@@ -254,6 +326,7 @@ impl KeyspaceOptions {
             level_ratio,
             level0_tables,
             compression: CompressionPlan { levels },
+            advisor,
             log,
         };
         options.check().is_ok().then_some(options)
@@ -276,12 +349,22 @@ mod tests {
 
     #[test]
     fn options_are_read_back_as_written() {
-        let options = KeyspaceOptions { bloom_bits: -1, log: false, ..Default::default() };
-        let mut bytes = Vec::new();
-        options.encode(&mut bytes);
-        assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes)), Some(options));
-        for cut in 0..bytes.len() {
-            assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes[..cut])), None);
+        let options =
+            KeyspaceOptions { bloom_bits: -1, log: false, advisor: false, ..Default::default() };
+        let filter = |level: usize| LevelFilter {
+            kind: FilterKind::ALL[level % 6],
+            bits_per_key: level as i32 * 100 - 1,
+        };
+        let level_filters = Some(std::array::from_fn(filter));
+        let prefix = Some(KeyPrefix::until(b'/', 2).unwrap());
+        let all = KeyspaceOptions { level_filters, prefix, ..options.clone() };
+        for options in [KeyspaceOptions { level_filters, ..options.clone() }, all, options] {
+            let mut bytes = Vec::new();
+            options.encode(&mut bytes);
+            assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes)), Some(options));
+            for cut in 0..bytes.len() {
+                assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes[..cut])), None);
+            }
         }
     }
 
@@ -289,6 +372,15 @@ mod tests {
     fn out_of_range_is_said_by_name() {
         let options = KeyspaceOptions { bloom_bits: 1001, ..Default::default() };
         assert!(options.check().unwrap_err().to_string().contains("bloom_bits is 1001"));
+        let mut filters = [KeyspaceOptions::default().level_filter(0); limits::LEVELS];
+        filters[2].bits_per_key = 1001;
+        let bad = KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
+        let bad = bad.check().unwrap_err().to_string();
+        assert!(bad.contains("level_filters has 1001 bits per key for level 2"), "{bad}");
+        filters[2].bits_per_key = 10;
+        filters[3].kind = FilterKind::Counting;
+        let bad = KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
+        assert!(bad.check().unwrap_err().to_string().contains("counting filter for level 3"));
         let options = KeyspaceOptions { level_ratio: 1, ..Default::default() };
         assert!(options.check().unwrap_err().to_string().contains("level_ratio"));
     }

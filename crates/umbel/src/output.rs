@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
-use umbel_table::{TableBuilder, TableMeta, TableOptions};
+use umbel_table::{FilterChoice, TableBuilder, TableMeta, TableOptions};
 
 use crate::compaction::older::Older;
 use crate::compaction::stream::{CompactionStream, StreamCounts, clip};
 use crate::counters::add;
+use crate::filter_choice::Choice;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names;
 use crate::options::KeyspaceOptions;
@@ -22,6 +23,10 @@ pub struct Plan {
     pub level: usize,
     /// The options of their keyspace.
     pub options: Arc<KeyspaceOptions>,
+    /// The second filter that the tables get.
+    pub second_filter: Option<FilterChoice>,
+    /// Which filter is kept of them.
+    pub choice: Choice,
     /// Whether a table ends once it is as large as the options say. Level 0 takes one table.
     pub split: bool,
     /// About how many bytes a table becomes, at most.
@@ -43,6 +48,7 @@ pub struct Output {
     /// The ranges of states for which each of them holds many older versions.
     kept_for: Vec<Vec<(SequenceNumber, SequenceNumber)>>,
     level: usize,
+    choice: Choice,
     /// What became of the entries.
     pub counts: StreamCounts,
     /// Whether it was given up before everything was written.
@@ -52,11 +58,11 @@ pub struct Output {
 }
 
 impl Output {
-    fn new(store: &Arc<Store>, level: usize) -> Output {
+    fn new(store: &Arc<Store>, plan: &Plan) -> Output {
         let counts = StreamCounts::default();
-        let store = Arc::clone(store);
+        let (store, level, choice) = (Arc::clone(store), plan.level, plan.choice);
         let (metas, kept_for, is_given_up, unfinished, adopted) = Default::default();
-        Output { store, metas, kept_for, level, counts, is_given_up, unfinished, adopted }
+        Output { store, metas, kept_for, level, choice, counts, is_given_up, unfinished, adopted }
     }
 
     /// Makes the names durable, opens every table, which checks that it can be read back, and hands
@@ -68,6 +74,7 @@ impl Output {
             let context = Arc::clone(&self.store.context);
             let table = TableFile::new(meta.clone(), self.level, context);
             let table = Arc::new(table.keeping_for(kept_for.clone()));
+            table.set_choice(self.choice);
             table.reader()?;
             Ok(table)
         };
@@ -84,14 +91,18 @@ impl Output {
         let path = names::table(&self.store.folder, id);
         let file = self.store.options.env.files.create(&path)?;
         self.unfinished = Some(id);
+        let filter = plan.options.level_filter(plan.level);
         let options = TableOptions {
             block_bytes: plan.options.block_bytes,
             compression: plan.options.compression.levels[plan.level],
-            bloom_bits: plan.options.bloom_bits,
+            bloom_bits: filter.bits_per_key,
+            filter_kind: filter.kind,
+            second_filter: plan.second_filter,
         };
         let hasher = self.store.context.hasher.clone();
         let pieces = piece_bytes(self.store.budget.sizes.ahead);
         let builder = TableBuilder::new(file, id, hasher, options);
+        let builder = builder.with_prefix(plan.options.prefix.as_ref());
         Ok(builder.with_pieces(pieces, plan.expected_bytes, writes_directly(&self.store)))
     }
 
@@ -166,7 +177,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     tombstones: &[RangeTombstone],
     gives_up: impl Fn() -> bool,
 ) -> Result<Output> {
-    let mut output = Output::new(store, plan.level);
+    let mut output = Output::new(store, plan);
     let (mut unasked, mut older) = (0u32, Older::new(&plan.readers));
     let mut builder: Option<TableBuilder> = None;
     let mut lower = plan.lower.clone();

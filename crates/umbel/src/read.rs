@@ -5,6 +5,8 @@ mod look;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 
+use crate::advise;
+use crate::counters::TableAnswer;
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
 use crate::version::head::head;
@@ -142,19 +144,35 @@ pub fn multi_get<K: AsRef<[u8]>>(
 /// Whether `key` may have a value: `false` is certain, `true` is what filters say. Reads nothing
 /// from disk but a table's filter when it is first needed.
 pub fn may_contain(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
+    match may_contain_now(store, keyspace, key)? {
+        Some(answer) => Ok(answer),
+        None => {
+            // Whoever asks filters wants them, whatever gets say.
+            advise::bring_back(store, keyspace);
+            Ok(may_contain_now(store, keyspace, key)?.unwrap_or(true))
+        }
+    }
+}
+
+/// `None` where a filter that could say no was let go of.
+fn may_contain_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> {
     let view = keyspace.view.load();
     let hash = store.hash(key);
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         if buffer.memtable.may_contain(hash) && buffer.memtable.get(key, u64::MAX).is_some() {
-            return Ok(true);
+            return Ok(Some(true));
         }
     }
     for (_, table) in view.version.holding(key, head(key)) {
-        if table.reader()?.may_contain(hash) {
-            return Ok(true);
+        let open = table.open()?;
+        if open.was_let_go() {
+            return Ok(None);
+        }
+        if open.may_contain(hash) {
+            return Ok(Some(true));
         }
     }
-    Ok(false)
+    Ok(Some(false))
 }
 
 /// The sequence number of the newest write to `key`, deletes and range deletes included; 0 where
@@ -176,12 +194,25 @@ pub fn newest_write(keyspace: &KeyspaceCore, store: &Store, key: &[u8]) -> Resul
             return Ok(range.max(point));
         }
     }
-    for (_, table) in view.version.holding(key, head(key)) {
-        let reader = table.reader()?;
+    let counters = keyspace.reads.own();
+    for (level, table) in view.version.holding(key, head(key)) {
+        let open = table.open()?;
+        let reader = open.table();
         let range = reader.tombstones().covering(key, u64::MAX).unwrap_or(0);
-        let point = match reader.may_contain(hash) {
-            true => reader.get_with(key, hash, u64::MAX, |sequence, _, _| sequence)?,
-            false => None,
+        let point = match open.may_contain(hash) {
+            true => {
+                let found = reader.get_with(key, hash, u64::MAX, |sequence, _, _| sequence)?;
+                let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
+                counters.count(level, answered, 1);
+                if found.is_none() {
+                    open.note_miss();
+                }
+                found
+            }
+            false => {
+                counters.count(level, TableAnswer::Refused, 1);
+                None
+            }
         };
         if range > 0 || point.is_some() {
             return Ok(range.max(point.unwrap_or(0)));

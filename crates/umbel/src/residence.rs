@@ -5,7 +5,31 @@
 //! small upper levels, and the last level, which holds most of the data, takes most of the memory.
 
 use umbel_base::limits::LEVELS;
-use umbel_table::{Residence, TableMeta};
+use umbel_table::TableMeta;
+
+use crate::filter_choice::{Choice, NO_FILTER};
+
+/// What stays in memory of a table while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residence {
+    /// Whether only the top of the index stays.
+    pub paged: bool,
+    /// How many times smaller a filter is kept than it is on disk. [`Residence::NO_FILTER`]: it is
+    /// not kept at all.
+    pub filter_factor: u64,
+}
+
+impl Residence {
+    /// A factor that means that the filter is not kept.
+    pub const NO_FILTER: u64 = NO_FILTER;
+}
+
+impl Default for Residence {
+    /// The whole index and the whole filter.
+    fn default() -> Residence {
+        Residence { paged: false, filter_factor: 1 }
+    }
+}
 
 /// What a block takes in memory besides its part of the index in the file: head, stretch, offset,
 /// bounds of the separator, slot.
@@ -35,17 +59,19 @@ pub struct Needs {
     pub whole: u64,
     /// Readers with the top of the index, without filters.
     pub paged: u64,
-    /// Filters as they are on disk.
+    /// The filters that were chosen, as they are on disk.
     pub filters: u64,
 }
 
 impl Needs {
-    /// Adds a table.
-    pub fn add(&mut self, meta: &TableMeta) {
+    /// Adds a table of which that filter is to be kept.
+    pub fn add(&mut self, meta: &TableMeta, choice: Choice) {
         let blocks = u64::from(meta.blocks);
         self.whole += meta.index_bytes + blocks * BLOCK_BYTES + TABLE_BYTES;
         self.paged += blocks * TOP_BYTES + TABLE_BYTES;
-        self.filters += meta.filter_bytes;
+        // Where there is not room for all of it, it is the plain one that is folded.
+        let plain = if choice == Choice::Second { meta.plain_filter_bytes() } else { 0 };
+        self.filters += choice.bytes(meta).max(plain) + meta.prefix_filter_bytes;
     }
 
     fn bytes(&self, residence: Residence) -> u64 {

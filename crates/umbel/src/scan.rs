@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
 use umbel_base::{Error, Result, SequenceNumber};
+use umbel_filter::PrefixExtractor;
 
 use crate::handle::Handle;
 use crate::iter::mvcc::{Shown, VisibleCursor};
@@ -12,6 +13,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::snapshot::Snapshot;
 use crate::sources::Bounds;
+use crate::version::PrefixAsked;
 use crate::view_cursor::{self, ViewCursor};
 
 /// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
@@ -39,7 +41,8 @@ impl DbCursor {
         let view = keyspace.view.hold();
         let present = || handle.store.snapshots.visible();
         let sequence = at.map_or_else(present, Snapshot::sequence);
-        DbCursor::over(handle, view, bounds, sequence, at.cloned())
+        let asked = prefix_asked(handle, keyspace, &bounds);
+        DbCursor::over(handle, view, bounds, sequence, at.cloned(), asked.as_ref())
     }
 
     fn over(
@@ -48,8 +51,9 @@ impl DbCursor {
         bounds: Bounds,
         sequence: SequenceNumber,
         snapshot: Option<Snapshot>,
+        asked: Option<&PrefixAsked>,
     ) -> Result<DbCursor> {
-        let (merged, tombstones) = view_cursor::open(view, &bounds, sequence)?;
+        let (merged, tombstones) = view_cursor::open(view, &bounds, sequence, asked)?;
         let (lower, upper) = bounds;
         Ok(DbCursor {
             inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
@@ -212,6 +216,8 @@ struct Source {
     sequence: SequenceNumber,
     bounds: Bounds,
     snapshot: Option<Snapshot>,
+    /// What prefix filters are asked, where all keys within the bounds begin alike.
+    asked: Option<PrefixAsked>,
 }
 
 #[derive(Debug, Default)]
@@ -234,9 +240,10 @@ impl Iter {
         let view = keyspace.view.hold();
         let present = || handle.store.snapshots.visible();
         let sequence = at.map_or_else(present, Snapshot::sequence);
+        let asked = prefix_asked(handle, keyspace, &bounds);
         let (handle, snapshot) = (Arc::clone(handle), at.cloned());
         Iter {
-            source: Source { handle, view, sequence, bounds, snapshot },
+            source: Source { handle, view, sequence, bounds, snapshot, asked },
             front: End::default(),
             back: End::default(),
             refused,
@@ -298,7 +305,8 @@ impl Source {
     fn open(&self) -> Result<DbCursor> {
         self.handle.store.check_open()?;
         let (view, bounds) = (Arc::clone(&self.view), self.bounds.clone());
-        DbCursor::over(&self.handle, view, bounds, self.sequence, self.snapshot.clone())
+        let (snapshot, asked) = (self.snapshot.clone(), self.asked.as_ref());
+        DbCursor::over(&self.handle, view, bounds, self.sequence, snapshot, asked)
     }
 }
 
@@ -314,6 +322,29 @@ impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.advance(false)
     }
+}
+
+/// What prefix filters are to be asked for a scan within `bounds`; `None` where keys have no
+/// prefixes or those within the bounds do not begin alike.
+fn prefix_asked(handle: &Handle, keyspace: &KeyspaceCore, bounds: &Bounds) -> Option<PrefixAsked> {
+    let rule = keyspace.prefix()?;
+    let hasher = handle.store.context.hasher.prefixes?;
+    let start = common_start(bounds)?;
+    rule.shared(&start)?;
+    let counters = Arc::clone(&keyspace.prefixes);
+    Some(PrefixAsked { rule, hasher, start, counters })
+}
+
+/// What all keys within `bounds` begin with.
+fn common_start(bounds: &Bounds) -> Option<Vec<u8>> {
+    let (Bound::Included(from) | Bound::Excluded(from)) = &bounds.0 else { return None };
+    if prefix_bounds(from).1 == bounds.1 {
+        return Some(from.clone());
+    }
+    let (Bound::Included(to) | Bound::Excluded(to)) = &bounds.1 else { return None };
+    // Where the one stands behind the other nothing lies within, and anything is true of it.
+    let same = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+    Some(from[..same].to_vec())
 }
 
 /// Owned bounds out of whatever range the caller wrote.
@@ -338,6 +369,21 @@ pub fn prefix_bounds(prefix: &[u8]) -> Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_within_bounds_begin_with_their_common_start() {
+        let start = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
+            common_start(&(from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec)))
+        };
+        let (from, to) = (Bound::Included(&b"user/7/a"[..]), Bound::Excluded(&b"user/7/k"[..]));
+        assert_eq!(start(from, to).as_deref(), Some(&b"user/7/"[..]));
+        assert_eq!(start(Bound::Unbounded, to), None);
+        assert_eq!(start(from, Bound::Unbounded), None);
+        for prefix in [&b"user/7/"[..], b"a\xff", b"\xff\xff"] {
+            assert_eq!(common_start(&prefix_bounds(prefix)).as_deref(), Some(prefix));
+        }
+        assert_eq!(start(to, from).as_deref(), Some(&b"user/7/"[..]), "nothing lies within");
+    }
 
     #[test]
     fn prefix_bounds_end_behind_the_prefix() {

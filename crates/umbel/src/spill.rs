@@ -217,12 +217,17 @@ impl<'a> Spill<'a> {
         let file = self.env.files.create(&names::table(self.folder, id))?;
         self.unfinished = Some(id);
         let options = keyspace.options();
+        let filter = options.level_filter(0);
+        let prefix = options.prefix.clone();
         let options = TableOptions {
             block_bytes: options.block_bytes,
             compression: options.compression.levels[0],
-            bloom_bits: options.bloom_bits,
+            bloom_bits: filter.bits_per_key,
+            filter_kind: filter.kind,
+            second_filter: None,
         };
         let builder = TableBuilder::new(file, id, self.context.hasher.clone(), options);
+        let builder = builder.with_prefix(prefix.as_ref());
         let pieces = piece_bytes(self.context.budget.sizes.ahead);
         Ok(builder.with_pieces(pieces, bytes, false))
     }

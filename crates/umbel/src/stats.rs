@@ -90,6 +90,10 @@ pub struct KeyspaceStats {
     pub frozen_memtables: usize,
     /// How often a memtable's filter answered for the memtable.
     pub memtable_negatives: u64,
+    /// How often scans asked a table's prefix filter.
+    pub prefix_probes: u64,
+    /// How often it said no, which saved scanning the table.
+    pub prefix_negatives: u64,
     /// Gets since the store was opened.
     pub gets: u64,
     /// Its levels, level 0 first.
@@ -120,8 +124,10 @@ pub struct LevelStats {
     pub deletes: u64,
     /// Their range tombstones.
     pub range_tombstones: u64,
-    /// Bytes of their filters.
+    /// Bytes of their filters in the files.
     pub filter_bytes: u64,
+    /// Bytes of their filters in memory.
+    pub filter_bytes_in_memory: u64,
     /// How often their filters were asked.
     pub filter_probes: u64,
     /// How often a filter said no, which saved searching the table.
@@ -130,6 +136,8 @@ pub struct LevelStats {
     pub filter_false_positives: u64,
     /// How often a table was searched for a key.
     pub table_reads: u64,
+    /// How often a table was searched that did not have the key, with a filter or without.
+    pub false_reads: u64,
     /// The share of missing keys that the filters let through by design, of the tables opened so
     /// far; 1 without filters.
     pub designed_rate: f64,
@@ -222,6 +230,8 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         memtable_entries: buffers.map(|buffer| buffer.memtable.entries()).sum(),
         frozen_memtables: view.frozen.len(),
         memtable_negatives: keyspace.reads.memtable_negatives(),
+        prefix_probes: read(&keyspace.prefixes.asked),
+        prefix_negatives: read(&keyspace.prefixes.refused),
         gets: keyspace.reads.gets(),
         write_amplification: ratio(
             levels.iter().map(|l| l.bytes_written).sum(),
@@ -250,6 +260,7 @@ fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
             weight += entries;
         }
     }
+    let opened = tables.iter().filter_map(|table| table.opened());
     LevelStats {
         level,
         tables: tables.len() as u64,
@@ -259,10 +270,12 @@ fn of_level(keyspace: &KeyspaceCore, level: usize) -> LevelStats {
         deletes: tables.iter().map(|t| t.meta.deletes).sum(),
         range_tombstones: tables.iter().map(|t| t.meta.range_tombstones).sum(),
         filter_bytes: tables.iter().map(|t| t.meta.filter_bytes).sum(),
+        filter_bytes_in_memory: opened.map(|open| open.filter_bytes()).sum(),
         filter_probes: reads.sum(level, ReadEvent::FilterProbe),
         filter_true_negatives,
         filter_false_positives,
         table_reads: reads.sum(level, ReadEvent::TableRead),
+        false_reads: reads.sum(level, ReadEvent::FalseRead),
         designed_rate: if weight > 0.0 { weighed / weight } else { 1.0 },
         measured_rate: (misses > 0).then(|| filter_false_positives as f64 / misses as f64),
         bytes_read_compaction: read(&work.bytes_read),

@@ -10,6 +10,7 @@ use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{JoinHandle, Lock};
 use umbel_filter::hash_key;
 
+use crate::advisor::Advising;
 use crate::budget::Budget;
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
@@ -57,6 +58,15 @@ pub struct WorkState {
     pub garbage: Garbage,
     /// After how long to look for work again although nothing changed.
     pub look_again: Option<Duration>,
+    /// When the advisor decides next.
+    pub advising: Advising,
+}
+
+impl WorkState {
+    /// An error where the store is being closed: no work may begin any more.
+    pub fn check_not_stopped(&self) -> Result<()> {
+        if self.stop { Err(Error::Closed) } else { Ok(()) }
+    }
 }
 
 /// What the background knows about garbage. Guarded by the work lock.
@@ -110,6 +120,8 @@ pub struct Store {
     pub manifest: Option<Mutex<Manifest>>,
     /// The keyspaces.
     pub keyspaces: RwLock<Vec<Arc<KeyspaceCore>>>,
+    /// Held by a reader who has the advisor decide anew because he misses filters.
+    pub advising: Mutex<()>,
     /// Whether writers wait because all memtables together are too large.
     pub buffers_full: AtomicBool,
     /// The work lock.

@@ -5,9 +5,11 @@ pub mod edit;
 pub mod head;
 pub mod levels;
 pub mod manifest;
+pub mod open_table;
 pub mod table_file;
 
 pub use edit::{Edit, LogState};
 pub use levels::Version;
 pub use manifest::Manifest;
+pub use open_table::{OpenTable, PrefixAsked, PrefixCounters};
 pub use table_file::{Keeper, TableContext, TableFile};

@@ -12,9 +12,9 @@ use crate::iter::walker::Walker;
 use crate::memory::View;
 use crate::memory_walk::MemoryWalk;
 use crate::sources::{Bounds, first_reaching, last_before, overlaps};
-use crate::version::TableFile;
 use crate::version::head::head;
 use crate::version::levels::NearTable;
+use crate::version::{PrefixAsked, TableFile};
 
 /// A cursor over every version of every key of a view. It holds the view once; its parts find
 /// their tables in it.
@@ -87,6 +87,7 @@ pub fn open(
     view: Arc<View>,
     bounds: &Bounds,
     sequence: SequenceNumber,
+    asked: Option<&PrefixAsked>,
 ) -> Result<(ViewCursor, Option<Arc<FragmentedTombstones>>)> {
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
@@ -102,18 +103,34 @@ pub fn open(
         sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(true))));
     };
     for (place, table) in levels[0].iter().enumerate() {
-        if overlaps(table, bounds) {
+        if overlaps(table, bounds) && may_have(table, asked)? {
             add(None, place..place + 1);
         }
     }
     for (place, level) in view.version.deeper().iter().enumerate() {
-        let near = near(&levels[level.level], bounds);
+        let mut near = near(&levels[level.level], bounds);
+        // Keys that begin alike stand together: most often in one table.
+        while !near.is_empty() && !may_have(&levels[level.level][near.start], asked)? {
+            near.start += 1;
+        }
         if !near.is_empty() {
             add(Some(place), near);
         }
     }
     let tombstones = tombstones(&view, bounds, sequence)?;
     Ok((ViewCursor { merged: MergeCursor::new(sources), view }, tombstones))
+}
+
+/// Whether a table may have keys that begin as asked for.
+fn may_have(table: &TableFile, asked: Option<&PrefixAsked>) -> Result<bool> {
+    match asked {
+        Some(asked) if table.meta.prefix_filter_bytes > 0 => {
+            let may = table.open()?.may_have_start(asked);
+            asked.count(may);
+            Ok(may)
+        }
+        _ => Ok(true),
+    }
 }
 
 /// Which tables of a sorted level may hold keys within `bounds`.

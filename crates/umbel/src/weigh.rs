@@ -12,7 +12,7 @@ use crate::budget::CHUNK_BYTES;
 use crate::keyspace_core::KeyspaceCore;
 use crate::residence::Needs;
 use crate::store::Store;
-use crate::version::{Keeper, TableFile};
+use crate::version::TableFile;
 
 /// Bytes of a seat in the cache, for each byte of a block of 4 KiB: one in so many.
 const SEATS_SHARE: u64 = 64;
@@ -85,8 +85,9 @@ pub fn settle_cache(store: &Store, parts: &Parts) {
     store.cache.set_capacity(left.max(least).min(most));
 }
 
-/// Gives back chunks that the cache has too many. Takes its time: it looks at every cached block.
-fn give_back(store: &Store) {
+/// Gives back chunks that the cache has too many, and what the allocator keeps. Takes its time: it
+/// looks at every cached block.
+pub fn give_back(store: &Store) {
     let log = store.commit_lock().wal.mapped_bytes();
     let parts = parts(store, log);
     let left = left_to_blocks(store, &parts);
@@ -94,6 +95,9 @@ fn give_back(store: &Store) {
     let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
     store.cache.give_back(left.max(least));
     settle_cache(store, &parts);
+    if store.budget.is_time_to_trim(store.options.env.clock.now()) {
+        store.options.env.resources.give_back_memory();
+    }
 }
 
 /// The bytes of chunks that blocks may take.
@@ -109,14 +113,14 @@ fn left_to_blocks(store: &Store, parts: &Parts) -> u64 {
     sizes.total.saturating_sub(parts.fixed() + CHUNK_BYTES + sizes.besides)
 }
 
-/// After a flush or compaction: other tables, other needs.
-pub fn after_work(store: &Store) {
+/// Decides what stays in memory of the tables of each level, by what was chosen of their filters.
+pub fn decide(store: &Store) {
     let keyspaces = store.keyspaces();
     let mut levels = [Needs::default(); LEVELS];
     let mut current = 0;
     for keyspace in &keyspaces {
         for (level, table) in keyspace.view.load().version.tables() {
-            levels[level].add(&table.meta);
+            levels[level].add(&table.meta, table.choice());
             current += table.reader_bytes().unwrap_or(0);
             // Tables move to other levels as they are.
             table.set_level(level);
@@ -128,12 +132,17 @@ pub fn after_work(store: &Store) {
     let past = budget.tables.load(Ordering::Relaxed).saturating_sub(current);
     budget.decide_residence(&levels, past);
     budget.close_at.store(budget.readers_most(), Ordering::Relaxed);
-    if budget.is_over() {
-        store.close_readers();
+}
+
+/// Closes readers where they take too much, and leaves the rest to the blocks.
+pub fn keep_within(store: &Store) {
+    if store.budget.is_over() {
+        close_readers(store);
     }
-    give_back(store);
-    if budget.is_time_to_trim(store.options.env.clock.now()) {
-        store.options.env.resources.give_back_memory();
+    // Whoever reads may have the commit lock; whoever has it weighs himself when he is done.
+    let log = store.commit.try_lock().ok().map(|state| state.wal.mapped_bytes());
+    if let Some(log) = log {
+        settle_cache(store, &parts(store, log));
     }
 }
 
@@ -161,62 +170,60 @@ fn order(candidate: &Candidate<'_>) -> (bool, bool, u64, u64) {
     (stays, candidate.is_small_level, read_of_late, candidate.table.opening_number())
 }
 
-impl Keeper for Store {
-    /// Closes readers until a quarter of what they may hold is free again. They are gone when those
-    /// who read at this moment have done.
-    fn close_readers(&self) {
-        // Whoever comes meanwhile need not do it once more.
-        let Ok(_one_at_a_time) = self.budget.closing.try_lock() else { return };
-        if !self.budget.is_over() {
-            return;
-        }
-        let (held, most) = (self.budget.tables.load(Ordering::Relaxed), self.budget.readers_most());
-        let wanted = held.saturating_sub(most / 4 * 3);
-        let keyspaces = self.keyspaces();
-        let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();
-        let mut candidates = Vec::new();
-        for (keyspace, view) in views.iter().enumerate() {
-            for tables in &view.version.levels {
-                let level_bytes: u64 = tables.iter().filter_map(|table| table.reader_bytes()).sum();
-                for table in tables.iter().filter(|table| !table.is_busy()) {
-                    let (Some(bytes), Some(reader)) = (table.reader_bytes(), table.opened()) else {
-                        continue;
-                    };
-                    // What an older version has too stays with its cursors: closing it here would
-                    // only have it opened a second time.
-                    if Arc::strong_count(table) > OF_ONE_VERSION {
-                        continue;
-                    }
-                    let cached_bytes = reader.slots().resident_bytes();
-                    let is_small_level = level_bytes <= most / 8;
-                    candidates.push(Candidate {
-                        keyspace,
-                        is_heavier_than_planned: table.is_heavier_than_planned(),
-                        is_small_level,
-                        table,
-                        bytes,
-                        cached_bytes,
-                    });
+/// Closes readers until a quarter of what they may hold is free again. They are gone when those
+/// who read at this moment have done.
+pub fn close_readers(store: &Store) {
+    // Whoever comes meanwhile need not do it once more.
+    let Ok(_one_at_a_time) = store.budget.closing.try_lock() else { return };
+    if !store.budget.is_over() {
+        return;
+    }
+    let (held, most) = (store.budget.tables.load(Ordering::Relaxed), store.budget.readers_most());
+    let wanted = held.saturating_sub(most / 4 * 3);
+    let keyspaces = store.keyspaces();
+    let views: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.view.hold()).collect();
+    let mut candidates = Vec::new();
+    for (keyspace, view) in views.iter().enumerate() {
+        for tables in &view.version.levels {
+            let level_bytes: u64 = tables.iter().filter_map(|table| table.reader_bytes()).sum();
+            for table in tables.iter().filter(|table| !table.is_busy()) {
+                let (Some(bytes), Some(reader)) = (table.reader_bytes(), table.opened()) else {
+                    continue;
+                };
+                // What an older version has too stays with its cursors: closing it here would
+                // only have it opened a second time.
+                if Arc::strong_count(table) > OF_ONE_VERSION {
+                    continue;
                 }
+                let cached_bytes = reader.table().slots().resident_bytes();
+                let is_small_level = level_bytes <= most / 8;
+                candidates.push(Candidate {
+                    keyspace,
+                    is_heavier_than_planned: table.is_heavier_than_planned(),
+                    is_small_level,
+                    table,
+                    bytes,
+                    cached_bytes,
+                });
             }
         }
-        candidates.sort_by_cached_key(order);
-        let mut closed = vec![HashSet::new(); keyspaces.len()];
-        let mut freed = 0;
-        for candidate in candidates.iter().take_while(|candidate| {
-            let enough = freed >= wanted;
-            freed += candidate.bytes;
-            !enough
-        }) {
-            closed[candidate.keyspace].insert(candidate.table.meta.id);
-        }
-        close(&keyspaces, &closed);
-        let count: usize = closed.iter().map(HashSet::len).sum();
-        self.budget.readers_closed.fetch_add(count as u64, Ordering::Relaxed);
-        // What cursors and compactions hold goes only with them: looking again at once is in vain.
-        let left = held.saturating_sub(freed);
-        self.budget.close_at.store(most.max(left + most / 8), Ordering::Relaxed);
     }
+    candidates.sort_by_cached_key(order);
+    let mut closed = vec![HashSet::new(); keyspaces.len()];
+    let mut freed = 0;
+    for candidate in candidates.iter().take_while(|candidate| {
+        let enough = freed >= wanted;
+        freed += candidate.bytes;
+        !enough
+    }) {
+        closed[candidate.keyspace].insert(candidate.table.meta.id);
+    }
+    close(&keyspaces, &closed);
+    let count: usize = closed.iter().map(HashSet::len).sum();
+    store.budget.readers_closed.fetch_add(count as u64, Ordering::Relaxed);
+    // What cursors and compactions hold goes only with them: looking again at once is in vain.
+    let left = held.saturating_sub(freed);
+    store.budget.close_at.store(most.max(left + most / 8), Ordering::Relaxed);
 }
 
 fn close(keyspaces: &[Arc<KeyspaceCore>], closed: &[HashSet<u64>]) {

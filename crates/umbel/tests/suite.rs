@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod suite {
+    mod advisor;
     mod atomicity;
     mod budget;
     mod carried;
@@ -16,6 +17,7 @@ mod suite {
     mod limits;
     mod long_values;
     mod model;
+    mod prefixes;
     mod pressure;
     mod races;
     mod random;

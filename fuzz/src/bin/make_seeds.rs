@@ -16,7 +16,7 @@ use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::put_part;
 use umbel_fuzz::store::template;
 use umbel_fuzz::table_file::{FILE_ID, assemble, disassemble};
-use umbel_table::{Compression, KeyHasher, TableBuilder, TableOptions};
+use umbel_table::{Compression, FilterChoice, KeyHasher, TableBuilder, TableOptions};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -171,13 +171,23 @@ fn static_filters() -> Result<(), Failure> {
 }
 
 fn tables() -> Result<(), Failure> {
-    let compressions =
-        [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
-    for (name, compression) in compressions {
+    let second = |kind, bits_per_key| Some(FilterChoice { kind, bits_per_key });
+    for (name, compression, second_filter) in [
+        ("none", Compression::None, None),
+        ("lz4", Compression::Lz4, None),
+        ("zstd", Compression::Zstd, None),
+        ("second-blocked", Compression::None, second(FilterKind::Blocked512, 20.0)),
+        ("second-ribbon", Compression::None, second(FilterKind::Ribbon, 12.0)),
+    ] {
         let file = MemoryFile::alone("000007.table", Vec::new());
         let secret = HashSecret::from_seed([7; 16]);
-        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1 };
-        let options = TableOptions { block_bytes: 256, compression, bloom_bits: 10 };
+        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1, prefixes: None };
+        let options = TableOptions {
+            block_bytes: 256,
+            compression,
+            second_filter,
+            ..TableOptions::default()
+        };
         let output = Arc::clone(&file) as Arc<dyn File>;
         let mut builder = TableBuilder::new(output, FILE_ID, hasher, options);
         for number in 0..24u64 {

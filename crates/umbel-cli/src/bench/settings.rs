@@ -203,6 +203,7 @@ fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<Key
         level0_tables: trigger as usize,
         compression: CompressionPlan::all(compression),
         log: !store.disable_wal,
+        ..KeyspaceOptions::default()
     })
 }
 

@@ -4,11 +4,14 @@
 //! hot fill FOLDER SHAPE KEYS             write a store: three levels, every block in order
 //! hot time FOLDER SHAPE KEYS [ROUNDS]    ns of each operation, medians of the rounds
 //! hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
+//! hot advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
 //! ```
 //!
 //! `count` warms up and then does the operation inside [`measured`] only, for
 //! `valgrind --tool=callgrind --toggle-collect='*hot*measured*'`. What making the keys takes shows
-//! as the operation `nothing`.
+//! as the operation `nothing`. `advised` does the gets of a workload, as many before as inside,
+//! with the advisor off or on, who decides as often as it would in the background; for the same
+//! tool.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -23,6 +26,8 @@ const USAGE: &str = "\
 hot fill FOLDER SHAPE KEYS
 hot time FOLDER SHAPE KEYS [ROUNDS]
 hot count FOLDER SHAPE KEYS OPERATION OPERATIONS
+hot advised FOLDER SHAPE KEYS WORKLOAD plain|advised GETS
+workloads: uniform zipfian hits misses turning
 shapes: random decimal path url category-id
 operations: nothing hit missing hot half multi-hit multi-missing seek scan put
             and, counted only, flush compact";
@@ -128,16 +133,30 @@ fn run(words: &[&str]) -> Option<Result<()>> {
         ("count", [operation, operations]) => {
             Some(count(folder, keys, Operation::parse(operation)?, number(operations)?))
         }
+        ("advised", [workload, setting, gets]) => {
+            let is_advised = match *setting {
+                "plain" => false,
+                "advised" => true,
+                _ => return None,
+            };
+            Some(advised(folder, keys, Workload::parse(workload)?, is_advised, number(gets)?))
+        }
         _ => None,
     }
 }
 
 fn open(folder: &Path) -> Result<(Db, Keyspace)> {
+    // What one operation asked must not decide what the next one finds.
+    open_with(folder, false)
+}
+
+fn open_with(folder: &Path, advisor: bool) -> Result<(Db, Keyspace)> {
     // Without threads in the background nothing but the operations is counted.
     let options =
         Options { cache_bytes: Some(4 << 30), background_threads: 0, ..Options::default() };
     let db = Db::open(folder, options)?;
     let shape = KeyspaceOptions {
+        advisor,
         memtable_bytes: 16 << 20,
         level_bytes_base: 32 << 20,
         table_bytes: 16 << 20,
@@ -315,4 +334,96 @@ fn measured(keyspace: &Keyspace, keys: Keys, operation: Operation, names: &[u64]
 #[inline]
 fn read(value: &[u8]) -> u64 {
     value.iter().step_by(64).fold(1, |sum, byte| sum + u64::from(*byte >> 7))
+}
+
+/// What is asked while the advisor looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Workload {
+    /// Any key, half of them missing.
+    Uniform,
+    /// Some keys much more often than others, a tenth missing.
+    Zipfian,
+    Hits,
+    Misses,
+    /// Hits, and misses from the middle on.
+    Turning,
+}
+
+/// The skew of the zipfian workload.
+const THETA: f64 = 0.99;
+/// The advisor decides after so many gets; in the background it would once a second.
+const DECIDE: usize = 10_000;
+
+impl Workload {
+    fn parse(name: &str) -> Option<Workload> {
+        Some(match name {
+            "uniform" => Workload::Uniform,
+            "zipfian" => Workload::Zipfian,
+            "hits" => Workload::Hits,
+            "misses" => Workload::Misses,
+            "turning" => Workload::Turning,
+            _ => return None,
+        })
+    }
+
+    fn names(self, keys: Keys, gets: u64, seed: u64) -> Vec<u64> {
+        let mut random = Random::new(seed);
+        let name = |at: u64| {
+            let index = match self {
+                Workload::Zipfian => zipfian(&mut random, keys.num()),
+                _ => random.below(keys.num()),
+            };
+            let is_there = match self {
+                Workload::Uniform => random.below(2) == 0,
+                Workload::Zipfian => random.below(10) > 0,
+                Workload::Hits => true,
+                Workload::Misses => false,
+                Workload::Turning => at * 2 < gets,
+            };
+            if is_there { keys.present(index) } else { keys.absent(index) }
+        };
+        (0..gets).map(name).collect()
+    }
+}
+
+/// A rank by the continuous law of this skew, strewn over the keys.
+fn zipfian(random: &mut Random, num: u64) -> u64 {
+    let share = random.below(1 << 53) as f64 / (1u64 << 53) as f64;
+    let whole = (num as f64).powf(1.0 - THETA) - 1.0;
+    let rank = (share * whole + 1.0).powf(1.0 / (1.0 - THETA)) as u64;
+    rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % num
+}
+
+fn advised(
+    folder: &Path,
+    keys: Keys,
+    workload: Workload,
+    is_advised: bool,
+    gets: u64,
+) -> Result<()> {
+    let (db, keyspace) = open_with(folder, is_advised)?;
+    warm_up(&keyspace, keys)?;
+    // What turns has not turned yet.
+    let before = if workload == Workload::Turning { Workload::Hits } else { workload };
+    measured_workload(&db, &keyspace, keys, &before.names(keys, gets, 1))?;
+    let names = workload.names(keys, gets, 2);
+    let found = measured_workload(&db, &keyspace, keys, &names)?;
+    let memory: u64 =
+        keyspace.stats().levels.iter().map(|level| level.filter_bytes_in_memory).sum();
+    println!("{found} found, {memory} bytes of filters in memory");
+    db.close()
+}
+
+/// As [`measured`]; the decisions are part of it.
+#[inline(never)]
+fn measured_workload(db: &Db, keyspace: &Keyspace, keys: Keys, names: &[u64]) -> Result<u64> {
+    let (mut found, mut key) = (0, Vec::new());
+    for names in names.chunks(DECIDE) {
+        for &name in names {
+            keys.key(name, &mut key);
+            found += keyspace.get_with(&key, read)?.unwrap_or(0);
+        }
+        black_box(db.advice().len());
+    }
+    Ok(found)
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use umbel_base::checksum::checksum;
 use umbel_base::{Error, RangeTombstone, Result, ValueKind};
-use umbel_filter::hash_key;
-use umbel_table::{Compression, Table, TableBuilder, TableMeta, TableOptions};
+use umbel_filter::{FilterKind, KeyPrefix, hash_key};
+use umbel_table::{
+    Compression, FilterChoice, FilterKeep, Table, TableBuilder, TableMeta, TableOptions,
+};
 
 use crate::memory::MemoryFile;
 use crate::world::{Model, TABLE_ID, get, hasher, open, options, run, walk};
@@ -58,6 +60,26 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
             whole = false;
         }
     }
+    let hash = |key: &[u8]| hash_key(&hasher().secret, key);
+    for keep in [FilterKeep::default(), FilterKeep::Plain { factor: 2 }, FilterKeep::Second] {
+        match table.read_filter(keep) {
+            Ok(filter) => {
+                let filter = filter.expect("every table of these tests has a filter");
+                assert!(model.keys().iter().all(|key| filter.may_contain(hash(key))));
+            }
+            failed => {
+                assert!(is_corruption(&failed));
+                whole = false;
+            }
+        }
+    }
+    match table.read_prefix_filter() {
+        Ok(_) => {}
+        failed => {
+            assert!(is_corruption(&failed));
+            whole = false;
+        }
+    }
     let verified = table.verify();
     assert!(verified.is_ok() || is_corruption(&verified));
     whole && verified.is_ok()
@@ -66,8 +88,17 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
 #[test]
 fn every_byte_matters() {
     let model = small();
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        let (file, meta) = model.build(options(100, compression));
+    let second = |kind, bits_per_key| Some(FilterChoice { kind, bits_per_key });
+    for (compression, second_filter) in [
+        (Compression::None, None),
+        (Compression::Lz4, second(FilterKind::Blocked512, 20.0)),
+        (Compression::Zstd, second(FilterKind::Ribbon, 9.0)),
+    ] {
+        let rule = KeyPrefix::until(b'-', 1).unwrap();
+        let rule = (compression != Compression::None).then_some(&rule);
+        let options = TableOptions { second_filter, ..options(100, compression) };
+        let (file, meta) = model.build_with(options, rule);
+        assert_eq!(meta.second_filter.is_some(), second_filter.is_some());
         let bytes = file.bytes();
         assert!(answers_are_right(&model, bytes.clone(), &meta), "the whole file is sound");
         for index in 0..bytes.len() {
@@ -177,7 +208,7 @@ fn newer_versions_and_unknown_features_are_refused_by_a_sentence() {
         bytes[len - 16..len - 8].copy_from_slice(&sum.to_le_bytes());
         open(&MemoryFile::new(bytes), &meta, None).map(drop)
     };
-    for (at, flip, word) in [(20, 2, "format version 3"), (192 - 32, 0x40, "features")] {
+    for (at, flip, word) in [(20, 2, "format version 3"), (192 - 32, 0x08, "features")] {
         match reseal(at, flip) {
             Err(Error::Invalid(reason)) => assert!(reason.contains(word), "{reason}"),
             other => panic!("{other:?}"),

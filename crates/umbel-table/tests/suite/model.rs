@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, ValueKind};
-use umbel_table::{BlockCache, Compression, KeepAll, Table, TableWalk};
+use umbel_filter::{FilterKind, KeyPrefix, PrefixExtractor, hash_key};
+use umbel_table::{
+    BlockCache, Compression, FilterChoice, FilterKeep, KeepAll, Table, TableOptions, TableWalk,
+};
 
 use crate::world::{
     KeepNothing, Model, TABLE_ID, entry, get, hasher, open, open_paged, options, run, walk,
@@ -154,7 +157,12 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(meta.entries, model.entries.len() as u64);
     let table = open(&file, &meta, Some(&hasher())).unwrap();
     assert_eq!(table.meta(), &meta);
-    assert!(table.has_filter() && table.designed_rate() < 0.05);
+    let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
+    assert!(filter.designed_rate() < 0.05 && filter.kind() == FilterKind::Blocked512);
+    let secret = hasher().secret;
+    let all = model.keys();
+    assert!(all.iter().all(|key| filter.may_contain(hash_key(&secret, key))));
+    assert!(table.read_filter(FilterKeep::Nothing).unwrap().is_none());
     compare(model, &table);
     stride(model, &table);
     let report = table.verify().unwrap();
@@ -162,16 +170,16 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(report.bytes, meta.file_bytes);
     assert_eq!(report.filter_keys, model.keys().len() as u64);
     let unhashed = open(&file, &meta, None).unwrap();
-    assert!(!unhashed.has_filter());
+    assert!(unhashed.read_filter(FilterKeep::default()).unwrap().is_none());
     compare(model, &unhashed);
     let mut stranger = hasher();
     stranger.seed_id += 1;
     let stranger = open(&file, &meta, Some(&stranger)).unwrap();
-    assert!(!stranger.has_filter());
+    assert!(stranger.read_filter(FilterKeep::default()).unwrap().is_none());
     compare(model, &stranger);
     for cache in [Arc::new(KeepAll) as Arc<dyn BlockCache>, Arc::new(KeepNothing)] {
         let paged = open_paged(&file, &meta, cache).unwrap();
-        assert!(paged.is_paged() && !paged.has_filter());
+        assert!(paged.is_paged());
         assert!(paged.block_separators().eq(table.block_separators()));
         compare(model, &paged);
         assert_eq!(paged.verify().unwrap(), report, "the filter in the file is verified too");
@@ -331,5 +339,94 @@ proptest! {
             }
         }
         check(&model, block_bytes, compression);
+    }
+}
+
+#[test]
+fn a_second_filter_stands_beside_the_plain_one() {
+    let secret = hasher().secret;
+    for (kind, bits_per_key) in [
+        (FilterKind::BinaryFuse, 9.6),
+        (FilterKind::Ribbon, 7.5),
+        (FilterKind::Blocked512, 17.0),
+        (FilterKind::SplitBlock, 12.0),
+    ] {
+        let model = shape("random", 20_000);
+        let second_filter = Some(FilterChoice { kind, bits_per_key });
+        let plain = options(4096, Compression::None);
+        let (file, meta) = model.build(TableOptions { second_filter, ..plain });
+        let second = meta.second_filter.unwrap();
+        assert_eq!(FilterKind::from_number(second.kind), Some(kind));
+        let (_, without) = model.build(plain);
+        assert_eq!(meta.plain_filter_bytes(), without.filter_bytes, "the plain one is as ever");
+        let table = open(&file, &meta, Some(&hasher())).unwrap();
+        assert_eq!(table.meta(), &meta);
+        compare(&model, &table);
+        let report = table.verify().unwrap();
+        assert_eq!(report.filter_keys, model.keys().len() as u64);
+        let read = |keep| table.read_filter(keep).unwrap().unwrap();
+        let (plain, second) = (read(FilterKeep::default()), read(FilterKeep::Second));
+        assert_eq!((plain.kind(), second.kind()), (FilterKind::Blocked512, kind));
+        for key in model.keys() {
+            let hash = hash_key(&secret, &key);
+            assert!(plain.may_contain(hash) && second.may_contain(hash));
+        }
+        let mut passed = [0.0; 2];
+        for number in 0..40_000u64 {
+            let hash = hash_key(&secret, &number.to_le_bytes());
+            passed[0] += f64::from(u8::from(plain.may_contain(hash)));
+            passed[1] += f64::from(u8::from(second.may_contain(hash)));
+        }
+        for (filter, passed) in [&plain, &second].into_iter().zip(passed) {
+            let designed = filter.designed_rate() * 40_000.0;
+            assert!((passed - designed).abs() < 5.0 * designed.sqrt() + 8.0, "{passed} {designed}");
+        }
+    }
+}
+
+#[test]
+fn the_plain_filter_may_be_of_any_kind() {
+    let secret = hasher().secret;
+    let model = shape("path", 3000);
+    for filter_kind in FilterKind::ALL {
+        let options = TableOptions { filter_kind, ..options(4096, Compression::None) };
+        let (file, meta) = model.build(options);
+        let table = open(&file, &meta, Some(&hasher())).unwrap();
+        let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
+        assert_eq!(filter.kind(), filter_kind);
+        let hashes = model.keys().into_iter().map(|key| hash_key(&secret, &key));
+        assert!(hashes.into_iter().all(|hash| filter.may_contain(hash)));
+        assert_eq!(table.verify().unwrap().filter_keys, model.keys().len() as u64);
+    }
+}
+
+#[test]
+fn prefix_filters_stand_beside_any_others() {
+    let rule: KeyPrefix = "until:/:2".parse().unwrap();
+    let hasher_of_prefixes = hasher().prefixes.unwrap();
+    let model = shape("path", 4000);
+    let second = FilterChoice { kind: FilterKind::Ribbon, bits_per_key: 8.0 };
+    for (bloom_bits, second_filter) in [(10, None), (10, Some(second)), (-1, None)] {
+        let plain = options(4096, Compression::None);
+        let options = TableOptions { bloom_bits, second_filter, ..plain };
+        let (file, meta) = model.build_with(options, Some(&rule));
+        let table = open(&file, &meta, Some(&hasher())).unwrap();
+        assert_eq!(meta.second_filter.is_some(), second_filter.is_some());
+        assert!(meta.prefix_filter_bytes > 0);
+        assert_eq!(meta.plain_filter_bytes() > 0, bloom_bits > 0);
+        let filter = table.read_prefix_filter().unwrap().unwrap();
+        assert_eq!(filter.rule(), rule.name());
+        let ask = |start: &[u8]| filter.may_contain_start(&rule, &hasher_of_prefixes, start);
+        for key in model.keys() {
+            let Some(prefix) = rule.prefix(&key) else { continue };
+            assert!(ask(prefix) && ask(&key) && ask(&key[..prefix.len() - 1]));
+        }
+        let absent = (0..2000).filter(|number| ask(format!("no/{number}/x").as_bytes())).count();
+        assert!(absent < 100, "{absent}");
+        let other = KeyPrefix::fixed(3).unwrap();
+        assert!(filter.may_contain_start(&other, &hasher_of_prefixes, b"no/1/"), "another rule");
+        assert_eq!(table.read_filter(FilterKeep::default()).unwrap().is_some(), bloom_bits > 0);
+        assert_eq!(table.verify().unwrap().filter_keys, model.keys().len() as u64);
+        compare(&model, &table);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
-use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
+use umbel_filter::{HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixHasher, hash_key};
 use umbel_table::{
-    BlockCache, BlockSlots, Compression, KeepAll, KeyHasher, Residence, Table, TableBuilder,
-    TableMeta, TableOptions, TableRun,
+    BlockCache, BlockSlots, Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta,
+    TableOptions, TableRun,
 };
 
 use crate::memory::MemoryFile;
@@ -54,8 +54,17 @@ impl Model {
     }
 
     pub fn build(&self, options: TableOptions) -> (MemoryFile, TableMeta) {
+        self.build_with(options, None)
+    }
+
+    pub fn build_with(
+        &self,
+        options: TableOptions,
+        rule: Option<&KeyPrefix>,
+    ) -> (MemoryFile, TableMeta) {
         let file = MemoryFile::default();
-        let mut builder = TableBuilder::new(Arc::new(file.clone()), TABLE_ID, hasher(), options);
+        let builder = TableBuilder::new(Arc::new(file.clone()), TABLE_ID, hasher(), options);
+        let mut builder = builder.with_prefix(rule);
         for tombstone in &self.tombstones {
             builder.add_tombstone(tombstone);
         }
@@ -74,11 +83,16 @@ impl Model {
 }
 
 pub fn hasher() -> KeyHasher {
-    KeyHasher { secret: HashSecret::from_seed([5; 16]), kind: KEYED_HASH_KIND, seed_id: 3 }
+    KeyHasher {
+        secret: HashSecret::from_seed([5; 16]),
+        kind: KEYED_HASH_KIND,
+        seed_id: 3,
+        prefixes: PrefixHasher::new(HashKind::Keyed, [5; 16]).ok(),
+    }
 }
 
 pub fn options(block_bytes: usize, compression: Compression) -> TableOptions {
-    TableOptions { block_bytes, compression, bloom_bits: 10 }
+    TableOptions { block_bytes, compression, ..TableOptions::default() }
 }
 
 pub fn open(file: &MemoryFile, meta: &TableMeta, hasher: Option<&KeyHasher>) -> Result<Arc<Table>> {
@@ -96,23 +110,19 @@ impl BlockCache for KeepNothing {
     }
 }
 
-/// A table of whose index only the top stays, without its filter.
+/// A table of whose index only the top stays.
 pub fn open_paged(
     file: &MemoryFile,
     meta: &TableMeta,
     cache: Arc<dyn BlockCache>,
 ) -> Result<Arc<Table>> {
-    let residence = Residence { paged: true, filter_factor: Residence::NO_FILTER };
     let file = Arc::new(file.clone());
-    Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher()), cache, residence).map(Arc::new)
+    Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher()), cache, true).map(Arc::new)
 }
 
-/// A point read as the engine does it: the filter first.
+/// A point read.
 pub fn get(table: &Table, key: &[u8], sequence: u64) -> Result<Option<Version>> {
     let hash = hash_key(&hasher().secret, key);
-    if !table.may_contain(hash) {
-        return Ok(None);
-    }
     table.get_with(key, hash, sequence, |sequence, kind, value| (sequence, kind, value.to_vec()))
 }
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use umbel::{
-    Compression, CompressionPlan, Db, Durability, Env, Keyspace, KeyspaceOptions, Options,
+    Compression, CompressionPlan, Db, Durability, Env, FilterKind, KeyPrefix, Keyspace,
+    KeyspaceOptions, LevelFilter, Options,
 };
 
 use crate::random::{Random, join};
@@ -91,6 +92,15 @@ pub fn space_options(space: usize) -> KeyspaceOptions {
         level_ratio: 4,
         level0_tables: 2,
         compression: CompressionPlan::all(compression),
+        // Each kind once, and a prefix filter: that they were killed while written must show.
+        level_filters: (space == 2).then(|| {
+            std::array::from_fn(|level| LevelFilter {
+                kind: FilterKind::ALL[level % 6],
+                bits_per_key: 10,
+            })
+        }),
+        prefix: (space == 1).then(|| KeyPrefix::fixed(3).ok()).flatten(),
+        advisor: true,
         log: true,
     }
 }

@@ -5,7 +5,7 @@
 //! next step reads, so that the group waits about as long as one key does.
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
-use umbel_table::{Below, Table, Way};
+use umbel_table::{Below, Way};
 
 use super::look::{Answer, Aside, Look, answer};
 use crate::blobs::Blobs;
@@ -14,7 +14,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::store::Store;
 use crate::version::head::head;
-use crate::version::{TableFile, Version};
+use crate::version::{OpenTable, TableFile, Version};
 
 /// Keys of a group, at most as many as a [`Places`] has bits: more than a core can wait for at a
 /// time, few enough that what was asked for first is still there when it is needed.
@@ -105,7 +105,7 @@ struct Group<'a, F> {
     /// The first source that a key was not looked for in.
     from: [usize; GROUP],
     /// The table that is asked for a key, its level, and the block that may have it.
-    tables: [Option<&'a Table>; GROUP],
+    tables: [Option<&'a OpenTable>; GROUP],
     levels: [u8; GROUP],
     blocks: [usize; GROUP],
     sequence: SequenceNumber,
@@ -235,7 +235,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         let mut asked = Places::default();
         for key in due {
             if let Some(file) = find(self.keys[key], self.heads[key]) {
-                let table: &Table = file.reader()?;
+                let table = file.open()?;
                 table.prefetch_filter(self.hashes[key]);
                 self.tables[key] = Some(table);
                 asked.add(key);
@@ -251,7 +251,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
                 continue;
             }
             refused += 1;
-            if table.covering(self.keys[key], self.sequence) > 0 {
+            if table.table().covering(self.keys[key], self.sequence) > 0 {
                 self.lend(key, None);
                 waiting.remove(key);
             }
@@ -267,13 +267,13 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         let mut ways = [Way::default(); GROUP];
         for key in candidates {
             if let Some(table) = self.tables[key] {
-                ways[key] = table.way(self.keys[key]);
+                ways[key] = table.table().way(self.keys[key]);
             }
         }
         let mut deeper = Places::default();
         for key in candidates {
             if let Some(table) = self.tables[key]
-                && table.prefetch_index(ways[key], self.keys[key])
+                && table.table().prefetch_index(ways[key], self.keys[key])
             {
                 deeper.add(key);
             }
@@ -283,9 +283,9 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         }
         for key in candidates {
             let Some(table) = self.tables[key] else { continue };
-            match table.locate_from(ways[key], self.keys[key], self.sequence) {
+            match table.table().locate_from(ways[key], self.keys[key], self.sequence) {
                 Some(block) => {
-                    table.prefetch_slot(block);
+                    table.table().prefetch_slot(block);
                     self.blocks[key] = block;
                     located.add(key);
                 }
@@ -299,16 +299,18 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
         let mut cached = Places::default();
         for key in located {
             if let Some(table) = self.tables[key]
-                && table.prefetch_block(self.blocks[key])
+                && table.table().prefetch_block(self.blocks[key])
             {
                 cached.add(key);
             }
         }
         // All tables of a store share what this enters.
-        let entered = { cached }.next().and_then(|key| self.tables[key]).map(Table::enter);
+        let first = { cached }.next().and_then(|key| self.tables[key]);
+        let entered = first.map(|table| table.table().enter());
         for key in cached {
             if let Some(table) = self.tables[key] {
-                table.prefetch_entry(self.blocks[key], self.keys[key], self.hashes[key]);
+                let block = self.blocks[key];
+                table.table().prefetch_entry(block, self.keys[key], self.hashes[key]);
             }
         }
         self.hand_out_all(cached, &mut left)?;
@@ -326,13 +328,13 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             let mut below = [Below::Nothing; GROUP];
             for key in deeper {
                 if let Some(table) = self.tables[key] {
-                    below[key] = table.below(ways[key], self.keys[key]);
+                    below[key] = table.table().below(ways[key], self.keys[key]);
                 }
             }
             let mut down = Places::default();
             for key in deeper {
                 if let Some(table) = self.tables[key]
-                    && let Some(way) = table.prefetch_below(below[key], self.keys[key])
+                    && let Some(way) = table.table().prefetch_below(below[key], self.keys[key])
                 {
                     ways[key] = way;
                     down.add(key);
@@ -341,7 +343,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             deeper = Places::default();
             for key in down {
                 if let Some(table) = self.tables[key]
-                    && table.prefetch_index(ways[key], self.keys[key])
+                    && table.table().prefetch_index(ways[key], self.keys[key])
                 {
                     deeper.add(key);
                 }
@@ -364,7 +366,8 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
 
     /// Whether the table, in that block, decides what the key is.
     #[inline]
-    fn hand_out(&mut self, table: &Table, key: usize, block: Option<usize>) -> Result<bool> {
+    fn hand_out(&mut self, open: &OpenTable, key: usize, block: Option<usize>) -> Result<bool> {
+        let table = open.table();
         let (name, hash, sequence) = (self.keys[key], self.hashes[key], self.sequence);
         let covering = table.covering(name, sequence);
         let mut lend = Some(|value: &[u8]| self.lend(key, Some(value)));
@@ -375,14 +378,17 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
             })?,
             None => None,
         };
-        let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
+        let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
         self.counters.count(usize::from(self.levels[key]), answered, 1);
         match found {
             Some(Answer::Value(())) => return Ok(true),
             Some(Answer::Deleted) => {}
             Some(Answer::Pointer) => return self.fetch(key, aside.get()).map(|()| true),
             None if covering > 0 => {}
-            None => return Ok(false),
+            None => {
+                open.note_miss();
+                return Ok(false);
+            }
         }
         self.lend(key, None);
         Ok(true)

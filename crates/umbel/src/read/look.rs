@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
-use umbel_table::Table;
 
 use crate::counters::{OwnCounters, TableAnswer};
 use crate::memory::{Buffer, View};
+use crate::version::OpenTable;
 
 /// What the newest source that knows a key says of it.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Look<'_> {
         let mut found = None;
         for table in view.version.newest() {
             if let Some(file) = table.if_it_holds(self.key, self.head) {
-                let table = file.reader()?;
+                let table = file.open()?;
                 if self.is_refused(table) {
                     refused += 1;
                     continue;
@@ -170,6 +170,7 @@ impl Look<'_> {
                 if found.is_some() {
                     break;
                 }
+                table.note_miss();
             }
         }
         self.counters.count(0, TableAnswer::Refused, refused);
@@ -178,7 +179,7 @@ impl Look<'_> {
         }
         for run in view.version.deeper() {
             if let Some(file) = run.find(self.key, self.head) {
-                let table = file.reader()?;
+                let table = file.open()?;
                 if self.is_refused(table) {
                     self.counters.count(run.level, TableAnswer::Refused, 1);
                     continue;
@@ -187,6 +188,7 @@ impl Look<'_> {
                 if found.is_some() {
                     break;
                 }
+                table.note_miss();
             }
         }
         Ok(found)
@@ -194,7 +196,7 @@ impl Look<'_> {
 
     /// Whether the table says nothing of the key, and its filter says so.
     #[inline(always)]
-    fn is_refused(&self, table: &Table) -> bool {
+    fn is_refused(&self, table: &OpenTable) -> bool {
         !table.has_tombstones() && !table.may_contain(self.hash)
     }
 
@@ -204,12 +206,13 @@ impl Look<'_> {
     fn search<R>(
         &self,
         level: usize,
-        table: &Table,
+        open: &OpenTable,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<Answer<R>>> {
+        let table = open.table();
         let covering = table.covering(self.key, self.sequence);
         let hidden = || (covering > 0).then_some(Answer::Deleted);
-        if table.has_tombstones() && !table.may_contain(self.hash) {
+        if open.has_tombstones() && !open.may_contain(self.hash) {
             self.counters.count(level, TableAnswer::Refused, 1);
             return Ok(hidden());
         }
@@ -217,7 +220,7 @@ impl Look<'_> {
             table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
                 answer(covering, sequence, kind, value, read, &self.aside)
             })?;
-        let answered = TableAnswer::of_search(found.is_some(), table.has_filter());
+        let answered = TableAnswer::of_search(found.is_some(), open.has_filter());
         self.counters.count(level, answered, 1);
         Ok(found.or_else(hidden))
     }

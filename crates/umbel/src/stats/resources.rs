@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use umbel_table::FilterKeep;
+
 use super::MEBIBYTE;
+use crate::filter_choice::Choice;
 use crate::store::Store;
 use crate::weigh;
 
@@ -120,12 +123,13 @@ fn kept(store: &Store) -> MemoryStats {
     for keyspace in store.keyspaces() {
         let view = keyspace.view.load();
         for (_, table) in view.version.tables() {
-            let Some(reader) = table.opened() else { continue };
-            let on_disk = table.meta.filter_bytes;
+            let Some(open) = table.opened() else { continue };
+            let on_disk = Choice::Plain.bytes(&table.meta);
             kept.tables_open += 1;
-            kept.indexes_paged += u64::from(reader.is_paged());
-            kept.filters_left_out += u64::from(on_disk > 0 && !reader.has_filter());
-            let is_folded = reader.has_filter() && reader.filter_bytes() as u64 <= on_disk / 2;
+            kept.indexes_paged += u64::from(open.table().is_paged());
+            kept.filters_left_out += u64::from(on_disk > 0 && !open.has_filter());
+            let is_folded = matches!(open.keep(), FilterKeep::Plain { factor: 2.. });
+            let is_folded = is_folded && open.has_filter() && open.filter_bytes() <= on_disk / 2;
             kept.filters_folded += u64::from(is_folded);
         }
     }

@@ -10,6 +10,7 @@ use umbel_base::{Decoder, limits, varint};
 use umbel_log::Sealed;
 use umbel_table::TableMeta;
 
+use crate::evidence::Counts;
 use crate::names;
 use crate::options::KeyspaceOptions;
 
@@ -98,6 +99,8 @@ pub enum Edit {
     },
     /// A log segment is no longer needed.
     DropLog(u64),
+    /// What reads asked of a keyspace's levels of late.
+    Evidence(u32, Arc<Counts>),
 }
 
 const IDENTITY: u8 = 1;
@@ -112,6 +115,8 @@ const MARKER: u8 = 9;
 const LOG: u8 = 10;
 const DROP_LOG: u8 = 11;
 const ADD_TABLE_WITH_BLOBS: u8 = 12;
+const ADD_TABLE_WITH_FILTERS: u8 = 13;
+const EVIDENCE: u8 = 14;
 
 impl Edit {
     /// Appends the edit's bytes.
@@ -133,11 +138,18 @@ impl Edit {
             }
             Edit::DropKeyspace(id) => put(out, DROP_KEYSPACE, &[u64::from(*id)]),
             Edit::AddTable { keyspace, level, meta } => {
-                let bare = meta.blobs.is_empty();
-                let kind = if bare { ADD_TABLE } else { ADD_TABLE_WITH_BLOBS };
+                let kind = match (meta.has_other_filters(), meta.blobs.is_empty()) {
+                    (true, _) => ADD_TABLE_WITH_FILTERS,
+                    (false, true) => ADD_TABLE,
+                    (false, false) => ADD_TABLE_WITH_BLOBS,
+                };
                 put(out, kind, &[u64::from(*keyspace), *level as u64]);
                 meta.encode(out);
-                if !bare {
+                if kind == ADD_TABLE_WITH_FILTERS {
+                    meta.encode_other_filters(out);
+                    out.push(u8::from(!meta.blobs.is_empty()));
+                }
+                if !meta.blobs.is_empty() {
                     meta.encode_blobs(out);
                 }
             }
@@ -157,6 +169,10 @@ impl Edit {
                 LogState::Recovered(end) => put(out, LOG, &[*id, 2, *end]),
             },
             Edit::DropLog(id) => put(out, DROP_LOG, &[*id]),
+            Edit::Evidence(keyspace, evidence) => {
+                put(out, EVIDENCE, &[u64::from(*keyspace)]);
+                evidence.encode(out);
+            }
         }
     }
 
@@ -180,16 +196,10 @@ impl Edit {
                 Edit::Keyspace { id, name, options: KeyspaceOptions::decode(decoder)? }
             }
             DROP_KEYSPACE => Edit::DropKeyspace(keyspace_id(decoder)?),
-            ADD_TABLE => {
-                let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
-                Edit::AddTable { keyspace, level, meta: Arc::new(TableMeta::decode(decoder)?) }
+            kind @ (ADD_TABLE | ADD_TABLE_WITH_BLOBS | ADD_TABLE_WITH_FILTERS) => {
+                add_table(kind, decoder)?
             }
-            ADD_TABLE_WITH_BLOBS => {
-                let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
-                let mut meta = TableMeta::decode(decoder)?;
-                meta.decode_blobs(decoder)?;
-                Edit::AddTable { keyspace, level, meta: Arc::new(meta) }
-            }
+            EVIDENCE => Edit::Evidence(keyspace_id(decoder)?, Arc::new(Counts::decode(decoder)?)),
             REMOVE_TABLE => {
                 let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
                 Edit::RemoveTable { keyspace, level, id: decoder.varint()? }
@@ -223,6 +233,24 @@ impl Edit {
             _ => return None,
         })
     }
+}
+
+fn add_table(kind: u8, decoder: &mut Decoder<'_>) -> Option<Edit> {
+    let (keyspace, level) = (keyspace_id(decoder)?, level(decoder)?);
+    let mut meta = TableMeta::decode(decoder)?;
+    let mut has_blobs = kind == ADD_TABLE_WITH_BLOBS;
+    if kind == ADD_TABLE_WITH_FILTERS {
+        meta.decode_other_filters(decoder)?;
+        has_blobs = match decoder.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+    }
+    if has_blobs {
+        meta.decode_blobs(decoder)?;
+    }
+    Some(Edit::AddTable { keyspace, level, meta: Arc::new(meta) })
 }
 
 fn put(out: &mut Vec<u8>, tag: u8, numbers: &[u64]) {
@@ -273,6 +301,8 @@ pub struct KeyspaceRecord {
     pub flushed_through: u64,
     /// The last durable marker.
     pub marker: Option<Vec<u8>>,
+    /// What reads asked of its levels of late, where that was written down.
+    pub evidence: Option<Arc<Counts>>,
     /// Its tables per level; level 0 oldest first. Shared with the tables of the versions.
     pub levels: [Vec<Arc<TableMeta>>; limits::LEVELS],
 }
@@ -340,6 +370,9 @@ impl State {
                     return Err(format!("log {id} changes, but had ended"));
                 }
             }
+            Edit::Evidence(keyspace, evidence) => {
+                self.keyspace(*keyspace)?.evidence = Some(Arc::clone(evidence));
+            }
             Edit::DropLog(id) => {
                 let missing = || format!("log {id} is dropped, but is not live");
                 self.logs.remove(id).ok_or_else(missing)?;
@@ -348,11 +381,13 @@ impl State {
         Ok(())
     }
 
-    /// Whether an edit says something new of a log that is live. Others say it of no log.
+    /// Whether an edit says something new of a log that is live, or something of a keyspace that is
+    /// still there. Others say nothing of either.
     pub fn is_news(&self, edit: &Edit) -> bool {
         match edit {
             Edit::Log { id, .. } => self.logs.get(id) == Some(&LogState::Open),
             Edit::DropLog(id) => self.logs.contains_key(id),
+            Edit::Evidence(keyspace, _) => self.keyspaces.contains_key(keyspace),
             _ => true,
         }
     }
@@ -370,6 +405,7 @@ impl State {
             options: options.clone(),
             flushed_through: 0,
             marker: None,
+            evidence: None,
             levels: Default::default(),
         });
         record.name = name.to_string();
@@ -427,6 +463,9 @@ impl State {
             edits.push(Edit::FlushedThrough { keyspace: id, sequence: record.flushed_through });
             if let Some(marker) = &record.marker {
                 edits.push(Edit::Marker { keyspace: id, marker: marker.clone() });
+            }
+            if let Some(evidence) = &record.evidence {
+                edits.push(Edit::Evidence(id, Arc::clone(evidence)));
             }
             for (level, tables) in record.levels.iter().enumerate() {
                 let add = |meta: &Arc<TableMeta>| {

@@ -3,10 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use umbel_base::BlobPointer;
-use umbel_table::Compression;
+use umbel_table::{Compression, SecondFilter};
 
 use super::*;
-use crate::options::CompressionPlan;
+use crate::evidence::Count;
+use crate::options::{CompressionPlan, FilterKind, KeyPrefix, LevelFilter};
 use crate::page;
 
 fn meta() -> TableMeta {
@@ -24,6 +25,8 @@ fn meta() -> TableMeta {
         sequence_min: 1,
         sequence_max: 300,
         filter_bytes: 128,
+        second_filter: None,
+        prefix_filter_bytes: 0,
         index_bytes: 14,
         blocks: 2,
         footer_checksum: 0xbcc7_7ba5_4800_2abe,
@@ -41,6 +44,17 @@ fn meta_with_blobs() -> TableMeta {
         blobs: vec![blob(3, 3 << 19, 0xb120_d4ca_7df1_bdee), blob(4, 300, 7)],
         ..meta()
     }
+}
+
+/// Another table, with a second filter.
+fn meta_with_second_filter() -> TableMeta {
+    TableMeta { id: 3, second_filter: Some(SecondFilter { kind: 5, bytes: 100 }), ..meta() }
+}
+
+fn evidence() -> Arc<Counts> {
+    let mut counts = Counts { gets: 300, loads: 7, ..Counts::default() };
+    counts.levels[1] = Count { absent: 200, present: 80, false_reads: 2 };
+    Arc::new(counts)
 }
 
 fn identity() -> Identity {
@@ -69,6 +83,8 @@ fn every_kind() -> Vec<Edit> {
         Edit::Log { id: 8, state: LogState::Open },
         Edit::RemoveTable { keyspace: 0, level: 0, id: 9 },
         Edit::DropLog(6),
+        Edit::AddTable { keyspace: 0, level: 2, meta: meta_with_second_filter().into() },
+        Edit::Evidence(0, evidence()),
         Edit::DropKeyspace(0),
     ]
 }
@@ -100,8 +116,8 @@ fn every_kind_comes_back_and_no_part_of_it_does() {
         }
         kinds.insert(bytes[0]);
     }
-    assert_eq!(kinds, (IDENTITY..=ADD_TABLE_WITH_BLOBS).collect());
-    for unknown in [0].into_iter().chain(ADD_TABLE_WITH_BLOBS + 1..=255) {
+    assert_eq!(kinds, (IDENTITY..=EVIDENCE).collect());
+    for unknown in [0].into_iter().chain(EVIDENCE + 1..=255) {
         let mut bytes = vec![unknown];
         bytes.extend([0; 64]);
         assert_eq!(decode_record(&bytes), Err(0), "kind {unknown}");
@@ -154,7 +170,7 @@ fn what_no_writer_writes_is_refused() {
     assert!(one(&keyspace("n".repeat(255))).is_some());
     assert_eq!(one(&keyspace("n".repeat(256))), None, "a name over the limit");
     let plain = keyspace("n".into());
-    for (at, byte) in [(3, 0xff), (plain.len() - 1, 2), (plain.len() - 2, 3)] {
+    for (at, byte) in [(3, 0xff), (plain.len() - 1, 16), (plain.len() - 2, 3)] {
         let mut bytes = plain.clone();
         bytes[at] = byte;
         assert_eq!(one(&bytes), None, "a name, a flag or a compression that is none");
@@ -264,6 +280,14 @@ prop_compose! {
             sequence_min: sequences[0],
             sequence_max: sequences[1],
             filter_bytes: numbers[5].into(),
+            second_filter: (numbers[2] % 5 == 0 && numbers[5] > 0).then(|| SecondFilter {
+                kind: (numbers[4] % 255) as u8 + 1,
+                bytes: u64::from(numbers[5] / 2) + 1,
+            }),
+            prefix_filter_bytes: match numbers[5] {
+                bytes if numbers[6] % 3 == 0 => u64::from(bytes / 3),
+                _ => 0,
+            },
             index_bytes: numbers[6].into(),
             blocks: numbers[7].max(1),
             footer_checksum: u64::from(numbers[7]) << 32 | u64::from(numbers[0]),
@@ -282,6 +306,12 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
     (limits::BLOOM_BITS_RANGE, sizes, shape, compression).prop_map(|(bits, sizes, shape, plan)| {
         KeyspaceOptions {
             bloom_bits: bits,
+            prefix: (shape.2 % 4 == 0).then(|| KeyPrefix::fixed(shape.2).unwrap()),
+            level_filters: (shape.1 % 3 == 0).then(|| {
+                let kind = |level| FilterKind::ALL[(shape.2 + level) % 6];
+                let filter = |level| LevelFilter { kind: kind(level), bits_per_key: bits };
+                std::array::from_fn(filter)
+            }),
             memtable_bytes: sizes.0,
             table_bytes: sizes.1,
             block_bytes: sizes.2,
@@ -289,6 +319,7 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
             level_ratio: shape.1,
             level0_tables: shape.2,
             compression: plan,
+            advisor: shape.3 ^ (shape.1 % 2 == 0),
             log: shape.3,
         }
     })
@@ -334,6 +365,12 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             .prop_map(|(keyspace, marker)| Edit::Marker { keyspace, marker }),
         (id.clone(), any_log_state()).prop_map(|(id, state)| Edit::Log { id, state }),
         id.prop_map(Edit::DropLog),
+        (0u32..4, any::<u64>(), any::<[u32; 3]>()).prop_map(|(keyspace, gets, numbers)| {
+            let mut counts = Counts { gets, ..Counts::default() };
+            let [absent, present, false_reads] = numbers.map(u64::from);
+            counts.levels[2] = Count { absent, present, false_reads };
+            Edit::Evidence(keyspace, Arc::new(counts))
+        }),
     ]
 }
 

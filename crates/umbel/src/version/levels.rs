@@ -1,7 +1,6 @@
 //! [`Version`]: the tables of one keyspace at one moment.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
@@ -166,12 +165,15 @@ impl Version {
         Ok(next)
     }
 
-    /// The same tables, those with ids in `ids` not opened.
-    pub fn with_unopened(&self, ids: &HashSet<u64>) -> Version {
+    /// The same tables, of which those that `other` gives another place for take it.
+    pub fn with_others(
+        &self,
+        other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>,
+    ) -> Version {
         let mut next = self.clone();
         for table in next.levels.iter_mut().flatten() {
-            if ids.contains(&table.meta.id) {
-                *table = Arc::new(table.unopened());
+            if let Some(other) = other(table) {
+                *table = other;
             }
         }
         next.near = Near::new(&next.levels);

@@ -1,23 +1,27 @@
 //! A live table: its metadata from the manifest, its reader when first needed, its file's end.
 
 use std::fmt::Debug;
+use std::mem::discriminant;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
 use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_env::FileSystem;
-use umbel_table::{BlockCache, BlockSlots, KeyHasher, Residence, Table, TableMeta};
+use umbel_table::{BlockCache, BlockSlots, FilterKeep, KeyHasher, Table, TableMeta};
 
 use super::head::{Heads, head};
+use super::open_table::OpenTable;
 use crate::blobs::{BlobFile, Blobs};
 use crate::budget::{Budget, WALKED};
 use crate::cache::ClockCache;
 use crate::counters;
 use crate::descriptors::{Descriptors, PooledHandle};
+use crate::filter_choice::Choice;
 use crate::names;
 use crate::poison::Poison;
+use crate::residence::Residence;
 
 /// What a table takes in the lists of the manifest, of the version and of one that is replaced, and
 /// what the allocator adds to its pieces, about.
@@ -56,6 +60,10 @@ pub struct TableContext {
 pub trait Keeper: Send + Sync + Debug {
     /// Closes readers. Called with any lock held but those under which nothing else is taken.
     fn close_readers(&self);
+
+    /// Decides anew which filters are kept, and has the one of this table back if it is missed.
+    /// Called while reading, perhaps with the commit lock held.
+    fn advise_for(&self, table: u64);
 }
 
 /// The store's cache, as tables see it: notes who loads blocks.
@@ -89,9 +97,11 @@ pub struct TableFile {
     pub meta: Arc<TableMeta>,
     heads: Heads,
     file: Arc<LiveFile>,
-    reader: OnceLock<Arc<Table>>,
-    /// What stays of it in memory is decided by its level.
+    reader: OnceLock<OpenTable>,
+    /// What stays of it in memory is decided by its level, and which filter by what was chosen for
+    /// it.
     level: AtomicUsize,
+    choice: AtomicU8,
     opening: Mutex<()>,
     opening_number: AtomicU64,
 }
@@ -140,6 +150,7 @@ impl TableFile {
             meta,
             reader: OnceLock::new(),
             level: AtomicUsize::new(level),
+            choice: AtomicU8::default(),
             opening: Mutex::default(),
             opening_number: AtomicU64::new(0),
         }
@@ -161,21 +172,41 @@ impl TableFile {
 
     /// The same table, not opened.
     pub fn unopened(&self) -> TableFile {
+        self.with_reader(OnceLock::new(), 0)
+    }
+
+    fn with_reader(&self, reader: OnceLock<OpenTable>, opening_number: u64) -> TableFile {
         TableFile {
             meta: Arc::clone(&self.meta),
             heads: self.heads,
             file: Arc::clone(&self.file),
-            reader: OnceLock::new(),
+            reader,
             level: AtomicUsize::new(self.level.load(Ordering::Relaxed)),
+            choice: AtomicU8::new(self.choice.load(Ordering::Relaxed)),
             opening: Mutex::default(),
-            opening_number: AtomicU64::new(0),
+            opening_number: AtomicU64::new(opening_number),
         }
+    }
+
+    /// The same table with the same reader, and the filter that it would be opened with now.
+    /// `None` where it is not open, or has that filter, if only folded otherwise.
+    pub fn refiltered(&self) -> Result<Option<TableFile>> {
+        let keep = self.keep();
+        let is_other = |open: &&OpenTable| {
+            discriminant(&open.keep()) != discriminant(&keep)
+                || open.was_let_go() != self.lets_go(keep)
+        };
+        let Some(open) = self.reader.get().filter(is_other) else { return Ok(None) };
+        let open = self.with_filter(Arc::clone(open.table()), keep)?.with_prefixes_of(open);
+        let number = self.opening_number.load(Ordering::Relaxed);
+        Ok(Some(self.with_reader(OnceLock::from(open), number)))
     }
 
     /// The same table for one walk over all of it: where it is not open, and not all of it would
     /// stay in memory, with as little as can be.
     pub fn for_a_walk(self: &Arc<Self>) -> Arc<TableFile> {
-        if self.opened().is_some() || self.residence() == Residence::default() {
+        let residence = self.residence();
+        if self.opened().is_some() || (!residence.paged && self.keep() == FilterKeep::default()) {
             return Arc::clone(self);
         }
         let walked = self.unopened();
@@ -183,23 +214,29 @@ impl TableFile {
         Arc::new(walked)
     }
 
-    /// The reader, opened on first use.
+    /// The reader and the filter, opened on first use.
     #[inline]
-    pub fn reader(&self) -> Result<&Arc<Table>> {
+    pub fn open(&self) -> Result<&OpenTable> {
         match self.reader.get() {
-            Some(reader) => Ok(reader),
-            None => self.open(),
+            Some(open) => Ok(open),
+            None => self.open_now(),
         }
     }
 
-    /// The reader, if it was needed before.
-    pub fn opened(&self) -> Option<&Arc<Table>> {
+    /// The reader, opened on first use.
+    #[inline]
+    pub fn reader(&self) -> Result<&Arc<Table>> {
+        self.open().map(OpenTable::table)
+    }
+
+    /// The reader and the filter, if they were needed before.
+    pub fn opened(&self) -> Option<&OpenTable> {
         self.reader.get()
     }
 
-    /// What its reader takes in memory; `None` where it is not open.
+    /// What its reader takes in memory, filter included; `None` where it is not open.
     pub fn reader_bytes(&self) -> Option<u64> {
-        self.opened().map(|reader| reader_bytes(reader))
+        self.opened().map(|open| reader_bytes(open.table()) + open.all_filter_bytes())
     }
 
     /// When it was opened: the higher, the later.
@@ -208,7 +245,7 @@ impl TableFile {
     }
 
     #[cold]
-    fn open(&self) -> Result<&Arc<Table>> {
+    fn open_now(&self) -> Result<&OpenTable> {
         let reader = self.open_once()?;
         let context = &self.file.context;
         if context.budget.is_over()
@@ -219,7 +256,7 @@ impl TableFile {
         Ok(reader)
     }
 
-    fn open_once(&self) -> Result<&Arc<Table>> {
+    fn open_once(&self) -> Result<&OpenTable> {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
@@ -235,18 +272,51 @@ impl TableFile {
         let cache = Arc::new(NotedCache(Arc::clone(&context.cache)));
         let handle = Arc::new(PooledHandle(Arc::clone(&file)));
         let hasher = Some(&context.hasher);
-        let residence = self.residence();
-        let mut table = Table::open_as(handle, &self.meta, hasher, cache, residence)?;
+        let paged = self.residence().paged;
+        let mut table = Table::open_as(handle, &self.meta, hasher, cache, paged)?;
         table.set_ahead_bytes(context.budget.sizes.ahead as usize);
         file.count_pinned(reader_bytes(&table), &context.budget.tables);
+        let mut open = self.with_filter(Arc::new(table), self.keep())?;
+        if self.meta.prefix_filter_bytes > 0 && self.has_memory() {
+            open = open.with_prefixes(context)?;
+        }
         let number = context.openings.fetch_add(1, Ordering::Relaxed);
         self.opening_number.store(number, Ordering::Relaxed);
-        Ok(self.reader.get_or_init(|| Arc::new(table)))
+        Ok(self.reader.get_or_init(|| open))
     }
 
     /// What stays of it in memory if it is opened now.
     fn residence(&self) -> Residence {
         self.file.context.budget.residence(self.level.load(Ordering::Relaxed))
+    }
+
+    fn with_filter(&self, table: Arc<Table>, keep: FilterKeep) -> Result<OpenTable> {
+        OpenTable::new(table, keep, self.lets_go(keep), &self.file.context)
+    }
+
+    /// Whether nothing is kept although there is memory for it.
+    fn lets_go(&self, keep: FilterKeep) -> bool {
+        keep == FilterKeep::Nothing && self.has_memory()
+    }
+
+    /// Whether there is memory for filters of its level.
+    fn has_memory(&self) -> bool {
+        self.residence().filter_factor != Residence::NO_FILTER
+    }
+
+    /// Which filter stays of it in memory if it is opened now.
+    fn keep(&self) -> FilterKeep {
+        self.choice().keep(&self.meta, self.residence().filter_factor)
+    }
+
+    /// Which filter is to be kept.
+    pub fn choice(&self) -> Choice {
+        Choice::from_u8(self.choice.load(Ordering::Relaxed))
+    }
+
+    /// Says which filter is to be kept.
+    pub fn set_choice(&self, choice: Choice) {
+        self.choice.store(choice as u8, Ordering::Relaxed);
     }
 
     /// Says at which level it is now.
@@ -259,11 +329,16 @@ impl TableFile {
     /// Whether less of it would stay in memory if it were opened now.
     pub fn is_heavier_than_planned(&self) -> bool {
         let residence = self.residence();
-        self.opened().is_some_and(|reader| {
+        let factor = |keep| match keep {
+            FilterKeep::Nothing => Residence::NO_FILTER,
+            FilterKeep::Plain { factor } => factor,
+            FilterKeep::Second => 1,
+        };
+        self.opened().is_some_and(|open| {
             // By what was asked for when it was opened: a filter that cannot be folded would be as
             // large when it is opened again.
-            residence.paged && !reader.is_paged()
-                || reader.has_filter() && residence.filter_factor > reader.residence().filter_factor
+            residence.paged && !open.table().is_paged()
+                || open.has_filter() && factor(self.keep()) > factor(open.keep())
         })
     }
 

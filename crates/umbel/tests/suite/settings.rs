@@ -2,7 +2,7 @@
 //! level.
 
 use umbel::limits::LEVELS;
-use umbel::{Compression, CompressionPlan, Env, KeyspaceOptions, Options};
+use umbel::{Compression, CompressionPlan, Env, FilterKind, KeyspaceOptions, LevelFilter, Options};
 
 use crate::suite::random::Random;
 
@@ -43,7 +43,22 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
                 random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]);
         }
     }
+    let level_filters = random.percent(30).then(|| {
+        let kinds = FilterKind::ALL.map(|kind| match kind {
+            FilterKind::Counting => FilterKind::Standard,
+            kind => kind,
+        });
+        let bits = [-1, 1, 5, 10, 20];
+        std::array::from_fn(|_| LevelFilter {
+            kind: random.pick(&kinds),
+            bits_per_key: random.pick(&bits),
+        })
+    });
     KeyspaceOptions {
+        level_filters,
+        prefix: random
+            .percent(40)
+            .then(|| random.pick(&["fixed:1", "fixed:3", "capped:2", "until:/"]).parse().unwrap()),
         bloom_bits: random.pick(&[-1, 0, 1, 2, 5, 10, 10, 10, 30, 100, 1000]),
         memtable_bytes: random.pick(&[4 << 10, 4 << 10, 8 << 10, 32 << 10, 1 << 20]),
         table_bytes: random.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 64 << 20]),
@@ -52,6 +67,7 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
         level_ratio: random.pick(&[2, 2, 3, 4, 10]),
         level0_tables: random.pick(&[1, 2, 2, 4, 8]),
         compression,
+        advisor: random.percent(70),
         log: random.percent(70),
     }
 }

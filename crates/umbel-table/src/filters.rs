@@ -1,0 +1,84 @@
+//! Reading the filters of a table, which stand one behind the other in one region of the file.
+
+use umbel_base::Result;
+
+use crate::footer::{Region, read_part};
+use crate::format::BlockKind;
+use crate::prefix_filter::PrefixFilter;
+use crate::reader::Table;
+use crate::table_filter::{FilterKeep, TableFilter};
+
+impl Table {
+    /// Reads the filter that `keep` names. `None` where there is none to keep, none that the hash
+    /// of the table's opener can ask, or one of a kind that this build does not know.
+    ///
+    /// # Errors
+    /// [`umbel_base::Error::Corruption`] where it is damaged; what the file says where it cannot be
+    /// read.
+    pub fn read_filter(&self, keep: FilterKeep) -> Result<Option<TableFilter>> {
+        if !self.filter_is_usable() || keep == FilterKeep::Nothing {
+            return Ok(None);
+        }
+        let [plain, second, _] = self.filter_regions();
+        match (keep, second) {
+            (FilterKeep::Second, Some(second)) => {
+                self.decode_filter(second, BlockKind::SecondFilter, 1)
+            }
+            (keep, _) => {
+                let Some(plain) = plain else { return Ok(None) };
+                let factor = if let FilterKeep::Plain { factor } = keep { factor } else { 1 };
+                self.decode_filter(plain, BlockKind::Filter, factor)
+            }
+        }
+    }
+
+    /// Reads the prefix filter. `None` where there is none, none that the opener can ask, or one of
+    /// a kind that this build does not know.
+    ///
+    /// # Errors
+    /// As [`Table::read_filter`].
+    pub fn read_prefix_filter(&self) -> Result<Option<PrefixFilter>> {
+        let [.., prefix] = self.filter_regions();
+        match prefix.filter(|_| self.filter_is_usable()) {
+            Some(region) => self.decode_prefix_filter(region),
+            None => Ok(None),
+        }
+    }
+
+    /// Where the plain filter stands, the second one and the prefix filter.
+    pub(crate) fn filter_regions(&self) -> [Option<Region>; 3] {
+        let (all, meta) = (self.footer().filter, self.meta());
+        let checksums = self.properties().filter_checksums;
+        // What stands last has the checksum of all.
+        let before_prefix = checksums.before_prefix.unwrap_or(all.checksum);
+        let lens =
+            [meta.plain_filter_bytes(), meta.second_filter_bytes(), meta.prefix_filter_bytes];
+        let sums = [checksums.plain.unwrap_or(before_prefix), before_prefix, all.checksum];
+        let mut offset = all.offset;
+        let mut at = 0;
+        lens.map(|len| {
+            let region = Region { offset, len, checksum: sums[at] };
+            offset += len;
+            at += 1;
+            (len > 0).then_some(region)
+        })
+    }
+
+    /// Reads and checks the prefix filter, whether or not it can be asked.
+    pub(crate) fn decode_prefix_filter(&self, region: Region) -> Result<Option<PrefixFilter>> {
+        let payload = read_part(self.file(), self.footer(), region, BlockKind::PrefixFilter)?;
+        PrefixFilter::decode(payload).map_err(|reason| self.corruption(region.offset, reason))
+    }
+
+    /// Reads and checks a filter, whether or not it can be asked.
+    pub(crate) fn decode_filter(
+        &self,
+        region: Region,
+        kind: BlockKind,
+        factor: u64,
+    ) -> Result<Option<TableFilter>> {
+        let payload = read_part(self.file(), self.footer(), region, kind)?;
+        TableFilter::decode(self.pinned_arena(), &payload, self.footer().hash_kind, factor)
+            .map_err(|reason| self.corruption(region.offset, reason))
+    }
+}

@@ -1,0 +1,206 @@
+//! The filter of a table, as it is kept in memory.
+
+use umbel_arena::{Arena, Fixed, prefetch};
+use umbel_filter::{
+    Bloom, Filter, FilterError, FilterKind, KEYED_HASH_KIND, bloom_line, bloom_line_has,
+    designed_rate,
+};
+
+/// What of a table's filters is kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterKeep {
+    /// None of them.
+    Nothing,
+    /// The plain one, which every table has that was written with bits for it: folded by this
+    /// factor, or the next larger one up to twice that which divides it; whole where none does.
+    /// Of another kind than lines of 512 bits it is kept whole or, where it is to be folded, not at
+    /// all.
+    Plain {
+        /// How many times smaller it is kept than it is on disk.
+        factor: u64,
+    },
+    /// The second one; the plain one whole where there is no second.
+    Second,
+}
+
+impl Default for FilterKeep {
+    /// The plain one, whole.
+    fn default() -> FilterKeep {
+        FilterKeep::Plain { factor: 1 }
+    }
+}
+
+/// A filter in memory.
+#[derive(Debug)]
+pub struct TableFilter(Form);
+
+#[derive(Debug)]
+enum Form {
+    /// The usual kind, whose lines are asked without a step between.
+    Lines(Lines),
+    Other(Filter),
+}
+
+/// Lines of 512 bits in the arena: on huge pages, for each question falls on another page.
+#[derive(Debug)]
+struct Lines {
+    /// Some words, so that each line is a cache line, and the lines.
+    words: Fixed<u64>,
+    lines: u64,
+    probes: u32,
+    keys: u64,
+}
+
+/// The bytes of a piece of the arena start so many words behind the start of a cache line.
+const WORDS_BEFORE: usize = 6;
+
+impl Lines {
+    fn new(arena: &Arena, filter: &Bloom) -> Lines {
+        let before = [0; WORDS_BEFORE].into_iter();
+        let words: Vec<u64> = before.chain(filter.words()).collect();
+        Lines {
+            words: Fixed::new(arena, &words),
+            lines: filter.lines(),
+            probes: filter.probes(),
+            keys: filter.keys(),
+        }
+    }
+
+    #[inline(always)]
+    fn line(&self, hash: u64) -> Option<&[u64; 8]> {
+        let at = WORDS_BEFORE + 8 * bloom_line(hash, self.lines) as usize;
+        self.words.get(at..)?.first_chunk()
+    }
+}
+
+impl TableFilter {
+    /// `None` for a filter of a kind that this build does not know, or over another hash than that
+    /// of the table, which means "maybe".
+    ///
+    /// `factor` is how many times smaller it is to be: lines of 512 bits are folded by it, or by
+    /// the next larger one up to twice that which divides them, and are whole where none does;
+    /// other kinds, which do not fold, are not kept then.
+    pub(crate) fn decode(
+        arena: &Arena,
+        payload: &[u8],
+        hash_kind: u8,
+        factor: u64,
+    ) -> Result<Option<TableFilter>, &'static str> {
+        let form = match Bloom::decode(payload) {
+            Ok(lines) if hash_kind == KEYED_HASH_KIND => {
+                Some(Form::Lines(Lines::new(arena, &folded(lines, factor))))
+            }
+            Err(FilterError::Unknown { .. }) => match Filter::decode(payload) {
+                Ok(filter) => {
+                    let is_asked = filter.view().hash_kind() == hash_kind && factor <= 1;
+                    is_asked.then_some(Form::Other(filter))
+                }
+                Err(FilterError::Malformed { reason }) => return Err(reason),
+                Err(_) => None,
+            },
+            Err(FilterError::Malformed { reason }) => return Err(reason),
+            Ok(_) | Err(_) => None,
+        };
+        Ok(form.map(TableFilter))
+    }
+
+    /// Whether the key of `hash` may be in the table: never false for one that is.
+    #[inline(always)]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        match &self.0 {
+            Form::Lines(lines) => {
+                lines.line(hash).is_none_or(|line| bloom_line_has(line, hash, lines.probes))
+            }
+            Form::Other(filter) => ask(filter, hash),
+        }
+    }
+
+    /// Asks for the line that [`TableFilter::may_contain`] reads for `hash`, where it reads one.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let Form::Lines(lines) = &self.0
+            && let Some(line) = lines.line(hash)
+        {
+            prefetch(line, 0);
+        }
+    }
+
+    /// Its bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Form::Lines(lines) => lines.words.memory_bytes(),
+            Form::Other(filter) => filter.bytes().len(),
+        }
+    }
+
+    /// The share of absent keys for which it says "maybe" by its design.
+    pub fn designed_rate(&self) -> f64 {
+        match &self.0 {
+            Form::Lines(Lines { keys, lines, probes, .. }) => designed_rate(*keys, *lines, *probes),
+            Form::Other(filter) => filter.view().designed_rate(),
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> FilterKind {
+        match &self.0 {
+            Form::Lines(_) => FilterKind::Blocked512,
+            Form::Other(filter) => filter.view().kind().unwrap_or_default(),
+        }
+    }
+}
+
+/// The filter folded by `factor`, or the next larger one up to twice that which divides it; as it
+/// is where none does.
+fn folded(filter: Bloom, factor: u64) -> Bloom {
+    let mut factors = factor..=factor.saturating_mul(2);
+    let smaller = if factor > 1 { factors.find_map(|factor| filter.fold(factor)) } else { None };
+    smaller.unwrap_or(filter)
+}
+
+/// Apart, so that the way past the usual kind stays short.
+#[inline(never)]
+fn ask(filter: &Filter, hash: u64) -> bool {
+    filter.contains(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use umbel_filter::BloomBuilder;
+
+    fn encoded(keys: u64) -> Vec<u8> {
+        let mut builder = BloomBuilder::new(10);
+        (0..keys).for_each(|key| builder.add(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        builder.finish()
+    }
+
+    #[test]
+    fn every_line_is_a_line_of_the_cache_and_says_what_the_filter_says() {
+        for keys in [1, 60, 5000, 200_000] {
+            let bytes = encoded(keys);
+            let bloom = Bloom::decode(&bytes).unwrap();
+            let filter = TableFilter::decode(&Arena::new(), &bytes, KEYED_HASH_KIND, 1);
+            let filter = filter.unwrap().unwrap();
+            let Form::Lines(lines) = &filter.0 else { panic!("the usual kind") };
+            for hash in (0..2000u64).map(|n| (n * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+                assert_eq!(filter.may_contain(hash), bloom.may_contain(hash));
+                assert_eq!(lines.line(hash), bloom.line(hash));
+                assert_eq!(lines.line(hash).unwrap().as_ptr().addr() % 64, 0);
+            }
+            assert_eq!(filter.designed_rate(), bloom.designed_rate());
+        }
+    }
+
+    #[test]
+    fn another_hash_or_an_unknown_kind_means_maybe() {
+        let arena = Arena::new();
+        let mut bytes = encoded(100);
+        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND + 1, 1).unwrap().is_none());
+        assert!(TableFilter::decode(&arena, &[], KEYED_HASH_KIND, 1).unwrap().is_none());
+        bytes[4] = 200;
+        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND, 1).unwrap().is_none());
+        bytes[0] = 0;
+        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND, 1).is_err());
+    }
+}
