@@ -32,6 +32,8 @@ pub use spend::{Offer, choose, too_few};
 
 /// Nothing is built where less of the questions are for absent keys, as a share of the gets.
 const ABSENT_LEAST: f64 = 0.02;
+/// Of a level that was asked less often nothing is known.
+const ASKED_LEAST: f64 = 64.0;
 /// Where so many times more absent keys were let through than by the design of the filters that
 /// were chosen, the prediction has failed.
 const FAILED: f64 = 1.5;
@@ -212,14 +214,17 @@ fn offers_of(
         let rate = share * second_rate + (1.0 - share) * plain_rate;
         // Where few tables have one it is not worth the while.
         let is_there = kind.is_some() && share >= 0.5;
+        // Gets that were answered above it say nothing of it.
+        let asked = evidence.levels[level];
+        let is_unasked = asked.absent + asked.present < ASKED_LEAST;
         Offer {
             plain: (plain.bytes, plain_rate),
             second: is_there.then_some((second.bytes + beside.bytes, rate)),
             second_cost: share * cost_of_second / evidence.read_cost(),
-            asked: evidence.levels[level],
+            asked,
             gets: evidence.gets,
             now: state.choices[level],
-            is_new: too_few(evidence.gets) || gets < state.known_from[level],
+            is_new: too_few(evidence.gets) || is_unasked || gets < state.known_from[level],
         }
     };
     version.levels.iter().enumerate().map(offer).collect()

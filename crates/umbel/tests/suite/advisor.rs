@@ -161,6 +161,26 @@ fn what_reads_asked_is_known_after_a_reopen() {
     assert_eq!(in_memory(&advice(&db)), 0);
 }
 
+/// Gets that memtables answer say nothing of the tables that these become.
+#[test]
+fn a_level_that_nobody_asked_keeps_its_filters() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions { memtable_bytes: 64 << 20, ..small(true) };
+    let keyspace = db.keyspace("a", options).unwrap();
+    fill(&keyspace, 0..40_000);
+    hits(&keyspace, 0, 30_000);
+    drop(keyspace);
+    db.close().unwrap();
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let keyspace = db.existing_keyspace("a").unwrap().unwrap();
+    keyspace.flush().unwrap();
+    misses(&keyspace, 0, 100);
+    let advice = advice(&db);
+    assert!(advice.gets > 8192.0 && advice.levels.iter().all(|level| level.kept == "plain"));
+    assert!(false_reads(&keyspace) < 20);
+}
+
 #[test]
 fn without_the_advisor_or_without_filters_nothing_is_decided() {
     for (advisor, bloom_bits) in [(false, 10), (true, -1)] {
