@@ -9,7 +9,6 @@ use crate::advise;
 use crate::counters::TableAnswer;
 use crate::keyspace_core::KeyspaceCore;
 use crate::store::Store;
-use crate::version::head::head;
 use crate::writes::Compared;
 use look::{Aside, Look};
 
@@ -120,7 +119,7 @@ fn look_up<R, F: FnOnce(&[u8]) -> R>(
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
     let counters = keyspace.reads.own();
     counters.count_gets(1);
-    let (head, hash, aside) = (head(key), store.hash(key), Aside::default());
+    let (head, hash, aside) = (view.version.head(key), store.hash(key), Aside::default());
     let look = Look { key, head, hash, sequence, counters, aside };
     look.up(&view, read, fetch)
 }
@@ -163,7 +162,7 @@ fn may_contain_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result
             return Ok(Some(true));
         }
     }
-    for (_, table) in view.version.holding(key, head(key)) {
+    for (_, table) in view.version.holding(key, view.version.head(key)) {
         let open = table.open()?;
         if open.was_let_go() {
             return Ok(None);
@@ -195,7 +194,7 @@ pub fn newest_write(keyspace: &KeyspaceCore, store: &Store, key: &[u8]) -> Resul
         }
     }
     let counters = keyspace.reads.own();
-    for (level, table) in view.version.holding(key, head(key)) {
+    for (level, table) in view.version.holding(key, view.version.head(key)) {
         let open = table.open()?;
         let reader = open.table();
         let range = reader.tombstones().covering(key, u64::MAX).unwrap_or(0);

@@ -12,7 +12,6 @@ use crate::iter::walker::Walker;
 use crate::memory::View;
 use crate::memory_walk::MemoryWalk;
 use crate::sources::{Bounds, first_reaching, last_before, overlaps};
-use crate::version::head::head;
 use crate::version::levels::NearTable;
 use crate::version::{PrefixAsked, TableFile};
 
@@ -60,7 +59,7 @@ impl Run<View> for TableRange {
 
     #[inline]
     fn find(&self, view: &View, key: &[u8]) -> usize {
-        let head = head(key);
+        let head = view.version.head(key);
         match self.deeper {
             None => self.tables(view).partition_point(|near| !near.reaches(key, head)),
             Some(place) => {

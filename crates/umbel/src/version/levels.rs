@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
+use umbel_table::TableMeta;
 
 use super::TableFile;
-use super::head::{Heads, Place};
+use super::head::{Common, Heads, Place};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
 ///
@@ -27,6 +28,8 @@ pub struct Version {
 /// touches no table but those it asks.
 #[derive(Debug, Default, Clone)]
 struct Near {
+    /// What heads leave out.
+    common: Common,
     newest: Vec<NearTable>,
     deeper: Vec<NearLevel>,
 }
@@ -34,13 +37,20 @@ struct Near {
 impl Near {
     fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> Near {
         let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
+        let bounds = levels
+            .iter()
+            .flatten()
+            .flat_map(|table| [table.meta.smallest.as_slice(), table.meta.largest.as_slice()]);
+        let common = Common::of(bounds);
+        let near_table = |table: &Arc<TableFile>| NearTable::new(table, &common);
         let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| NearLevel {
             level,
-            largest: tables.iter().map(|table| table.heads().largest).collect(),
-            tables: tables.iter().map(NearTable::new).collect(),
+            largest: tables.iter().map(|table| common.head(&table.meta.largest)).collect(),
+            tables: tables.iter().map(near_table).collect(),
         };
-        let newest = levels[0].iter().map(NearTable::new).collect();
-        Near { newest, deeper: deeper.map(near_level).collect() }
+        let newest = levels[0].iter().map(near_table).collect();
+        let deeper = deeper.map(near_level).collect();
+        Near { common, newest, deeper }
     }
 }
 
@@ -52,11 +62,13 @@ pub struct NearTable {
 }
 
 impl NearTable {
-    fn new(table: &Arc<TableFile>) -> NearTable {
-        NearTable { heads: table.heads(), table: Arc::clone(table) }
+    fn new(table: &Arc<TableFile>, common: &Common) -> NearTable {
+        let TableMeta { smallest, largest, .. } = &*table.meta;
+        let heads = Heads { smallest: common.head(smallest), largest: common.head(largest) };
+        NearTable { heads, table: Arc::clone(table) }
     }
 
-    /// The table, where it may hold `key`, which begins with `head`.
+    /// The table, where it may hold `key`, which has this head.
     #[inline]
     pub fn if_it_holds(&self, key: &[u8], head: u64) -> Option<&TableFile> {
         let holds = match self.heads.place(head) {
@@ -73,7 +85,7 @@ impl NearTable {
         &self.table
     }
 
-    /// Whether the table's upper bound is at or behind `key`, which begins with `head`.
+    /// Whether the table's upper bound is at or behind `key`, which has this head.
     #[inline]
     pub fn reaches(&self, key: &[u8], head: u64) -> bool {
         match head.cmp(&self.heads.largest) {
@@ -95,7 +107,7 @@ pub struct NearLevel {
 }
 
 impl NearLevel {
-    /// The only table that may hold `key`, which begins with `head`.
+    /// The only table that may hold `key`, which has this head.
     #[inline]
     pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
         self.tables.get(self.first_reaching(key, head))?.if_it_holds(key, head)
@@ -202,6 +214,12 @@ impl Version {
         Ok(())
     }
 
+    /// The head of a key, as the tables want it: that of what is behind what all bounds begin with.
+    #[inline]
+    pub fn head(&self, key: &[u8]) -> u64 {
+        self.near.common.head(key)
+    }
+
     /// The tables of level 0, newest first.
     #[inline]
     pub fn newest(&self) -> &[NearTable] {
@@ -221,7 +239,7 @@ impl Version {
         self.near.newest.len() + self.near.deeper.len()
     }
 
-    /// The only table of a source that may hold `key`, which begins with `head`, and its level.
+    /// The only table of a source that may hold `key`, which has this head, and its level.
     /// What a source says is newer than what the ones behind it say.
     #[inline]
     fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
@@ -232,7 +250,7 @@ impl Version {
         deeper.find(key, head).map(|table| (deeper.level, table))
     }
 
-    /// The tables that may hold `key`, which begins with `head`, newest first, and their levels.
+    /// The tables that may hold `key`, which has this head, newest first, and their levels.
     pub fn holding(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }

@@ -11,7 +11,6 @@ use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_env::FileSystem;
 use umbel_table::{BlockCache, BlockSlots, FilterKeep, KeyHasher, Table, TableMeta};
 
-use super::head::{Heads, head};
 use super::open_table::OpenTable;
 use crate::blobs::{BlobFile, Blobs};
 use crate::budget::{Budget, WALKED};
@@ -95,7 +94,6 @@ impl BlockCache for NotedCache {
 pub struct TableFile {
     /// What the manifest says of it, which holds it too.
     pub meta: Arc<TableMeta>,
-    heads: Heads,
     file: Arc<LiveFile>,
     reader: OnceLock<OpenTable>,
     /// What stays of it in memory is decided by its level, and which filter by what was chosen for
@@ -136,7 +134,6 @@ impl TableFile {
         let known_bytes = known_bytes(&meta);
         context.budget.known.fetch_add(known_bytes, Ordering::Relaxed);
         TableFile {
-            heads: Heads { smallest: head(&meta.smallest), largest: head(&meta.largest) },
             file: Arc::new(LiveFile {
                 id: meta.id,
                 bytes: meta.file_bytes,
@@ -178,7 +175,6 @@ impl TableFile {
     fn with_reader(&self, reader: OnceLock<OpenTable>, opening_number: u64) -> TableFile {
         TableFile {
             meta: Arc::clone(&self.meta),
-            heads: self.heads,
             file: Arc::clone(&self.file),
             reader,
             level: AtomicUsize::new(self.level.load(Ordering::Relaxed)),
@@ -340,11 +336,6 @@ impl TableFile {
             residence.paged && !open.table().is_paged()
                 || open.has_filter() && factor(self.keep()) > factor(open.keep())
         })
-    }
-
-    /// The heads of its bounds.
-    pub fn heads(&self) -> Heads {
-        self.heads
     }
 
     /// Whether `key`, whose head is that of a bound, lies in its bounds. Apart, because few keys
