@@ -51,10 +51,7 @@ type Decided = (Arc<KeyspaceCore>, Arc<Version>);
 /// Decides anew what is kept of every keyspace's filters, and has it so.
 pub fn advise(store: &Store) {
     let _one_at_a_time = store.advising.lock().unwrap_or_else(PoisonError::into_inner);
-    let decided = decide(store);
-    weigh::decide(store);
-    decided.iter().for_each(|(keyspace, version)| refilter(keyspace, version, None));
-    weigh::keep_within(store);
+    decide_and_refilter(store, None);
 }
 
 /// The same for whoever misses the filter of table `id` while reading: nothing where somebody is at
@@ -66,9 +63,14 @@ fn advise_for(store: &Store, id: u64) {
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return,
     };
+    decide_and_refilter(store, Some(id));
+}
+
+/// Decides, and has all tables follow, or the one that is named. REQUIRES: `store.advising`.
+fn decide_and_refilter(store: &Store, only: Option<u64>) {
     let decided = decide(store);
     weigh::decide(store);
-    decided.iter().for_each(|(keyspace, version)| refilter(keyspace, version, Some(id)));
+    decided.iter().for_each(|(keyspace, version)| refilter(keyspace, version, only));
     weigh::keep_within(store);
 }
 
