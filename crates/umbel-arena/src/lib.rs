@@ -26,5 +26,5 @@ pub use fixed::Fixed;
 pub use line::equal_in_line;
 pub use memory::ChunkUse;
 pub use piece::Piece;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_lines};
 pub use slots::{Reading, Slots};

@@ -1,11 +1,23 @@
 //! Asks for memory before it is needed.
 
+use crate::chunk::LINE_BYTES;
+
 /// Asks the processor for the cache line that holds item `at`; nothing happens where
 /// there is no such item, or where the processor cannot be asked.
 #[inline(always)]
 pub fn prefetch<T>(items: &[T], at: usize) {
     if let Some(item) = items.get(at) {
         prefetch_at(std::ptr::from_ref(item).cast());
+    }
+}
+
+/// Asks for the cache line that holds item `at` and those behind it, `lines` together, past the end
+/// if need be; nothing happens where there is no such item.
+#[inline(always)]
+pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
+    if let Some(item) = items.get(at) {
+        let start = std::ptr::from_ref(item).cast::<u8>();
+        (0..lines).for_each(|line| prefetch_at(start.wrapping_add(LINE_BYTES * line)));
     }
 }
 

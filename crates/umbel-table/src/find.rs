@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use umbel_arena::{equal_in_line, prefetch};
+use umbel_arena::{equal_in_line, prefetch_lines};
 use umbel_base::SequenceNumber;
 
 use crate::block::{Group, View};
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn find(self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Option<Found<'a>> {
         // Asked for before the first one says where in them to look.
-        (1..HEADER_LINES).for_each(|line| prefetch(self.bytes, 64 * line));
+        prefetch_lines(self.bytes, 64, HEADER_LINES - 1);
         let group = self.group_at(0)?;
         if group.packed & (packed::TAGGED | packed::MORE) == packed::TAGGED {
             return self.find_in(&group, key, hash, sequence);
@@ -67,7 +67,7 @@ impl<'a> View<'a> {
         loop {
             let start = self.start_of(group, candidates.trailing_zeros() as usize)?;
             // The value is read next, and where it stands is not known before the entry is.
-            (1..ENTRY_LINES).for_each(|line| prefetch(self.bytes, start + 64 * line));
+            prefetch_lines(self.bytes, start + 64, ENTRY_LINES - 1);
             let found = self.found_at(start, suffix, sequence);
             if found.is_some() {
                 return found;
@@ -143,7 +143,7 @@ impl<'a> View<'a> {
         }
         let candidates = self.candidates(&group, hash);
         if let Some(start) = self.start_of(&group, candidates.trailing_zeros() as usize) {
-            (0..ENTRY_LINES).for_each(|line| prefetch(self.bytes, start + 64 * line));
+            prefetch_lines(self.bytes, start, ENTRY_LINES);
         }
     }
 

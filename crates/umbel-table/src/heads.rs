@@ -14,14 +14,17 @@
 //! together, stretches that hold more are first cut by halves, without a branch on the outcome
 //! either. Few heads need no table.
 
-use umbel_arena::{Fixed, prefetch};
+use umbel_arena::{Fixed, prefetch, prefetch_lines};
 
 use crate::format::{INLINE_PREFIX, head64, strip_inline};
 
 /// How many heads are compared at once; as many stand behind each node's, with the largest number.
 pub(crate) const LOOK: usize = 8;
-/// Up to so many heads have no table of stretches.
-pub(crate) const TABLELESS_MAX: usize = 16;
+/// Up to so many heads have no table of stretches: they are asked for all at once, together with
+/// their node, and then it takes fewer steps in a row to find one than through a table.
+pub(crate) const TABLELESS_MAX: usize = 32;
+/// Heads of a cache line.
+const LINE_HEADS: usize = 8;
 /// Says of a node that all its heads differ, and of a link that there is no node below.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -80,8 +83,20 @@ pub enum Below {
     Keys(usize, usize),
 }
 
-/// The number of the first key with a head, and the node of the keys that have it.
-pub(crate) type Link = [u32; 2];
+/// The number of the first key with a head, the node of the keys that have it, and where the heads
+/// of that node stand.
+pub(crate) type Link = [u32; 3];
+/// Numbers of a link.
+pub(crate) const LINK: usize = 3;
+
+/// A link, read, and the first key of the next head.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    at: u32,
+    below: u32,
+    heads_at: u32,
+    end: u32,
+}
 
 /// All nodes of a sorted list of keys.
 #[derive(Debug)]
@@ -122,9 +137,9 @@ impl Heads {
                 return way;
             }
             match self.links_from(node, found) {
-                Some([_, below, _]) if (below as usize) < self.nodes.len() => {
+                Some(links) if (links.below as usize) < self.nodes.len() => {
                     way.at += node.prefix_len + 8;
-                    way.below = below + 1;
+                    way.below = links.below + 1;
                 }
                 _ => return way,
             }
@@ -144,7 +159,7 @@ impl Heads {
             if node.links_at == NONE {
                 hint(node.first as usize + low as usize);
             } else {
-                prefetch(&self.links, node.links_at as usize + 2 * low as usize);
+                prefetch(&self.links, node.links_at as usize + LINK * low as usize);
             }
         }
         node.links_at != NONE
@@ -164,11 +179,11 @@ impl Heads {
             return Below::Nothing;
         }
         match self.links_from(node, found) {
-            Some([_, below, _]) if (below as usize) < self.nodes.len() && rest.len() >= 8 => {
-                prefetch(&self.nodes, below as usize);
-                Below::Node(Way { below: below + 1, at: way.at + node.prefix_len + 8 })
+            Some(links) if (links.below as usize) < self.nodes.len() && rest.len() >= 8 => {
+                self.prefetch_child(&links, |_| ());
+                Below::Node(Way { below: links.below + 1, at: way.at + node.prefix_len + 8 })
             }
-            Some([at, _, end]) if end > at => Below::Keys(at as usize, end as usize),
+            Some(Links { at, end, .. }) if end > at => Below::Keys(at as usize, end as usize),
             _ => Below::Nothing,
         }
     }
@@ -179,8 +194,7 @@ impl Heads {
     pub(crate) fn prefetch_node(&self, way: Way, key: &[u8]) {
         let Some((node, key)) = self.at(way, key) else { return };
         if node.count as usize <= TABLELESS_MAX {
-            prefetch(&self.heads, node.heads_at as usize);
-            prefetch(&self.heads, node.heads_at as usize + LOOK);
+            // Its heads were asked for with it.
             prefetch(&self.links, node.links_at as usize);
         } else if let Some(rest) = self.strip(node, key) {
             prefetch(&self.stretches, self.stretch(node, head64(rest)));
@@ -216,30 +230,45 @@ impl Heads {
                 let at = first + found;
                 return if is_equal { Position::Among(at, at + 1) } else { Position::Behind(at) };
             }
-            let Some([at, below, end]) = self.links_from(node, found) else {
+            let Some(links) = self.links_from(node, found) else {
                 return Position::Among(first, first + node.keys as usize);
             };
+            let (at, end) = (links.at as usize, links.end as usize);
             if !is_equal {
-                return Position::Behind(at as usize);
+                return Position::Behind(at);
             }
-            let Some(child) = self.nodes.get(below as usize) else {
-                return Position::Among(at as usize, end as usize);
+            let Some(child) = self.nodes.get(links.below as usize) else {
+                return Position::Among(at, end);
             };
             // Keys below go on behind the head: one that ends in it stands before them.
-            let Some(behind) = rest.get(8..) else { return Position::Behind(at as usize) };
+            let Some(behind) = rest.get(8..) else { return Position::Behind(at) };
+            self.prefetch_child(&links, &hint);
             (node, key) = (child, behind);
         }
     }
 
     /// The link of a head, and the first key of the next head.
     #[inline(always)]
-    fn links_from(&self, node: &Node, found: usize) -> Option<[u32; 3]> {
-        let links = self.links.get(node.links_at as usize + 2 * found..)?;
-        match links {
-            [at, below, end, ..] => Some([*at, *below, *end]),
-            // The last node's last link has none behind.
-            [at, below] => Some([*at, *below, *at]),
-            _ => None,
+    fn links_from(&self, node: &Node, found: usize) -> Option<Links> {
+        let links = self.links.get(node.links_at as usize + LINK * found..)?;
+        let &[at, below, heads_at] = links.first_chunk()?;
+        // The last node's last link has none behind.
+        let end = links.get(LINK).copied().unwrap_or(at);
+        Some(Links { at, below, heads_at, end })
+    }
+
+    /// Asks for a node and for its heads, where they need no table, so that waiting for them
+    /// overlaps. `hint` is told of its keys then: whoever is found is one of them.
+    #[inline(always)]
+    fn prefetch_child(&self, links: &Links, hint: impl Fn(usize)) {
+        prefetch(&self.nodes, links.below as usize);
+        let (at, keys) = (links.at as usize, (links.end - links.at) as usize);
+        if keys <= TABLELESS_MAX {
+            let lines = TABLELESS_MAX / LINE_HEADS;
+            prefetch_lines(&self.heads, links.heads_at as usize, lines);
+            for line in 0..3 {
+                hint(at + keys.min(LINE_HEADS * line));
+            }
         }
     }
 
@@ -275,6 +304,8 @@ impl Heads {
             let Some([low, high]) = bounds.and_then(|rest| rest.first_chunk()) else { return left };
             if node.links_at == NONE {
                 hint(node.first as usize + *low as usize);
+            } else {
+                prefetch(&self.links, node.links_at as usize + LINK * *low as usize);
             }
             base += *low as usize;
             left = (high - low) as usize;

@@ -3,7 +3,7 @@
 use umbel_arena::{Arena, Fixed, Piece};
 
 use crate::format::{INLINE_PREFIX, common_prefix};
-use crate::heads::{Heads, LOOK, Link, NONE, Node, TABLELESS_MAX};
+use crate::heads::{Heads, LINK, LOOK, Link, NONE, Node, TABLELESS_MAX};
 
 /// So many keys with equal heads are worth a node of their own.
 const RUN_MIN: usize = 5;
@@ -164,16 +164,17 @@ impl Builder<'_> {
         skip: usize,
     ) -> Option<()> {
         let links_at = self.links.len();
-        node.links_at = u32::try_from(2 * links_at).ok()?;
+        node.links_at = u32::try_from(LINK * links_at).ok()?;
         let starts = firsts.iter().map(|first| first.1).chain([end]);
         for start in starts {
-            self.links.push([u32::try_from(start).ok()?, NONE]);
+            self.links.push([u32::try_from(start).ok()?, NONE, 0]);
         }
         for at in 0..firsts.len() {
             let [from, to] = [at, at + 1].map(|at| self.links[links_at + at][0] as usize);
             if to - from >= RUN_MIN && depth < DEPTH_MAX && self.goes_on(from, to, skip) {
                 let child = self.node(from, to, depth + 1, skip + 8)?;
-                self.links[links_at + at][1] = u32::try_from(self.nodes.len()).ok()?;
+                let below = u32::try_from(self.nodes.len()).ok()?;
+                self.links[links_at + at][1..].copy_from_slice(&[below, child.heads_at]);
                 self.nodes.push(child);
             }
         }
@@ -211,8 +212,8 @@ mod tests {
         let before = keys.partition_point(|key| *key < probe);
         let position = heads.find_from(Way::default(), probe, |_| ());
         let mut way = heads.way(probe);
-        let mut below = heads.prefetch(way, probe, |hint| assert!(hint <= before));
-        assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= before)), position);
+        let mut below = heads.prefetch(way, probe, |hint| assert!(hint <= keys.len()));
+        assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= keys.len())), position);
         // One node after the other, as a batch goes down.
         while below {
             match heads.below(way, probe) {
@@ -224,8 +225,8 @@ mod tests {
                 Below::Nothing => break,
             }
             heads.prefetch_node(way, probe);
-            below = heads.prefetch(way, probe, |hint| assert!(hint <= before));
-            assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= before)), position);
+            below = heads.prefetch(way, probe, |hint| assert!(hint <= keys.len()));
+            assert_eq!(heads.find_from(way, probe, |hint| assert!(hint <= keys.len())), position);
         }
         match position {
             Position::Behind(found) => {

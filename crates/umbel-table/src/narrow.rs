@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use umbel_arena::prefetch;
+use umbel_arena::prefetch_lines;
 use umbel_base::SequenceNumber;
 
 use crate::block::{Block, Group, Place, View};
@@ -51,7 +51,7 @@ pub(crate) fn narrow(block: &Block, key: &[u8], sequence: SequenceNumber) -> Opt
     };
     let ask = |entry: usize, lines: usize| {
         if let Some(start) = view.start_of(&group, entry) {
-            (0..lines).for_each(|line| prefetch(view.bytes, start + 64 * line));
+            prefetch_lines(view.bytes, start, lines);
         }
     };
     ask(low, LINES);

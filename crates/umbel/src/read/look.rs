@@ -6,7 +6,7 @@ use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 
 use crate::counters::{OwnCounters, TableAnswer};
 use crate::memory::{Buffer, View};
-use crate::version::OpenTable;
+use crate::version::{OpenTable, TableFile};
 
 /// What the newest source that knows a key says of it.
 #[derive(Debug)]
@@ -83,9 +83,10 @@ impl Look<'_> {
             self.counters.count_loads();
             (read.take().expect("a value is lent once"))(value)
         });
+        let deepest = self.ask_for_deepest(view);
         let found = match self.in_memory(view, &mut lend) {
             Some(found) => Ok(Some(found)),
-            None => self.in_tables(view, &mut lend),
+            None => self.in_tables(view, deepest, &mut lend),
         };
         if let Ok(Some(Answer::Value(value))) = found {
             return Ok(Some(value));
@@ -150,10 +151,22 @@ impl Look<'_> {
         (covering > 0).then_some(Answer::Deleted)
     }
 
+    /// The table of the deepest level that may hold the key. Its filter, the one most likely to be
+    /// far away, is asked for now, so that waiting for it overlaps with what comes before it.
+    #[inline]
+    fn ask_for_deepest<'v>(&self, view: &'v View) -> Option<&'v TableFile> {
+        let file = view.version.deeper().last()?.find(self.key, self.head)?;
+        if let Some(table) = file.opened() {
+            table.prefetch_filter(self.hash);
+        }
+        Some(file)
+    }
+
     #[inline]
     fn in_tables<R>(
         &self,
         view: &View,
+        deepest: Option<&TableFile>,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<Answer<R>>> {
         // Added up, because most of what level 0 says of a key is no.
@@ -177,8 +190,11 @@ impl Look<'_> {
         if found.is_some() {
             return Ok(found);
         }
-        for run in view.version.deeper() {
-            if let Some(file) = run.find(self.key, self.head) {
+        let mut runs = view.version.deeper().iter();
+        while let Some(run) = runs.next() {
+            let is_deepest = runs.as_slice().is_empty();
+            let file = if is_deepest { deepest } else { run.find(self.key, self.head) };
+            if let Some(file) = file {
                 let table = file.open()?;
                 if self.is_refused(table) {
                     self.counters.count(run.level, TableAnswer::Refused, 1);
