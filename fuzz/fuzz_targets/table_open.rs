@@ -7,11 +7,10 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use umbel_base::{Cursor, Result};
 use umbel_env::File;
-use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
 use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
-use umbel_table::{FilterKeep, KeepAll, KeyHasher, Table};
+use umbel_table::{FilterKeep, KeepAll, Table, TableHasher};
 
 /// In the first byte: read the rest as it is.
 const RAW: u64 = 1;
@@ -41,7 +40,7 @@ fn walk_back(table: &Arc<Table>) -> Result<usize> {
     Ok(steps)
 }
 
-fn read(table: &Arc<Table>, secret: &HashSecret) {
+fn read(table: &Arc<Table>, hasher: &TableHasher) {
     let keys = walk(table).unwrap_or_default();
     let back = walk_back(table);
     let verified = table.verify().is_ok();
@@ -53,7 +52,7 @@ fn read(table: &Arc<Table>, secret: &HashSecret) {
     let keeps = keeps.into_iter().chain([FilterKeep::Second, FilterKeep::Nothing]);
     let filters: Vec<_> = keeps.filter_map(|keep| table.read_filter(keep).ok().flatten()).collect();
     for key in keys.iter().map(Vec::as_slice).chain(absent) {
-        let hash = hash_key(secret, key);
+        let hash = hasher.keys.hash(key);
         for filter in &filters {
             let maybe = filter.may_contain(hash);
             assert!(maybe || !verified || absent.contains(&key), "a verified filter denies a key");
@@ -76,16 +75,15 @@ fuzz_target!(|input: &[u8]| {
     let file: Arc<dyn File> = MemoryFile::alone("000007.table", bytes);
     let Ok(table) = Table::open_standalone(Arc::clone(&file), FILE_ID) else { return };
     let meta = table.meta().clone();
-    let secret = HashSecret::from_seed([7; 16]);
-    read(&Arc::new(table), &secret);
-    let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1, prefixes: None };
+    let hasher = TableHasher::keyed([7; 16], 1);
+    read(&Arc::new(table), &hasher);
     let whole = Table::open(Arc::clone(&file), &meta, Some(&hasher), Arc::new(KeepAll));
     if let Ok(table) = whole {
-        read(&Arc::new(table), &secret);
+        read(&Arc::new(table), &hasher);
     }
     let meta = Arc::new(meta);
     let paged = Table::open_as(file, &meta, Some(&hasher), Arc::new(KeepAll), true);
     if let Ok(table) = paged {
-        read(&Arc::new(table), &secret);
+        read(&Arc::new(table), &hasher);
     }
 });

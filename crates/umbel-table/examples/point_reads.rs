@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Result, ValueKind};
-use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
-use umbel_table::{KeepAll, KeyHasher, Table, TableBuilder, TableOptions};
+use umbel_table::{KeepAll, Table, TableBuilder, TableHasher, TableOptions};
 
 #[path = "../tests/suite/memory.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
@@ -67,14 +66,9 @@ fn main() -> Result<()> {
     keys.sort_unstable();
     keys.dedup();
     let file = memory::MemoryFile::default();
-    let hasher = KeyHasher {
-        secret: HashSecret::from_seed([1; 16]),
-        kind: KEYED_HASH_KIND,
-        seed_id: 1,
-        prefixes: None,
-    };
+    let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions::default();
-    let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher.clone(), options);
+    let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher, options);
     for (number, key) in keys.iter().enumerate() {
         builder.add(key, mix(number as u64) >> 40, ValueKind::Put, &[number as u8; 100])?;
     }
@@ -82,8 +76,8 @@ fn main() -> Result<()> {
     let table = Arc::new(Table::open(Arc::new(file), &meta, Some(&hasher), Arc::new(KeepAll))?);
     // In an order of its own, so that blocks do not lie in memory as they do in the file.
     let mut order: Vec<&Vec<u8>> = keys.iter().collect();
-    order.sort_by_cached_key(|key| hash_key(&hasher.secret, key));
-    let all = order.iter().map(|key| (hash_key(&hasher.secret, key), *key)).collect::<Vec<_>>();
+    order.sort_by_cached_key(|key| hasher.keys.hash(key));
+    let all = order.iter().map(|key| (hasher.keys.hash(key), *key)).collect::<Vec<_>>();
     measured(&table, &all)?;
     let picked: Vec<(u64, &Vec<u8>)> =
         (0..reads).map(|n| all[(mix(n + 7) % all.len() as u64) as usize]).collect();

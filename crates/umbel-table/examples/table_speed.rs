@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use umbel_base::{Cursor, Result, ValueKind};
-use umbel_filter::{HashSecret, KEYED_HASH_KIND, hash_key};
-use umbel_table::{Compression, KeepAll, KeyHasher, Table, TableBuilder, TableOptions};
+use umbel_table::{Compression, KeepAll, Table, TableBuilder, TableHasher, TableOptions};
 
 #[path = "../tests/suite/memory.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "written for the tests, which use more of it")]
@@ -42,15 +41,10 @@ fn main() -> Result<()> {
     let mut keys: Vec<[u8; 16]> = (0..count as u64).map(key).collect();
     keys.sort_unstable();
     let file = memory::MemoryFile::default();
-    let hasher = KeyHasher {
-        secret: HashSecret::from_seed([1; 16]),
-        kind: KEYED_HASH_KIND,
-        seed_id: 1,
-        prefixes: None,
-    };
+    let hasher = TableHasher::keyed([1; 16], 1);
     let options = TableOptions { compression, ..TableOptions::default() };
     let meta = timed("build, per entry", count, || {
-        let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher.clone(), options);
+        let mut builder = TableBuilder::new(Arc::new(file.clone()), 1, hasher, options);
         for (number, key) in keys.iter().enumerate() {
             builder.add(key, mix(number as u64) >> 40, ValueKind::Put, &[number as u8; 100])?;
         }
@@ -84,10 +78,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn gets(table: &Table, hasher: &KeyHasher, keys: &[[u8; 16]]) -> Result<usize> {
+fn gets(table: &Table, hasher: &TableHasher, keys: &[[u8; 16]]) -> Result<usize> {
     let mut found = 0;
     for key in keys {
-        let hash = hash_key(&hasher.secret, key);
+        let hash = hasher.keys.hash(key);
         let value = table.get_with(key, hash, u64::MAX, |_, _, value| usize::from(value[0]))?;
         found += value.unwrap_or(0);
     }

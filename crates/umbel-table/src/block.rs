@@ -252,7 +252,7 @@ impl<'a> View<'a> {
 mod tests {
     use super::*;
     use umbel_base::ValueKind;
-    use umbel_filter::{HashSecret, hash_key};
+    use umbel_filter::{HashSecret, KeyHasher};
 
     use crate::block_builder::BlockBuilder;
 
@@ -270,10 +270,10 @@ mod tests {
 
     #[test]
     fn what_a_point_read_needs_before_the_entry_stands_in_two_lines() {
-        let secret = HashSecret::from_seed([3; 16]);
+        let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let keys: Vec<[u8; 16]> = (0..33u128).map(|i| (i << 100).to_be_bytes()).collect();
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &[1u8; 100][..])).collect();
-        let block = parse(&build(&entries), Derive::All(Some(&secret))).unwrap();
+        let block = parse(&build(&entries), Derive::All(Some(&hasher))).unwrap();
         let group = block.view().group_at(0).unwrap();
         // In front of a piece's bytes stand sixteen of its own.
         assert!(16 + group.tags_at + 3 * group.count <= 128);
@@ -282,16 +282,16 @@ mod tests {
 
     #[test]
     fn tiny_blocks_and_long_prefixes_are_searched_alike() {
-        let secret = HashSecret::from_seed([3; 16]);
+        let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         for len in [0usize, 1, 15, 16, 17, 63, 64, 65, 200, 65_535] {
             let keys: Vec<Vec<u8>> = (0..3u8).map(|i| [vec![9; len], vec![i]].concat()).collect();
             for count in 1..=3 {
                 let entries: Vec<_> =
                     keys[..count].iter().map(|key| (key.as_slice(), 5, &key[len..])).collect();
-                let block = parse(&build(&entries), Derive::All(Some(&secret))).unwrap();
+                let block = parse(&build(&entries), Derive::All(Some(&hasher))).unwrap();
                 for (number, key) in keys.iter().enumerate() {
-                    let found = block.view().find(key, hash_key(&secret, key), 9);
-                    block.view().prefetch_entry(key, hash_key(&secret, key));
+                    let found = block.view().find(key, hasher.hash(key), 9);
+                    block.view().prefetch_entry(key, hasher.hash(key));
                     let expected = (number < count).then_some(&key[len..]);
                     assert_eq!(found.map(|entry| entry.value), expected, "{len} {count}");
                 }
@@ -302,25 +302,25 @@ mod tests {
 
     #[test]
     fn every_way_of_searching_agrees() {
-        let secret = HashSecret::from_seed([3; 16]);
+        let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let keys: Vec<Vec<u8>> = (0..700u32).map(|i| format!("path/{:05}", i * 3).into()).collect();
         let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), 5, &key[5..])).collect();
         for count in [1, 2, 63, 64, 65, 200, 700] {
             let body = build(&entries[..count]);
-            let derived = [Derive::Offsets, Derive::All(None), Derive::All(Some(&secret))];
+            let derived = [Derive::Offsets, Derive::All(None), Derive::All(Some(&hasher))];
             for derive in derived {
                 let block = parse(&body, derive).unwrap();
                 assert_eq!(block.entries(), count);
                 for (key, _, value) in &entries {
                     let there = *key <= entries[count - 1].0;
-                    let found = block.view().find(key, hash_key(&secret, key), 9);
+                    let found = block.view().find(key, hasher.hash(key), 9);
                     assert_eq!(found.map(|entry| entry.value), there.then_some(*value));
-                    assert_eq!(block.view().find(key, hash_key(&secret, key), 4), None);
-                    block.view().prefetch_entry(key, hash_key(&secret, key));
+                    assert_eq!(block.view().find(key, hasher.hash(key), 4), None);
+                    block.view().prefetch_entry(key, hasher.hash(key));
                     let bound = block.lower_bound(key, 4).and_then(|place| block.entry(place));
                     assert!(bound.is_none_or(|entry| entry.value > *value));
                 }
-                assert_eq!(block.view().find(b"path/", hash_key(&secret, b"path/"), 9), None);
+                assert_eq!(block.view().find(b"path/", hasher.hash(b"path/"), 9), None);
                 assert_eq!(block.lower_bound(b"", 9), Some(Place::default()));
                 assert_eq!(block.lower_bound(b"q", 9), None);
             }
@@ -329,17 +329,17 @@ mod tests {
 
     #[test]
     fn cut_and_flipped_payloads_never_panic() {
-        let secret = HashSecret::from_seed([3; 16]);
+        let hasher = KeyHasher::keyed(HashSecret::from_seed([3; 16]));
         let body = build(&[(b"apple", 1 << 40, b"1"), (b"apple", 3, b"2"), (b"apricot", 4, b"3")]);
         for cut in 0..body.len() {
-            assert!(parse(&body[..cut], Derive::All(Some(&secret))).is_err());
+            assert!(parse(&body[..cut], Derive::All(Some(&hasher))).is_err());
         }
         for index in 0..body.len() {
             for flip in 1..=255u8 {
                 let mut flipped = body.clone();
                 flipped[index] ^= flip;
-                if let Ok(block) = parse(&flipped, Derive::All(Some(&secret))) {
-                    block.view().find(b"apple", hash_key(&secret, b"apple"), 9);
+                if let Ok(block) = parse(&flipped, Derive::All(Some(&hasher))) {
+                    block.view().find(b"apple", hasher.hash(b"apple"), 9);
                     block.lower_bound(b"apple", 9);
                 }
             }

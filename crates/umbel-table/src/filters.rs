@@ -55,12 +55,10 @@ impl Table {
             [meta.plain_filter_bytes(), meta.second_filter_bytes(), meta.prefix_filter_bytes];
         let sums = [checksums.plain.unwrap_or(before_prefix), before_prefix, all.checksum];
         let mut offset = all.offset;
-        let mut at = 0;
-        lens.map(|len| {
-            let region = Region { offset, len, checksum: sums[at] };
-            offset += len;
-            at += 1;
-            (len > 0).then_some(region)
+        std::array::from_fn(|at| {
+            let region = Region { offset, len: lens[at], checksum: sums[at] };
+            offset += region.len;
+            (region.len > 0).then_some(region)
         })
     }
 

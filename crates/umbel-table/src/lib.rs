@@ -52,7 +52,7 @@ pub use cursor::TableWalk;
 pub use format::FORMAT_VERSION;
 pub use heads::{Below, Way};
 pub use meta::{SecondFilter, TableMeta};
-pub use options::{FilterChoice, KeyHasher, TableOptions};
+pub use options::{FilterChoice, TableHasher, TableOptions};
 pub use prefix_filter::PrefixFilter;
 pub use properties::Properties;
 pub use reader::Table;

@@ -1,6 +1,6 @@
 //! What a table is written with.
 
-use umbel_filter::{FilterKind, HashSecret, PrefixHasher};
+use umbel_filter::{FilterKind, HashKind, HashSecret, KeyHasher, PrefixHasher};
 
 use crate::compress::Compression;
 
@@ -43,15 +43,31 @@ impl Default for TableOptions {
     }
 }
 
-/// The hash that filters and tags are made with, and its names in files.
-#[derive(Debug, Clone)]
-pub struct KeyHasher {
-    /// The secret that keys the hash.
-    pub secret: HashSecret,
-    /// Which hash it is: [`umbel_filter::KEYED_HASH_KIND`].
-    pub kind: u8,
-    /// Which seed of the store the secret was derived from.
+/// The hash that filters and tags are made with, and its name in files.
+#[derive(Debug, Clone, Copy)]
+pub struct TableHasher {
+    /// What keys are hashed with. INVARIANT: the hash of a kind [that tables
+    /// have](TableHasher::KINDS).
+    pub keys: KeyHasher,
+    /// Which seed of the store it was made with.
     pub seed_id: u32,
     /// What prefixes are hashed with, where there are prefix filters.
     pub prefixes: Option<PrefixHasher>,
+}
+
+impl TableHasher {
+    /// The hashes of which tables are made: those under which nobody who does not know the seed
+    /// can choose keys that collide.
+    pub const KINDS: [HashKind; 2] = [HashKind::Keyed, HashKind::SipHash13];
+
+    /// The usual hash with a seed, for tables without prefix filters.
+    pub fn keyed(seed: [u8; 16], seed_id: u32) -> TableHasher {
+        let keys = KeyHasher::keyed(HashSecret::from_seed(seed));
+        TableHasher { keys, seed_id, prefixes: None }
+    }
+
+    /// The number of the hash in files.
+    pub(crate) fn kind(&self) -> u8 {
+        self.keys.kind().number()
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use umbel_arena::Arena;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
-use umbel_filter::{HashSecret, PrefixHasher};
+use umbel_filter::{KeyHasher, PrefixHasher};
 
 use crate::block::Block;
 use crate::find::Found;
@@ -16,7 +16,7 @@ use crate::index::{PAGED, TableIndex};
 use crate::index_region::IndexRegion;
 use crate::index_top::IndexTop;
 use crate::meta::TableMeta;
-use crate::options::KeyHasher;
+use crate::options::TableHasher;
 use crate::properties::Properties;
 use crate::section::Derive;
 use crate::slots::{BlockCache, BlockSlots, KeepAll};
@@ -30,8 +30,8 @@ pub struct Table {
     slots: Arc<BlockSlots>,
     /// Where what stays lies.
     pinned: Arena,
-    /// The secret that tags are made with; where there is none, blocks are searched by order.
-    secret: Option<HashSecret>,
+    /// What tags are made with; where there is nothing, blocks are searched by order.
+    hasher: Option<KeyHasher>,
     /// What prefixes are hashed with.
     prefixes: Option<PrefixHasher>,
     /// Whether the filters in the file can be asked with this hash.
@@ -67,7 +67,7 @@ impl Table {
     pub fn open(
         file: Arc<dyn File>,
         meta: &TableMeta,
-        hasher: Option<&KeyHasher>,
+        hasher: Option<&TableHasher>,
         cache: Arc<dyn BlockCache>,
     ) -> Result<Table> {
         let meta = Arc::new(meta.clone());
@@ -83,7 +83,7 @@ impl Table {
     pub fn open_as(
         file: Arc<dyn File>,
         meta: &Arc<TableMeta>,
-        hasher: Option<&KeyHasher>,
+        hasher: Option<&TableHasher>,
         cache: Arc<dyn BlockCache>,
         paged: bool,
     ) -> Result<Table> {
@@ -120,7 +120,7 @@ impl Table {
         file: Arc<dyn File>,
         footer: Footer,
         footer_checksum: u64,
-        hasher: Option<&KeyHasher>,
+        hasher: Option<&TableHasher>,
         cache: Arc<dyn BlockCache>,
         paged: bool,
     ) -> Result<Table> {
@@ -160,8 +160,8 @@ impl Table {
         if tombstones_given.len() as u64 != meta.range_tombstones {
             return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
         }
-        let usable = |hasher: &KeyHasher| {
-            hasher.kind == footer.hash_kind && hasher.seed_id == footer.seed_id
+        let usable = |hasher: &TableHasher| {
+            hasher.kind() == footer.hash_kind && hasher.seed_id == footer.seed_id
         };
         Ok(Table {
             slots: Arc::new(slots),
@@ -169,7 +169,7 @@ impl Table {
             index,
             top,
             filter_is_usable: hasher.is_some_and(usable),
-            secret: hasher.map(|hasher| hasher.secret),
+            hasher: hasher.map(|hasher| hasher.keys),
             prefixes: hasher.and_then(|hasher| hasher.prefixes),
             tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
             tombstones_given,
@@ -215,8 +215,8 @@ impl Table {
         self.prefixes
     }
 
-    pub(crate) fn secret(&self) -> Option<&HashSecret> {
-        self.secret.as_ref()
+    pub(crate) fn hasher(&self) -> Option<&KeyHasher> {
+        self.hasher.as_ref()
     }
 
     /// Lends the newest version of `key` that is not newer than `sequence` to `read`: its sequence
@@ -375,7 +375,7 @@ impl Table {
             return Ok(block);
         }
         self.slots.count_miss();
-        let block = self.read_block(number, Derive::All(self.secret.as_ref()))?;
+        let block = self.read_block(number, Derive::All(self.hasher.as_ref()))?;
         if !self.cache.loaded(block.memory_bytes()) {
             return Ok(block);
         }

@@ -1,7 +1,7 @@
 //! What is derived from a payload when a block is loaded; see [`crate::block`] for where it stands.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
-use umbel_filter::{HashSecret, hash_key};
+use umbel_filter::KeyHasher;
 
 use crate::entry::read_entry;
 use crate::format::{GROUP_ENTRIES_MAX, head32, read_varint};
@@ -33,7 +33,7 @@ pub(crate) enum Derive<'a> {
     /// Offsets only: the block is walked once.
     Offsets,
     /// Offsets and heads, and tags where there is a hash.
-    All(Option<&'a HashSecret>),
+    All(Option<&'a KeyHasher>),
 }
 
 /// Why a block was refused that no writer of ours can have made.
@@ -123,12 +123,12 @@ impl Parser<'_> {
             if before.replace(entry.suffix) == Some(entry.suffix) {
                 bits = 0;
             }
-            if let Derive::All(secret) = self.derive {
+            if let Derive::All(hasher) = self.derive {
                 heads[index] = head32(entry.suffix);
-                if let Some(secret) = secret {
+                if let Some(hasher) = hasher {
                     self.scratch.truncate(prefix_len);
                     self.scratch.extend_from_slice(entry.suffix);
-                    tags[index] = tag(hash_key(secret, &self.scratch));
+                    tags[index] = tag(hasher.hash(&self.scratch));
                 }
             }
             at = entry.value_at + entry.value.len();
@@ -154,7 +154,7 @@ impl Parser<'_> {
         let mut bits = bits | prefix.len() as u32 | (count as u32) << packed::COUNT_AT;
         let prefix = if prefix.len() <= SECTION_PREFIX_MAX { prefix } else { &[] };
         let (tagged, headed) = match self.derive {
-            Derive::All(secret) => (secret.is_some(), true),
+            Derive::All(hasher) => (hasher.is_some(), true),
             Derive::Offsets => (false, false),
         };
         let out = &mut self.sections;

@@ -2,9 +2,10 @@
 
 use umbel_arena::{Arena, Fixed, prefetch};
 use umbel_filter::{
-    Bloom, Filter, FilterError, FilterKind, KEYED_HASH_KIND, bloom_line, bloom_line_has,
-    designed_rate,
+    Bloom, Filter, FilterError, FilterKind, HashKind, bloom_line, bloom_line_has, designed_rate,
 };
+
+use crate::options::TableHasher;
 
 /// What of a table's filters is kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,11 @@ impl Lines {
     }
 }
 
+/// Whether a number in a file is that of a hash which tables are made of.
+fn is_of_tables(hash_kind: u8) -> bool {
+    HashKind::from_number(hash_kind).is_some_and(|kind| TableHasher::KINDS.contains(&kind))
+}
+
 impl TableFilter {
     /// `None` for a filter of a kind that this build does not know, or over another hash than that
     /// of the table, which means "maybe".
@@ -87,7 +93,7 @@ impl TableFilter {
         factor: u64,
     ) -> Result<Option<TableFilter>, &'static str> {
         let form = match Bloom::decode(payload) {
-            Ok(lines) if hash_kind == KEYED_HASH_KIND => {
+            Ok(lines) if is_of_tables(hash_kind) => {
                 Some(Form::Lines(Lines::new(arena, &folded(lines, factor))))
             }
             Err(FilterError::Unknown { .. }) => match Filter::decode(payload) {
@@ -180,7 +186,7 @@ mod tests {
         for keys in [1, 60, 5000, 200_000] {
             let bytes = encoded(keys);
             let bloom = Bloom::decode(&bytes).unwrap();
-            let filter = TableFilter::decode(&Arena::new(), &bytes, KEYED_HASH_KIND, 1);
+            let filter = TableFilter::decode(&Arena::new(), &bytes, HashKind::Keyed.number(), 1);
             let filter = filter.unwrap().unwrap();
             let Form::Lines(lines) = &filter.0 else { panic!("the usual kind") };
             for hash in (0..2000u64).map(|n| (n * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
@@ -196,11 +202,15 @@ mod tests {
     fn another_hash_or_an_unknown_kind_means_maybe() {
         let arena = Arena::new();
         let mut bytes = encoded(100);
-        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND + 1, 1).unwrap().is_none());
-        assert!(TableFilter::decode(&arena, &[], KEYED_HASH_KIND, 1).unwrap().is_none());
+        assert!(
+            TableFilter::decode(&arena, &bytes, HashKind::Xxh64.number(), 1).unwrap().is_none()
+        );
+        assert!(TableFilter::decode(&arena, &[], HashKind::Keyed.number(), 1).unwrap().is_none());
         bytes[4] = 200;
-        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND, 1).unwrap().is_none());
+        assert!(
+            TableFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1).unwrap().is_none()
+        );
         bytes[0] = 0;
-        assert!(TableFilter::decode(&arena, &bytes, KEYED_HASH_KIND, 1).is_err());
+        assert!(TableFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use umbel_base::{BlobPointer, Error, Result, SequenceNumber, ValueKind};
-use umbel_filter::{HashSecret, PrefixHasher, hash_key};
+use umbel_filter::{KeyHasher, PrefixHasher};
 
 use crate::block::{Block, Place};
 use crate::footer::read_part;
@@ -34,7 +34,7 @@ pub struct VerifyReport {
     pub deletes: u64,
     /// Range tombstones.
     pub range_tombstones: u64,
-    /// Distinct keys for which the filter was asked; 0 where there is none or the secret is not
+    /// Distinct keys for which the filter was asked; 0 where there is none or the hash is not
     /// known.
     pub filter_keys: u64,
 }
@@ -94,7 +94,7 @@ impl Table {
             return Err(self.corruption(0, "the file is no longer the one that was opened"));
         }
         let (index, filters) = self.verify_parts()?;
-        let asked = Some(&filters).filter(|filters| !filters.is_empty()).zip(self.secret());
+        let asked = Some(&filters).filter(|filters| !filters.is_empty()).zip(self.hasher());
         let mut walk = Walk { sequence_min: u64::MAX, ..Walk::default() };
         self.verify_data(&index, asked, &mut walk)?;
         if walk.chain != footer.data.checksum {
@@ -144,7 +144,7 @@ impl Table {
     fn verify_data(
         &self,
         index: &TableIndex,
-        filters: Option<(&Filters, &HashSecret)>,
+        filters: Option<(&Filters, &KeyHasher)>,
         walk: &mut Walk,
     ) -> Result<()> {
         let mut piece = Vec::new();
@@ -214,7 +214,7 @@ impl Walk {
     fn block(
         &mut self,
         block: &Block,
-        filters: Option<(&Filters, &HashSecret)>,
+        filters: Option<(&Filters, &KeyHasher)>,
         refuse: impl Fn(&str) -> Error,
     ) -> Result<()> {
         self.report.blocks += 1;
@@ -236,10 +236,10 @@ impl Walk {
                     self.smallest.clone_from(&self.scratch);
                 }
                 if (first || order != Ordering::Equal)
-                    && let Some((filters, secret)) = filters
+                    && let Some((filters, hasher)) = filters
                 {
                     self.report.filter_keys += 1;
-                    if filters.denies(hash_key(secret, &self.scratch), &self.scratch) {
+                    if filters.denies(hasher.hash(&self.scratch), &self.scratch) {
                         return Err(refuse("the filter denies a key that the table has"));
                     }
                 }

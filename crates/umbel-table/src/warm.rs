@@ -81,7 +81,7 @@ impl Table {
             let (offset, len) = self.extent(number as usize)?;
             let at = (offset - start) as usize;
             let sealed = sealed.get(at..at + len).unwrap_or_default();
-            let block = self.parse_block(offset, sealed, Derive::All(self.secret()))?;
+            let block = self.parse_block(offset, sealed, Derive::All(self.hasher()))?;
             if !self.cache().loaded(block.memory_bytes()) {
                 continue;
             }

@@ -8,7 +8,7 @@ use umbel_base::{BlobPointer, Error, RangeTombstone, Result, SequenceNumber, Val
 use umbel_env::File;
 use umbel_filter::{
     BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView,
-    HEADER_BYTES as FILTER_HEADER_BYTES, KeyPrefix, PrefixFilterBuilder, hash_key,
+    HEADER_BYTES as FILTER_HEADER_BYTES, KeyPrefix, PrefixFilterBuilder,
 };
 
 use crate::block_builder::BlockBuilder;
@@ -20,7 +20,7 @@ use crate::format::{
 };
 use crate::index_builder::{IndexBuilder, shortest_separator};
 use crate::meta::{SecondFilter, TableMeta};
-use crate::options::{FilterChoice, KeyHasher, TableOptions};
+use crate::options::{FilterChoice, TableHasher, TableOptions};
 use crate::output_file::OutputFile;
 use crate::properties::{FilterChecksums, Properties};
 use crate::tombstones;
@@ -38,7 +38,7 @@ const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub struct TableBuilder {
     output: OutputFile,
-    hasher: KeyHasher,
+    hasher: TableHasher,
     options: TableOptions,
     block: BlockBuilder,
     compressor: Compressor,
@@ -66,7 +66,7 @@ impl TableBuilder {
     pub fn new(
         file: Arc<dyn File>,
         id: u64,
-        hasher: KeyHasher,
+        hasher: TableHasher,
         options: TableOptions,
     ) -> TableBuilder {
         let block_bytes = options.block_bytes.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
@@ -177,7 +177,7 @@ impl TableBuilder {
         self.block.add(key, sequence, kind, value);
         if !same_key {
             if self.options.bloom_bits > 0 {
-                self.filter.add(hash_key(&self.hasher.secret, key));
+                self.filter.add(self.hasher.keys.hash(key));
             }
             if self.prefixes.is_some() {
                 self.add_prefix(key);
@@ -393,7 +393,7 @@ impl TableBuilder {
         let options = FilterOptions {
             kind: choice.kind,
             size: FilterSize::BitsPerKey(choice.bits_per_key),
-            hash_kind: self.hasher.kind,
+            hash_kind: self.hasher.kind(),
             seed_id: self.hasher.seed_id,
             ..FilterOptions::default()
         };
@@ -442,7 +442,7 @@ impl TableBuilder {
             blocks: self.meta.blocks,
             payload_bytes_max: self.payload_bytes_max as u32,
             features: self.features,
-            hash_kind: self.hasher.kind,
+            hash_kind: self.hasher.kind(),
             seed_id: self.hasher.seed_id,
             index_top_bytes,
             data,

@@ -2,7 +2,7 @@
 //! are enough to flush, compact and rotate.
 
 pub use umbel::KeyspaceOptions;
-use umbel::{Compression, CompressionPlan, Durability};
+use umbel::{Compression, CompressionPlan, Durability, HashKind};
 
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +136,7 @@ pub fn small() -> KeyspaceOptions {
         compression: CompressionPlan::default(),
         level_filters: None,
         prefix: None,
+        hash: HashKind::Keyed,
         advisor: true,
         log: true,
     }
@@ -151,12 +152,13 @@ pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..roomy() }
 }
 
-/// As [`small`], with another compression at each level.
+/// As [`small`], with another compression at each level, and not the usual hash.
 pub fn compressed() -> KeyspaceOptions {
     let mut levels = [Compression::Zstd; umbel::limits::LEVELS];
     levels[0] = Compression::None;
     levels[1] = Compression::Lz4;
-    KeyspaceOptions { compression: CompressionPlan { levels }, ..small() }
+    let compression = CompressionPlan { levels };
+    KeyspaceOptions { compression, hash: HashKind::SipHash13, ..small() }
 }
 
 /// The key with this number; their order is that of the numbers.

@@ -184,20 +184,18 @@ mod tests {
     use std::path::Path;
     use umbel_base::{Cursor, ValueKind};
     use umbel_env::Access;
-    use umbel_filter::{HashSecret, KEYED_HASH_KIND};
     use umbel_sim::Sim;
-    use umbel_table::{KeyHasher, Table, TableBuilder, TableOptions};
+    use umbel_table::{Table, TableBuilder, TableHasher, TableOptions};
 
     const KEYS: u64 = 20_000;
 
     fn table(cache: &Arc<ClockCache>) -> Arc<Table> {
         let files = Sim::new(1).env().files;
         let path = Path::new("/table");
-        let secret = HashSecret::from_seed([5; 16]);
-        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 3, prefixes: None };
+        let hasher = TableHasher::keyed([5; 16], 3);
         let options = TableOptions { block_bytes: 4096, bloom_bits: -1, ..TableOptions::default() };
         let file = files.create(path).unwrap();
-        let mut builder = TableBuilder::new(file, 1, hasher.clone(), options);
+        let mut builder = TableBuilder::new(file, 1, hasher, options);
         for number in 0..KEYS {
             builder.add(&number.to_be_bytes(), 1, ValueKind::Put, &[7; 400]).unwrap();
         }

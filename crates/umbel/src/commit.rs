@@ -205,7 +205,7 @@ fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) ->
 fn check_conditions(store: &Store, present: SequenceNumber, request: &Request) -> Result<()> {
     for (keyspace, key, condition) in request.writes.conditions() {
         let holds = match condition {
-            Condition::UnchangedSince(seen) => read::newest_write(keyspace, store, key)? <= *seen,
+            Condition::UnchangedSince(seen) => read::newest_write(keyspace, key)? <= *seen,
             Condition::Absent => !read::contains(store, keyspace, key, Some(present))?,
             Condition::Value(value, compared) => {
                 let mut holds = read::is_value(store, keyspace, key, present, value, *compared)?;
@@ -267,7 +267,7 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
                 view.active.hold_blob(store.context.blobs.hold(&pointer));
                 add_alone(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
-            memtable.insert(write.key, sequence, kind, write.value, store.hash(write.key));
+            memtable.insert(write.key, sequence, kind, write.value, write.keyspace.hash(write.key));
         }
         None => {
             memtable.delete_range(write.key, write.value, sequence);

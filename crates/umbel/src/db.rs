@@ -109,6 +109,14 @@ impl Db {
                  a log"
             )));
         }
+        if let Some(core) = existing.as_ref().filter(|core| core.hasher.kind() != options.hash) {
+            return Err(Error::invalid(format!(
+                "keyspace '{name}' hashes its keys with {}, and what it was created with stays: \
+                 give that, or create another keyspace with {}",
+                core.hasher.kind(),
+                options.hash
+            )));
+        }
         let edit = Edit::Keyspace { id, name: name.to_string(), options: options.clone() };
         manifest.commit(&[edit])?;
         let core = match existing {
@@ -118,7 +126,8 @@ impl Db {
             }
             None => {
                 let (name, caps) = (name.to_string(), store.budget.sizes.caps);
-                let core = KeyspaceCore::new(id, name, options, caps, Version::default());
+                let keys = store.context.hashers.of(options.hash).keys;
+                let core = KeyspaceCore::new(id, name, options, keys, caps, Version::default());
                 let core = Arc::new(core);
                 store.add_keyspace(Arc::clone(&core));
                 core

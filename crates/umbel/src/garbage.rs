@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use umbel_base::{Result, SequenceNumber};
-use umbel_filter::hash_key;
 use umbel_table::{FilterKeep, TableFilter, TableRun};
 
 use crate::budget::Claim;
@@ -268,7 +267,7 @@ fn lies_below(
     key: &[u8],
     let_go: &mut LetGo,
 ) -> Result<bool> {
-    let hash = hash_key(&store.context.hasher.secret, key);
+    let hash = table.hash(key);
     if level == 0 {
         let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
         for other in older.skip(1).filter(|other| other.meta.smallest.as_slice() <= key) {

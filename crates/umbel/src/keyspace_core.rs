@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
+use umbel_filter::KeyHasher;
 
 use crate::advisor::Advisor;
 use crate::counters::{KeyspaceCounters, ReadCounters};
@@ -24,6 +25,8 @@ pub struct KeyspaceCore {
     pub id: u32,
     /// Its name.
     pub name: String,
+    /// What its keys are hashed with.
+    pub hasher: KeyHasher,
     /// Its memtables and tables.
     pub view: CurrentView,
     /// What reads did.
@@ -55,11 +58,13 @@ pub struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// A keyspace with these tables. Its sizes stay within `caps`.
+    /// A keyspace with these tables, whose keys are hashed with `hasher`, which is of the kind that
+    /// the options name. Its sizes stay within `caps`.
     pub fn new(
         id: u32,
         name: String,
         options: KeyspaceOptions,
+        hasher: KeyHasher,
         caps: Caps,
         version: Version,
     ) -> KeyspaceCore {
@@ -68,6 +73,7 @@ impl KeyspaceCore {
         KeyspaceCore {
             id,
             name,
+            hasher,
             view,
             reads: ReadCounters::default(),
             advisor: Advisor::default(),
@@ -86,6 +92,12 @@ impl KeyspaceCore {
             caps,
             options: RwLock::new((Arc::new(options), Arc::new(within))),
         }
+    }
+
+    /// The hash of `key`.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
     }
 
     /// Whether its writes go to the write-ahead log.

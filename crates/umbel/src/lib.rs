@@ -53,6 +53,7 @@ mod flush_now;
 mod folder;
 mod garbage;
 mod handle;
+mod hashers;
 mod inputs;
 mod iter;
 mod keyspace;
@@ -95,8 +96,8 @@ pub use batch::Batch;
 pub use db::Db;
 pub use keyspace::Keyspace;
 pub use options::{
-    Compression, CompressionPlan, Durability, FilterKind, KeyPrefix, KeyspaceOptions, LevelFilter,
-    Options,
+    Compression, CompressionPlan, Durability, FilterKind, HashKind, KeyPrefix, KeyspaceOptions,
+    LevelFilter, Options,
 };
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;

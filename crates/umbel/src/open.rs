@@ -10,9 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock};
-use umbel_filter::{HashKind, HashSecret, KEYED_HASH_KIND, PrefixHasher};
 use umbel_log::{Expectation, LogKind, LogReader};
-use umbel_table::KeyHasher;
 
 use crate::advise;
 use crate::blobs::Blobs;
@@ -21,6 +19,7 @@ use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
 use crate::descriptors::{self, Descriptors, PatientFiles};
 use crate::folder;
+use crate::hashers::Hashers;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names::{self, FileKind};
 use crate::options::{Caps, Options};
@@ -53,7 +52,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     };
     take_stock(&env, folder, &listing, &mut state, found && !read_only)?;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
-    let context = new_context(&env, folder, hasher(&state)?, descriptors, &budget);
+    let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
     let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
@@ -117,7 +116,7 @@ fn wal_options(
         env: env.clone(),
         folder: context.folder.clone(),
         segment_bytes: context.budget.sizes.segment,
-        secret: context.hasher.secret,
+        secret: context.hashers.secret,
         ids: Arc::clone(ids),
         is_tended,
     }
@@ -126,7 +125,7 @@ fn wal_options(
 fn new_context(
     env: &Env,
     folder: &Path,
-    hasher: KeyHasher,
+    hashers: Hashers,
     descriptors: Arc<Descriptors>,
     budget: &Arc<Budget>,
 ) -> Arc<TableContext> {
@@ -136,7 +135,7 @@ fn new_context(
     Arc::new(TableContext {
         folder: folder.to_path_buf(),
         files: Arc::clone(&env.files),
-        hasher,
+        hashers,
         cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
         poison,
         descriptors,
@@ -302,7 +301,7 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> 
 /// removed. A copy that recovery made is named only when it is whole, and its originals stay till
 /// then.
 fn check_logs_are_named(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<()> {
-    let secret = hasher(state)?.secret;
+    let secret = hashers(state)?.secret;
     for (name, kind) in listing {
         let Some(FileKind::Log(id)) = *kind else { continue };
         if id < state.next_file_id {
@@ -345,12 +344,10 @@ fn new_state(env: &Env) -> Result<State> {
     Ok(State { identity: Some(identity), next_file_id: 1, ..State::default() })
 }
 
-fn hasher(state: &State) -> Result<KeyHasher> {
+fn hashers(state: &State) -> Result<Hashers> {
     let missing = || Error::invalid("internal: a state without an identity");
     let identity = state.identity.as_ref().ok_or_else(missing)?;
-    let secret = HashSecret::from_seed(identity.hash_seed);
-    let prefixes = PrefixHasher::new(HashKind::Keyed, identity.hash_seed).ok();
-    Ok(KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: identity.seed_id, prefixes })
+    Hashers::new(identity.hash_seed, identity.seed_id)
 }
 
 fn build_keyspaces(
@@ -361,7 +358,8 @@ fn build_keyspaces(
     let build = |(&id, record): (&u32, &KeyspaceRecord)| {
         let version = build_version(record, context)?;
         let options = record.options.clone();
-        let core = KeyspaceCore::new(id, record.name.clone(), options, caps, version);
+        let (name, keys) = (record.name.clone(), context.hashers.of(options.hash).keys);
+        let core = KeyspaceCore::new(id, name, options, keys, caps, version);
         if let Some(marker) = &record.marker {
             core.set_durable_marker(marker.clone());
         }
@@ -377,7 +375,8 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
     let mut added = Vec::new();
     for (level, metas) in record.levels.iter().enumerate() {
         for meta in metas {
-            added.push((level, Arc::new(TableFile::new(meta.clone(), level, Arc::clone(context)))));
+            let (context, hash) = (Arc::clone(context), record.options.hash);
+            added.push((level, Arc::new(TableFile::new(meta.clone(), level, hash, context))));
         }
     }
     Version::default().apply(&[], &added)

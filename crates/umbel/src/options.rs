@@ -5,8 +5,9 @@ use std::sync::Arc;
 use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
 use umbel_filter::PrefixExtractor;
-pub use umbel_filter::{FilterKind, KeyPrefix};
+pub use umbel_filter::{FilterKind, HashKind, KeyPrefix};
 pub use umbel_table::Compression;
+use umbel_table::TableHasher;
 
 use crate::descriptors::OPEN_TABLES_MIN;
 
@@ -148,6 +149,11 @@ pub struct KeyspaceOptions {
     /// filter, by which scans of the keys that begin in one way leave out tables that have none.
     /// Tables written with another rule, or with none, are scanned.
     pub prefix: Option<KeyPrefix>,
+    /// What keys are hashed with, for filters and for the tags of blocks: [`HashKind::Keyed`], or
+    /// [`HashKind::SipHash13`], which is slower, for those who want a pseudorandom function. Others
+    /// are not keyed well enough: who knows one can choose keys that collide. A keyspace keeps what
+    /// it was created with.
+    pub hash: HashKind,
     /// Bytes a memtable may take before it is flushed.
     pub memtable_bytes: u64,
     /// Bytes of a table that compaction writes.
@@ -178,6 +184,7 @@ impl Default for KeyspaceOptions {
             bloom_bits: 10,
             level_filters: None,
             prefix: None,
+            hash: HashKind::Keyed,
             memtable_bytes: 128 << 20,
             table_bytes: 64 << 20,
             block_bytes: 4096,
@@ -250,6 +257,14 @@ impl KeyspaceOptions {
                 )));
             }
         }
+        if !TableHasher::KINDS.contains(&self.hash) {
+            let known = TableHasher::KINDS.map(HashKind::name).join(" or ");
+            return Err(Error::invalid(format!(
+                "hash is {}, but must be {known}: keys that collide are known or can be made for \
+                 the others",
+                self.hash
+            )));
+        }
         check_range("memtable_bytes", self.memtable_bytes, 4 << 10, 16 << 30)?;
         check_range("table_bytes", self.table_bytes, 4 << 10, 16 << 30)?;
         check_range("block_bytes", self.block_bytes as u64, 64, 1 << 20)?;
@@ -273,7 +288,8 @@ impl KeyspaceOptions {
         }
         out.extend(self.compression.levels.map(|compression| compression as u8));
         let has_filters = self.level_filters.is_some();
-        let flags = [self.log, !self.advisor, has_filters, self.prefix.is_some()];
+        let has_hash = self.hash != HashKind::Keyed;
+        let flags = [self.log, !self.advisor, has_filters, self.prefix.is_some(), has_hash];
         out.push((0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum());
         for filter in self.level_filters.iter().flatten() {
             out.push(filter.kind.number());
@@ -281,6 +297,9 @@ impl KeyspaceOptions {
         }
         if let Some(prefix) = &self.prefix {
             varint::put_bytes(out, prefix.name().as_bytes());
+        }
+        if has_hash {
+            out.push(self.hash.number());
         }
     }
 
@@ -297,7 +316,7 @@ impl KeyspaceOptions {
         for level in &mut levels {
             *level = Compression::from_u8(decoder.u8()?)?;
         }
-        let flags = decoder.u8().filter(|flags| *flags < 16)?;
+        let flags = decoder.u8().filter(|flags| *flags < 32)?;
         let (log, advisor) = (flags & 1 != 0, flags & 2 == 0);
         let mut level_filters = None;
         if flags & 4 != 0 {
@@ -315,10 +334,16 @@ impl KeyspaceOptions {
             // A rule has one name only.
             prefix = Some(name.parse().ok().filter(|rule: &KeyPrefix| rule.name() == name)?);
         }
+        let hash = match flags & 16 {
+            0 => HashKind::Keyed,
+            // The usual one is not written down.
+            _ => HashKind::from_number(decoder.u8()?).filter(|kind| *kind != HashKind::Keyed)?,
+        };
         let options = KeyspaceOptions {
             bloom_bits,
             level_filters,
             prefix,
+            hash,
             memtable_bytes,
             table_bytes,
             block_bytes,

@@ -12,7 +12,7 @@ use crate::counters::add;
 use crate::filter_choice::Choice;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names;
-use crate::options::KeyspaceOptions;
+use crate::options::{HashKind, KeyspaceOptions};
 use crate::store::Store;
 use crate::version::TableFile;
 
@@ -48,6 +48,8 @@ pub struct Output {
     /// The ranges of states for which each of them holds many older versions.
     kept_for: Vec<Vec<(SequenceNumber, SequenceNumber)>>,
     level: usize,
+    /// What the keys are hashed with.
+    hash: HashKind,
     choice: Choice,
     /// What became of the entries.
     pub counts: StreamCounts,
@@ -61,8 +63,20 @@ impl Output {
     fn new(store: &Arc<Store>, plan: &Plan) -> Output {
         let counts = StreamCounts::default();
         let (store, level, choice) = (Arc::clone(store), plan.level, plan.choice);
+        let hash = plan.options.hash;
         let (metas, kept_for, is_given_up, unfinished, adopted) = Default::default();
-        Output { store, metas, kept_for, level, choice, counts, is_given_up, unfinished, adopted }
+        Output {
+            store,
+            metas,
+            kept_for,
+            level,
+            hash,
+            choice,
+            counts,
+            is_given_up,
+            unfinished,
+            adopted,
+        }
     }
 
     /// Makes the names durable, opens every table, which checks that it can be read back, and hands
@@ -72,7 +86,7 @@ impl Output {
         self.store.options.env.files.sync_dir(folder)?;
         let open = |(meta, kept_for): (&TableMeta, &Vec<(SequenceNumber, SequenceNumber)>)| {
             let context = Arc::clone(&self.store.context);
-            let table = TableFile::new(meta.clone(), self.level, context);
+            let table = TableFile::new(meta.clone(), self.level, self.hash, context);
             let table = Arc::new(table.keeping_for(kept_for.clone()));
             table.set_choice(self.choice);
             table.reader()?;
@@ -99,7 +113,7 @@ impl Output {
             filter_kind: filter.kind,
             second_filter: plan.second_filter,
         };
-        let hasher = self.store.context.hasher.clone();
+        let hasher = *self.store.context.hashers.of(self.hash);
         let pieces = piece_bytes(self.store.budget.sizes.ahead);
         let builder = TableBuilder::new(file, id, hasher, options);
         let builder = builder.with_prefix(plan.options.prefix.as_ref());

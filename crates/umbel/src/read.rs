@@ -119,7 +119,7 @@ fn look_up<R, F: FnOnce(&[u8]) -> R>(
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
     let counters = keyspace.reads.own();
     counters.count_gets(1);
-    let (head, hash, aside) = (view.version.head(key), store.hash(key), Aside::default());
+    let (head, hash, aside) = (view.version.head(key), keyspace.hash(key), Aside::default());
     let look = Look { key, head, hash, sequence, counters, aside };
     look.up(&view, read, fetch)
 }
@@ -143,20 +143,20 @@ pub fn multi_get<K: AsRef<[u8]>>(
 /// Whether `key` may have a value: `false` is certain, `true` is what filters say. Reads nothing
 /// from disk but a table's filter when it is first needed.
 pub fn may_contain(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
-    match may_contain_now(store, keyspace, key)? {
+    match may_contain_now(keyspace, key)? {
         Some(answer) => Ok(answer),
         None => {
             // Whoever asks filters wants them, whatever gets say.
             advise::bring_back(store, keyspace);
-            Ok(may_contain_now(store, keyspace, key)?.unwrap_or(true))
+            Ok(may_contain_now(keyspace, key)?.unwrap_or(true))
         }
     }
 }
 
 /// `None` where a filter that could say no was let go of.
-fn may_contain_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> {
+fn may_contain_now(keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> {
     let view = keyspace.view.load();
-    let hash = store.hash(key);
+    let hash = keyspace.hash(key);
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         if buffer.memtable.may_contain(hash) && buffer.memtable.get(key, u64::MAX).is_some() {
             return Ok(Some(true));
@@ -176,9 +176,9 @@ fn may_contain_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result
 
 /// The sequence number of the newest write to `key`, deletes and range deletes included; 0 where
 /// nothing is known of one.
-pub fn newest_write(keyspace: &KeyspaceCore, store: &Store, key: &[u8]) -> Result<SequenceNumber> {
+pub fn newest_write(keyspace: &KeyspaceCore, key: &[u8]) -> Result<SequenceNumber> {
     let view = keyspace.view.load();
-    let hash = store.hash(key);
+    let hash = keyspace.hash(key);
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         let memtable = &buffer.memtable;
         let range = match memtable.has_tombstones() {

@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result, SequenceNumber, limits};
 use umbel_env::{Access, Env};
-use umbel_filter::hash_key;
 use umbel_log::{Expectation, HEADER_BYTES, LogReader, Outcome, Sealed};
 
 use crate::keyspace_core::KeyspaceCore;
@@ -118,7 +117,7 @@ fn write_again(
     doubtful: &[Stretch],
     state: &mut State,
 ) -> Result<Option<OldSegment>> {
-    let copy = match relog::copy(env, folder, ids, &context.hasher.secret, doubtful) {
+    let copy = match relog::copy(env, folder, ids, &context.hashers.secret, doubtful) {
         Ok(copy) => copy,
         // A store that cannot be opened for want of room could never make any. A sync in place is
         // as good as the copy unless a sync of these very files had failed before.
@@ -168,7 +167,7 @@ fn open_log(
         LogState::Sealed(sealed) => Expectation::Sealed(sealed),
         LogState::Open | LogState::Recovered(_) => Expectation::Open,
     };
-    wal::read(env, path, &context.hasher.secret, id, expectation)
+    wal::read(env, path, &context.hashers.secret, id, expectation)
 }
 
 fn replay_one(
@@ -229,7 +228,7 @@ impl Target<'_, '_> {
             return Ok(false);
         };
         let view = keyspace.view.load();
-        self.insert(&view, sequence, write);
+        self.insert(keyspace, &view, sequence, write);
         if view.active.is_full(keyspace.buffer_bytes_max()) {
             keyspace.view.freeze(&keyspace.options());
         }
@@ -243,14 +242,20 @@ impl Target<'_, '_> {
         Ok(true)
     }
 
-    fn insert(&self, view: &View, sequence: SequenceNumber, write: &Logged<'_>) {
+    fn insert(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        sequence: SequenceNumber,
+        write: &Logged<'_>,
+    ) {
         let memtable = &view.active.memtable;
         match write.action.kind() {
             Some(kind) => {
                 if let Some(pointer) = write.blob() {
                     view.active.hold_blob(self.context.blobs.hold(&pointer));
                 }
-                let hash = hash_key(&self.context.hasher.secret, write.key);
+                let hash = keyspace.hash(write.key);
                 memtable.insert(write.key, sequence, kind, write.value, hash);
             }
             None => {

@@ -328,7 +328,7 @@ impl DoubleEndedIterator for Iter {
 /// prefixes or those within the bounds do not begin alike.
 fn prefix_asked(handle: &Handle, keyspace: &KeyspaceCore, bounds: &Bounds) -> Option<PrefixAsked> {
     let rule = keyspace.prefix()?;
-    let hasher = handle.store.context.hasher.prefixes?;
+    let hasher = handle.store.context.hashers.prefixes()?;
     let start = common_start(bounds)?;
     rule.shared(&start)?;
     let counters = Arc::clone(&keyspace.prefixes);

@@ -124,7 +124,7 @@ pub fn wait_for_callers(store: &Store) {
 fn make(store: &Store, bytes: u64, file: Option<Reusable>) -> Result<()> {
     let files = &store.options.env.files;
     let id = store.ids.fetch_add(1, Ordering::Relaxed);
-    let options = wal::log_options(&store.context.hasher.secret, id, bytes);
+    let options = wal::log_options(&store.context.hashers.secret, id, bytes);
     let made = match file {
         Some(file) => remake(store, file, options),
         None => make_new(store, options),

@@ -151,7 +151,7 @@ impl<'a> Spill<'a> {
         metas.push(Arc::clone(&meta));
         *flushed = through;
         self.unfinished = None;
-        let table = TableFile::new(meta, 0, Arc::clone(self.context));
+        let table = TableFile::new(meta, 0, keyspace.hasher.kind(), Arc::clone(self.context));
         // That it can be read back is checked with as little memory as can be.
         let read_back = table.unopened();
         read_back.set_level(WALKED);
@@ -218,7 +218,7 @@ impl<'a> Spill<'a> {
         self.unfinished = Some(id);
         let options = keyspace.options();
         let filter = options.level_filter(0);
-        let prefix = options.prefix.clone();
+        let (prefix, hasher) = (options.prefix.clone(), *self.context.hashers.of(options.hash));
         let options = TableOptions {
             block_bytes: options.block_bytes,
             compression: options.compression.levels[0],
@@ -226,7 +226,7 @@ impl<'a> Spill<'a> {
             filter_kind: filter.kind,
             second_filter: None,
         };
-        let builder = TableBuilder::new(file, id, self.context.hasher.clone(), options);
+        let builder = TableBuilder::new(file, id, hasher, options);
         let builder = builder.with_prefix(prefix.as_ref());
         let pieces = piece_bytes(self.context.budget.sizes.ahead);
         Ok(builder.with_pieces(pieces, bytes, false))

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{JoinHandle, Lock};
-use umbel_filter::hash_key;
 
 use crate::advisor::Advising;
 use crate::budget::Budget;
@@ -183,12 +182,6 @@ impl Store {
     pub fn remove_keyspace(&self, id: u32) {
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.retain(|keyspace| keyspace.id != id);
-    }
-
-    /// The store's keyed hash of `key`.
-    #[inline]
-    pub fn hash(&self, key: &[u8]) -> u64 {
-        hash_key(&self.context.hasher.secret, key)
     }
 
     /// An error where the store was closed.

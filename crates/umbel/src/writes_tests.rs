@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use umbel_filter::{HashSecret, KeyHasher};
 
 use super::*;
 use crate::options::{Caps, KeyspaceOptions};
@@ -23,7 +24,8 @@ fn keyspace(id: u32, log: bool) -> Arc<KeyspaceCore> {
         last_table_bytes: most,
         level_bytes_base: most,
     };
-    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, caps, Version::default()))
+    let keys = KeyHasher::keyed(HashSecret::from_seed([1; 16]));
+    Arc::new(KeyspaceCore::new(id, format!("k{id}"), options, keys, caps, Version::default()))
 }
 
 fn logged(

@@ -10,6 +10,7 @@ mod suite {
     mod errors;
     mod full_disk;
     mod golden;
+    mod hashes;
     mod hooked;
     mod keys;
     mod least;

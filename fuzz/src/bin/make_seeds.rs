@@ -8,7 +8,7 @@ use umbel_base::{RangeTombstone, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
     BloomBuilder, FilterBuilder, FilterFile, FilterKind, FilterOptions, FilterView, FuseArity,
-    FuseBuilder, HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PARQUET_HASH_KIND,
+    FuseBuilder, HashKind, HashSecret, KeyPrefix, PARQUET_HASH_KIND,
     PrefixFilterBuilder, PrefixHasher, Probing, RibbonBuilder, hash_key, to_leveldb, to_parquet,
 };
 use umbel_fuzz::log_file::MARK_HERE;
@@ -16,7 +16,7 @@ use umbel_fuzz::memory::MemoryFile;
 use umbel_fuzz::parts::put_part;
 use umbel_fuzz::store::template;
 use umbel_fuzz::table_file::{FILE_ID, assemble, disassemble};
-use umbel_table::{Compression, FilterChoice, KeyHasher, TableBuilder, TableOptions};
+use umbel_table::{Compression, FilterChoice, TableBuilder, TableHasher, TableOptions};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -180,8 +180,7 @@ fn tables() -> Result<(), Failure> {
         ("second-ribbon", Compression::None, second(FilterKind::Ribbon, 12.0)),
     ] {
         let file = MemoryFile::alone("000007.table", Vec::new());
-        let secret = HashSecret::from_seed([7; 16]);
-        let hasher = KeyHasher { secret, kind: KEYED_HASH_KIND, seed_id: 1, prefixes: None };
+        let hasher = TableHasher::keyed([7; 16], 1);
         let options = TableOptions {
             block_bytes: 256,
             compression,

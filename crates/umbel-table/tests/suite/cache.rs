@@ -152,10 +152,10 @@ fn separators_split_a_table() {
 #[test]
 fn the_stages_give_what_one_call_gives() {
     let (model, _, table) = table();
-    let secret = hasher().secret;
+    let keys = hasher().keys;
     let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
     for (key, (sequence, ..)) in model.list().iter().step_by(7) {
-        let hash = umbel_filter::hash_key(&secret, key);
+        let hash = keys.hash(key);
         filter.prefetch(hash);
         assert!(filter.may_contain(hash));
         let number = table.locate(key, *sequence).unwrap();

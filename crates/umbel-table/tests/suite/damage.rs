@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use umbel_base::checksum::checksum;
 use umbel_base::{Error, RangeTombstone, Result, ValueKind};
-use umbel_filter::{FilterKind, KeyPrefix, hash_key};
+use umbel_filter::{FilterKind, KeyPrefix};
 use umbel_table::{
     Compression, FilterChoice, FilterKeep, Table, TableBuilder, TableMeta, TableOptions,
 };
@@ -60,7 +60,7 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
             whole = false;
         }
     }
-    let hash = |key: &[u8]| hash_key(&hasher().secret, key);
+    let hash = |key: &[u8]| hasher().keys.hash(key);
     for keep in [FilterKeep::default(), FilterKeep::Plain { factor: 2 }, FilterKeep::Second] {
         match table.read_filter(keep) {
             Ok(filter) => {
@@ -335,7 +335,7 @@ proptest! {
                 continue;
             };
             for (key, (sequence, ..)) in model.list() {
-                let hash = hash_key(&crate::world::hasher().secret, &key);
+                let hash = crate::world::hasher().keys.hash(&key);
                 table.get_with(&key, hash, sequence, |_, _, value| value.len()).ok();
             }
             use umbel_base::Cursor;

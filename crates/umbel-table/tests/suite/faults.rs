@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Cursor, Error, Result, ValueKind};
 use umbel_env::{File, Mapping};
-use umbel_filter::hash_key;
 use umbel_table::{Compression, KeepAll, Table, TableBuilder};
 
 use crate::memory::MemoryFile;
@@ -92,7 +91,7 @@ fn a_read_that_fails_is_an_error_and_heals() {
     let table = Table::open(shared, &meta, Some(&hasher()), Arc::new(KeepAll));
     let table = Arc::new(table.unwrap());
     for (key, (sequence, _, value)) in model.list().iter().step_by(7) {
-        let hash = hash_key(&hasher().secret, key);
+        let hash = hasher().keys.hash(key);
         let get = || table.get_with(key, hash, *sequence, |_, _, found| found == value);
         failing.left.store(0, Ordering::Relaxed);
         assert!(is_io(&get()), "neither found nor not found");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, ValueKind};
-use umbel_filter::{FilterKind, KeyPrefix, PrefixExtractor, hash_key};
+use umbel_filter::{FilterKind, KeyPrefix, PrefixExtractor};
 use umbel_table::{
     BlockCache, Compression, FilterChoice, FilterKeep, KeepAll, Table, TableOptions, TableWalk,
 };
@@ -159,9 +159,9 @@ fn check(model: &Model, block_bytes: usize, compression: Compression) {
     assert_eq!(table.meta(), &meta);
     let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
     assert!(filter.designed_rate() < 0.05 && filter.kind() == FilterKind::Blocked512);
-    let secret = hasher().secret;
+    let keys = hasher().keys;
     let all = model.keys();
-    assert!(all.iter().all(|key| filter.may_contain(hash_key(&secret, key))));
+    assert!(all.iter().all(|key| filter.may_contain(keys.hash(key))));
     assert!(table.read_filter(FilterKeep::Nothing).unwrap().is_none());
     compare(model, &table);
     stride(model, &table);
@@ -344,7 +344,7 @@ proptest! {
 
 #[test]
 fn a_second_filter_stands_beside_the_plain_one() {
-    let secret = hasher().secret;
+    let keys = hasher().keys;
     for (kind, bits_per_key) in [
         (FilterKind::BinaryFuse, 9.6),
         (FilterKind::Ribbon, 7.5),
@@ -368,12 +368,12 @@ fn a_second_filter_stands_beside_the_plain_one() {
         let (plain, second) = (read(FilterKeep::default()), read(FilterKeep::Second));
         assert_eq!((plain.kind(), second.kind()), (FilterKind::Blocked512, kind));
         for key in model.keys() {
-            let hash = hash_key(&secret, &key);
+            let hash = keys.hash(&key);
             assert!(plain.may_contain(hash) && second.may_contain(hash));
         }
         let mut passed = [0.0; 2];
         for number in 0..40_000u64 {
-            let hash = hash_key(&secret, &number.to_le_bytes());
+            let hash = keys.hash(&number.to_le_bytes());
             passed[0] += f64::from(u8::from(plain.may_contain(hash)));
             passed[1] += f64::from(u8::from(second.may_contain(hash)));
         }
@@ -386,7 +386,7 @@ fn a_second_filter_stands_beside_the_plain_one() {
 
 #[test]
 fn the_plain_filter_may_be_of_any_kind() {
-    let secret = hasher().secret;
+    let keys = hasher().keys;
     let model = shape("path", 3000);
     for filter_kind in FilterKind::ALL {
         let options = TableOptions { filter_kind, ..options(4096, Compression::None) };
@@ -394,7 +394,7 @@ fn the_plain_filter_may_be_of_any_kind() {
         let table = open(&file, &meta, Some(&hasher())).unwrap();
         let filter = table.read_filter(FilterKeep::default()).unwrap().unwrap();
         assert_eq!(filter.kind(), filter_kind);
-        let hashes = model.keys().into_iter().map(|key| hash_key(&secret, &key));
+        let hashes = model.keys().into_iter().map(|key| keys.hash(&key));
         assert!(hashes.into_iter().all(|hash| filter.may_contain(hash)));
         assert_eq!(table.verify().unwrap().filter_keys, model.keys().len() as u64);
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use umbel_base::{Cursor, RangeTombstone, Result, ValueKind};
-use umbel_filter::{HashKind, HashSecret, KEYED_HASH_KIND, KeyPrefix, PrefixHasher, hash_key};
+use umbel_filter::{HashKind, KeyPrefix, PrefixHasher};
 use umbel_table::{
-    BlockCache, BlockSlots, Compression, KeepAll, KeyHasher, Table, TableBuilder, TableMeta,
+    BlockCache, BlockSlots, Compression, KeepAll, Table, TableBuilder, TableHasher, TableMeta,
     TableOptions, TableRun,
 };
 
@@ -82,20 +82,20 @@ impl Model {
     }
 }
 
-pub fn hasher() -> KeyHasher {
-    KeyHasher {
-        secret: HashSecret::from_seed([5; 16]),
-        kind: KEYED_HASH_KIND,
-        seed_id: 3,
-        prefixes: PrefixHasher::new(HashKind::Keyed, [5; 16]).ok(),
-    }
+pub fn hasher() -> TableHasher {
+    let prefixes = PrefixHasher::new(HashKind::Keyed, [5; 16]).ok();
+    TableHasher { prefixes, ..TableHasher::keyed([5; 16], 3) }
 }
 
 pub fn options(block_bytes: usize, compression: Compression) -> TableOptions {
     TableOptions { block_bytes, compression, ..TableOptions::default() }
 }
 
-pub fn open(file: &MemoryFile, meta: &TableMeta, hasher: Option<&KeyHasher>) -> Result<Arc<Table>> {
+pub fn open(
+    file: &MemoryFile,
+    meta: &TableMeta,
+    hasher: Option<&TableHasher>,
+) -> Result<Arc<Table>> {
     let file = Arc::new(file.clone());
     Table::open(file, meta, hasher, Arc::new(KeepAll)).map(Arc::new)
 }
@@ -122,7 +122,7 @@ pub fn open_paged(
 
 /// A point read.
 pub fn get(table: &Table, key: &[u8], sequence: u64) -> Result<Option<Version>> {
-    let hash = hash_key(&hasher().secret, key);
+    let hash = hasher().keys.hash(key);
     table.get_with(key, hash, sequence, |sequence, kind, value| (sequence, kind, value.to_vec()))
 }
 

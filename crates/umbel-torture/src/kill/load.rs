@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use umbel::{
-    Compression, CompressionPlan, Db, Durability, Env, FilterKind, KeyPrefix, Keyspace,
+    Compression, CompressionPlan, Db, Durability, Env, FilterKind, HashKind, KeyPrefix, Keyspace,
     KeyspaceOptions, LevelFilter, Options,
 };
 
@@ -100,6 +100,7 @@ pub fn space_options(space: usize) -> KeyspaceOptions {
             })
         }),
         prefix: (space == 1).then(|| KeyPrefix::fixed(3).ok()).flatten(),
+        hash: [HashKind::Keyed, HashKind::SipHash13][space % 2],
         advisor: true,
         log: true,
     }

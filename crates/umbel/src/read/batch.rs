@@ -49,7 +49,7 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
             blobs: &store.context.blobs,
             read: |place: usize, value: Option<&[u8]>| read(number * GROUP + place, value),
         };
-        let all = group.take(store, &view, keys);
+        let all = group.take(keyspace, &view, keys);
         looked_up = group.look_up(&view, all);
         counters = group.counters;
         if looked_up.is_err() {
@@ -114,12 +114,17 @@ struct Group<'a, F> {
 }
 
 impl<'a, F: FnMut(usize, Option<&[u8]>)> Group<'a, F> {
-    fn take<K: AsRef<[u8]>>(&mut self, store: &Store, view: &View, keys: &'a [K]) -> Places {
+    fn take<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        keys: &'a [K],
+    ) -> Places {
         let mut all = Places::default();
         for (place, key) in keys.iter().enumerate().take(GROUP) {
             let key = key.as_ref();
             self.keys[place] = key;
-            self.hashes[place] = store.hash(key);
+            self.hashes[place] = keyspace.hash(key);
             self.heads[place] = view.version.head(key);
             all.add(place);
         }

@@ -7,7 +7,7 @@ use umbel_table::{Compression, SecondFilter};
 
 use super::*;
 use crate::evidence::Count;
-use crate::options::{CompressionPlan, FilterKind, KeyPrefix, LevelFilter};
+use crate::options::{CompressionPlan, FilterKind, HashKind, KeyPrefix, LevelFilter};
 use crate::page;
 
 fn meta() -> TableMeta {
@@ -312,6 +312,7 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
                 let filter = |level| LevelFilter { kind: kind(level), bits_per_key: bits };
                 std::array::from_fn(filter)
             }),
+            hash: if shape.2 % 5 == 0 { HashKind::SipHash13 } else { HashKind::Keyed },
             memtable_bytes: sizes.0,
             table_bytes: sizes.1,
             block_bytes: sizes.2,

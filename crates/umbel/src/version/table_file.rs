@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use umbel_arena::Arena;
 use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_env::FileSystem;
-use umbel_table::{BlockCache, BlockSlots, FilterKeep, KeyHasher, Table, TableMeta};
+use umbel_filter::HashKind;
+use umbel_table::{BlockCache, BlockSlots, FilterKeep, Table, TableMeta};
 
 use super::open_table::OpenTable;
 use crate::blobs::{BlobFile, Blobs};
@@ -18,6 +19,7 @@ use crate::cache::ClockCache;
 use crate::counters;
 use crate::descriptors::{Descriptors, PooledHandle};
 use crate::filter_choice::Choice;
+use crate::hashers::Hashers;
 use crate::names;
 use crate::poison::Poison;
 use crate::residence::Residence;
@@ -35,8 +37,8 @@ pub struct TableContext {
     pub folder: PathBuf,
     /// The file system it lies on.
     pub files: Arc<dyn FileSystem>,
-    /// The store's keyed hash.
-    pub hasher: KeyHasher,
+    /// The store's hashes.
+    pub hashers: Hashers,
     /// The store's block cache.
     pub cache: Arc<ClockCache>,
     /// Set after a failed write: files are no longer removed.
@@ -112,6 +114,8 @@ struct LiveFile {
     bytes: u64,
     /// What is counted as known of it, in bytes.
     known_bytes: u64,
+    /// What keys of its keyspace are hashed with.
+    hash: HashKind,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
@@ -122,11 +126,12 @@ struct LiveFile {
 }
 
 impl TableFile {
-    /// A table the manifest names, or is to name, at this level. Its file is opened when first
-    /// read.
+    /// A table the manifest names, or is to name, at this level, of a keyspace with this hash. Its
+    /// file is opened when first read.
     pub fn new(
         meta: impl Into<Arc<TableMeta>>,
         level: usize,
+        hash: HashKind,
         context: Arc<TableContext>,
     ) -> TableFile {
         let meta = meta.into();
@@ -138,6 +143,7 @@ impl TableFile {
                 id: meta.id,
                 bytes: meta.file_bytes,
                 known_bytes,
+                hash,
                 context,
                 obsolete: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
@@ -165,6 +171,11 @@ impl TableFile {
     /// The ranges of states, both ends included, for whose readers it holds many versions each.
     pub fn kept_for(&self) -> &[(SequenceNumber, SequenceNumber)] {
         self.file.kept_for.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The hash of a key, as its keyspace makes it.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.file.context.hashers.of(self.file.hash).keys.hash(key)
     }
 
     /// The same table, not opened.
@@ -267,7 +278,7 @@ impl TableFile {
         })?;
         let cache = Arc::new(NotedCache(Arc::clone(&context.cache)));
         let handle = Arc::new(PooledHandle(Arc::clone(&file)));
-        let hasher = Some(&context.hasher);
+        let hasher = Some(context.hashers.of(self.file.hash));
         let paged = self.residence().paged;
         let mut table = Table::open_as(handle, &self.meta, hasher, cache, paged)?;
         table.set_ahead_bytes(context.budget.sizes.ahead as usize);

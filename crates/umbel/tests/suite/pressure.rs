@@ -1,6 +1,6 @@
 //! Writers and the background: nobody waits for ever, and the numbers tell what happened.
 
-use umbel::{Db, KeyspaceOptions, Options};
+use umbel::{Db, HashKind, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
 use crate::suite::stage::{self, PATH, all, inline, key, threaded, tiny};
@@ -58,7 +58,8 @@ fn options_change_under_writers() {
         let mut random = crate::suite::random::Random::new(1);
         for _ in 0..40 {
             let options = crate::suite::settings::keyspace_options(&mut random);
-            db.keyspace("a", KeyspaceOptions { log: true, ..options }).unwrap();
+            db.keyspace("a", KeyspaceOptions { log: true, hash: HashKind::Keyed, ..options })
+                .unwrap();
         }
     });
     assert_eq!(all(&keyspace).len(), 3000);

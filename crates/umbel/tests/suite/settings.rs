@@ -2,7 +2,9 @@
 //! level.
 
 use umbel::limits::LEVELS;
-use umbel::{Compression, CompressionPlan, Env, FilterKind, KeyspaceOptions, LevelFilter, Options};
+use umbel::{
+    Compression, CompressionPlan, Env, FilterKind, HashKind, KeyspaceOptions, LevelFilter, Options,
+};
 
 use crate::suite::random::Random;
 
@@ -54,7 +56,7 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
             bits_per_key: random.pick(&bits),
         })
     });
-    KeyspaceOptions {
+    let options = KeyspaceOptions {
         level_filters,
         prefix: random
             .percent(40)
@@ -69,7 +71,11 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
         compression,
         advisor: random.percent(70),
         log: random.percent(70),
-    }
+        ..KeyspaceOptions::default()
+    };
+    // Not drawn, so that each seed goes on meaning what it meant.
+    let hash = if options.level_ratio == 3 { HashKind::SipHash13 } else { HashKind::Keyed };
+    KeyspaceOptions { hash, ..options }
 }
 
 /// The keyspace options of a set.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use umbel::Error;
+use umbel::{Error, KeyspaceOptions};
 
 use super::read::expected_values;
 use super::scan;
@@ -94,6 +94,8 @@ pub fn keyspaces(world: &mut World) {
         _ => {
             let at = world.any_space();
             let options = settings::keyspace_options(&mut world.random);
+            // What a keyspace was created with stays.
+            let options = KeyspaceOptions { hash: world.spaces[at].options.hash, ..options };
             world.note(format!("change the options of {at}, log: {}", options.log));
             let db = world.db().clone();
             let space = &mut world.spaces[at];
