@@ -15,6 +15,7 @@ pub mod floors;
 pub mod instructions;
 pub mod manifest;
 pub mod modules;
+pub mod parquet;
 pub mod path_scan;
 pub mod smoke;
 pub mod source;

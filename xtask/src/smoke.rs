@@ -83,7 +83,8 @@ fn complaint(check: &Check, output: &Output) -> Option<String> {
     (!place.contains(check.says)).then(|| format!("does not say `{}`: {place}", check.says))
 }
 
-fn binary() -> PathBuf {
+/// The release binary.
+pub fn binary() -> PathBuf {
     target().join("release").join(format!("umbel{}", std::env::consts::EXE_SUFFIX))
 }
 

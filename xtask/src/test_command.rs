@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, instructions, smoke, tree};
+use crate::{Tree, instructions, parquet, smoke, tree};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -37,6 +37,7 @@ pub fn test(fast: bool) -> bool {
     }
     if release_build(&mut report, &["umbel-cli", "umbel-torture", "umbel-lab"]) {
         report.step(SMOKE, smoke::smoke);
+        report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
         report.step("torture, the small seeded part", small_torture);
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
