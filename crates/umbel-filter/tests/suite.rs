@@ -1,5 +1,7 @@
 //! The tests of umbel-filter from outside: what a store relies on, and what the format page says.
 
+#[path = "suite/campaign.rs"]
+mod campaign;
 #[path = "suite/combined.rs"]
 mod combined;
 #[path = "suite/concurrent.rs"]

@@ -4,9 +4,7 @@
 use crate::Numbers;
 use crate::kinds::build;
 use crate::oracle::every_kind;
-use umbel_filter::{
-    FilterKind, FilterOptions, FilterSize, FilterView, HashSecret, Probing, hash_key,
-};
+use umbel_filter::{FilterKind, FilterOptions, FilterSize, FilterView, Probing};
 
 /// How often hashes that were not added pass.
 fn passed(view: &FilterView<'_>, numbers: &mut Numbers, queries: u64) -> u64 {
@@ -143,45 +141,5 @@ fn any_number_of_probes_passes_as_designed() {
         let size = FilterSize::BitsPerKey(bits);
         let options = FilterOptions { kind, size, probes: Some(probes), ..Default::default() };
         measure(options, 10_000, 100_000, &mut numbers);
-    }
-}
-
-/// The campaign: `--release -- --ignored --nocapture rates_of_every_kind` prints the table.
-#[test]
-#[ignore = "about ten minutes and 3 GB with --release"]
-fn rates_of_every_kind_up_to_a_hundred_million_keys() {
-    let secret = HashSecret::from_seed([11; 16]);
-    type MakeHash<'a> = &'a dyn Fn(u64) -> u64;
-    let shapes: [(&str, MakeHash<'_>); 5] = [
-        ("big-endian", &|number| hash_key(&secret, &number.to_be_bytes())),
-        ("little-endian", &|number| hash_key(&secret, &number.to_le_bytes())),
-        ("decimal", &|number| hash_key(&secret, number.to_string().as_bytes())),
-        ("path", &|number| {
-            hash_key(&secret, format!("/a/{}/b/{number:016}", number % 7).as_bytes())
-        }),
-        ("random", &|number| Numbers(number.wrapping_mul(0x2545_f491_4f6c_dd1d)).draw()),
-    ];
-    for options in every_kind() {
-        for (keys, queries) in
-            [(10_000, 5_000_000), (1_000_000, 5_000_000), (100_000_000, 2_000_000)]
-        {
-            // The shape of the keys makes no difference behind the hash: all five at small sizes.
-            let shapes = if keys > 10_000_000 { &shapes[..1] } else { &shapes[..] };
-            for (name, hash) in shapes {
-                let hashes: Vec<u64> = (0..keys).map(hash).collect();
-                let bytes = build(options, &hashes);
-                drop(hashes);
-                let view = FilterView::parse(&bytes).expect("it was built just now");
-                assert!((0..keys).step_by(97).all(|number| view.contains(hash(number))));
-                let absent = keys..keys + queries;
-                let found = absent.filter(|number| view.contains(hash(*number))).count() as u64;
-                if is_leveldb(&options) {
-                    let ratio = found as f64 / queries as f64 / view.designed_rate();
-                    println!("{name} leveldb {keys} keys: {ratio:.3} of the designed rate");
-                } else {
-                    compare(name, &view, found, queries);
-                }
-            }
-        }
     }
 }

@@ -5,9 +5,9 @@ use crate::{Numbers, build};
 use umbel_filter::{Bloom, HashKind, KeyHasher};
 
 /// Makes the key of a number.
-type MakeKey = fn(u64) -> Vec<u8>;
+pub type MakeKey = fn(u64) -> Vec<u8>;
 
-const SHAPES: [(&str, MakeKey); 5] = [
+pub const SHAPES: [(&str, MakeKey); 5] = [
     ("big-endian", |number| number.to_be_bytes().to_vec()),
     ("random", |number| {
         let mut numbers = Numbers(number << 8);
