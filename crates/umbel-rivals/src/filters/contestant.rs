@@ -88,6 +88,9 @@ pub trait Built {
     /// How many of these it lets through, asked one by one.
     fn count(&self, items: Items<'_>) -> u64;
 
+    /// As `count`, but no question is known before the answer to the one before it is.
+    fn count_in_turn(&self, items: Items<'_>) -> u64;
+
     /// How many it lets through, asked for all at once; `None` where it cannot do that.
     fn batch(&self, items: Items<'_>, found: &mut [bool]) -> Option<u64>;
 }
@@ -150,6 +153,18 @@ fn build_of_keys<F: OfKeys>(items: Items<'_>) -> Result<Box<dyn Built>> {
     }
 }
 
+/// Asks for one after the other: where each stands depends on the answer before, so that no memory
+/// is waited for ahead but by a guess.
+fn in_turn<T>(items: &[T], ask: impl Fn(&T) -> bool) -> u64 {
+    let nothing = black_box(0);
+    let (mut passed, mut answer) = (0, false);
+    for at in 0..items.len() {
+        answer = items.get(at + (usize::from(answer) & nothing)).is_some_and(&ask);
+        passed += u64::from(answer);
+    }
+    passed
+}
+
 fn passed(found: &[bool]) -> u64 {
     black_box(found).iter().filter(|found| **found).count() as u64
 }
@@ -165,6 +180,14 @@ impl<F: OfHashes> Built for Hashes<F> {
                 let ask = self.0.asker();
                 hashes.iter().filter(|hash| ask(**hash)).count() as u64
             }
+            Items::Keys(_) => 0,
+        }
+    }
+
+    fn count_in_turn(&self, items: Items<'_>) -> u64 {
+        let ask = self.0.asker();
+        match items {
+            Items::Hashes(hashes) => in_turn(hashes, |hash| ask(*hash)),
             Items::Keys(_) => 0,
         }
     }
@@ -186,6 +209,14 @@ impl<F: OfHashes> Built for Hashing<F> {
                 let ask = self.0.asker();
                 keys.iter().filter(|key| ask(F::hash(*key))).count() as u64
             }
+            Items::Hashes(_) => 0,
+        }
+    }
+
+    fn count_in_turn(&self, items: Items<'_>) -> u64 {
+        let ask = self.0.asker();
+        match items {
+            Items::Keys(keys) => in_turn(keys, |key| ask(F::hash(key))),
             Items::Hashes(_) => 0,
         }
     }
@@ -213,6 +244,13 @@ impl<F: OfKeys> Built for Keys<F> {
     fn count(&self, items: Items<'_>) -> u64 {
         match items {
             Items::Keys(keys) => keys.iter().filter(|key| self.0.contains(*key)).count() as u64,
+            Items::Hashes(_) => 0,
+        }
+    }
+
+    fn count_in_turn(&self, items: Items<'_>) -> u64 {
+        match items {
+            Items::Keys(keys) => in_turn(keys, |key| self.0.contains(key)),
             Items::Hashes(_) => 0,
         }
     }

@@ -27,8 +27,9 @@ pub struct Heading<'a> {
 const WHAT_COUNTS: &str = "\
 Times are nanoseconds of processor time of the thread that asks, the median of the rounds with the \
 extremes; every filter is asked the same questions, by turns. Building is for each key, until the \
-filter can be asked. The rate is measured with four million absent keys. A batch is all questions \
-in one call, where the crate has one. Keys have 16 bytes.
+filter can be asked. The rate is measured with four million absent keys. Asked in turn, no \
+question is known before the answer to the one before it; otherwise the processor may look ahead. \
+A batch is all questions in one call, where the crate has one. Keys have 16 bytes.
 ";
 
 /// The results as a page.

@@ -20,13 +20,17 @@ const RATE_QUESTIONS: u64 = 4_000_000;
 /// Absent keys have numbers from here on.
 const ABSENT: u64 = 1 << 40;
 
-/// The four ways of asking.
+/// The ways of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Absent keys, one by one.
     Miss,
     /// Keys that are there, one by one.
     Hit,
+    /// Absent keys, each known only after the answer before it.
+    TurnMiss,
+    /// Keys that are there, the same way.
+    TurnHit,
     /// Absent keys, many at once.
     BatchMiss,
     /// Keys that are there, many at once.
@@ -35,13 +39,16 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 4] = [Way::Miss, Way::Hit, Way::BatchMiss, Way::BatchHit];
+    pub const ALL: [Way; 6] =
+        [Way::Miss, Way::Hit, Way::TurnMiss, Way::TurnHit, Way::BatchMiss, Way::BatchHit];
 
     /// What the table calls it.
     pub fn name(self) -> &'static str {
         match self {
             Way::Miss => "miss",
             Way::Hit => "hit",
+            Way::TurnMiss => "miss, in turn",
+            Way::TurnHit => "hit, in turn",
             Way::BatchMiss => "miss, batch",
             Way::BatchHit => "hit, batch",
         }
@@ -60,7 +67,7 @@ pub struct Row {
     /// Nanoseconds of building for each key.
     pub build: Vec<f64>,
     /// Nanoseconds of each question, by way, in [`Way::ALL`]'s order.
-    pub asked: [Vec<f64>; 4],
+    pub asked: [Vec<f64>; Way::ALL.len()],
     /// Why it could not be built, or what it did wrong.
     pub defect: Option<String>,
 }
@@ -160,7 +167,7 @@ fn build_all(
 }
 
 fn empty(contestant: Contestant) -> Row {
-    let asked = [const { Vec::new() }; 4];
+    let asked = [const { Vec::new() }; Way::ALL.len()];
     Row { contestant, bits_per_key: None, rate: None, build: Vec::new(), asked, defect: None }
 }
 
@@ -189,10 +196,12 @@ impl Questions {
 
     fn of(&self, way: Way) -> Items<'_> {
         match (way, self.of_keys) {
-            (Way::Miss | Way::BatchMiss, true) => Items::Keys(&self.absent),
-            (Way::Miss | Way::BatchMiss, false) => Items::Hashes(&self.absent_hashes),
-            (Way::Hit | Way::BatchHit, true) => Items::Keys(&self.present),
-            (Way::Hit | Way::BatchHit, false) => Items::Hashes(&self.present_hashes),
+            (Way::Miss | Way::TurnMiss | Way::BatchMiss, true) => Items::Keys(&self.absent),
+            (Way::Hit | Way::TurnHit | Way::BatchHit, true) => Items::Keys(&self.present),
+            (Way::Miss | Way::TurnMiss | Way::BatchMiss, false) => {
+                Items::Hashes(&self.absent_hashes)
+            }
+            (Way::Hit | Way::TurnHit | Way::BatchHit, false) => Items::Hashes(&self.present_hashes),
         }
     }
 }
@@ -214,11 +223,13 @@ fn ask_all(built: &AllBuilt, rows: &mut [Row], questions: &Questions, round: usi
             let items = questions.of(way);
             let mut ask = || match way {
                 Way::Miss | Way::Hit => Some(filter.count(items)),
+                Way::TurnMiss | Way::TurnHit => Some(filter.count_in_turn(items)),
                 Way::BatchMiss | Way::BatchHit => filter.batch(items, &mut found),
             };
             // Once for nothing: what the last one left in the caches is not this one's business.
             let Some(first) = ask() else { continue };
-            if matches!(way, Way::Hit | Way::BatchHit) && first != items.len() as u64 {
+            if matches!(way, Way::Hit | Way::TurnHit | Way::BatchHit) && first != items.len() as u64
+            {
                 let missed = items.len() as u64 - first;
                 row.defect = Some(format!("{missed} keys that are there were denied"));
             }
