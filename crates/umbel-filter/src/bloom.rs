@@ -1,6 +1,7 @@
 //! A filter that owns its lines, each in one cache line: what stays in memory for a table.
 
 use crate::encoding::{FilterError, Header, decode, encode};
+use crate::hash::KEYED_HASH_KIND;
 use crate::line::{GROUP, LINE_BYTES, Line, all_set, fold_lines, line_of, touch};
 use crate::rate::designed_rate;
 use std::fmt;
@@ -13,13 +14,22 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// Copies an encoded filter into aligned memory.
+    /// Copies an encoded filter over the keyed hash into aligned memory.
     ///
     /// # Errors
     /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key is to be answered with
     /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Bloom, FilterError> {
-        let (header, encoded) = decode(bytes)?;
+        Bloom::decode_over(bytes, KEYED_HASH_KIND)
+    }
+
+    /// As [`Bloom::decode`], of a filter over the hash of that number: one over any other is unknown,
+    /// because asking it with this hash would deny keys that it has.
+    ///
+    /// # Errors
+    /// As [`Bloom::decode`].
+    pub fn decode_over(bytes: &[u8], hash_kind: u8) -> Result<Bloom, FilterError> {
+        let (header, encoded) = decode(bytes, hash_kind)?;
         let lines = encoded.iter().map(|line| {
             let (words, _) = line.as_chunks::<8>();
             Line(std::array::from_fn(|word| u64::from_le_bytes(words[word])))

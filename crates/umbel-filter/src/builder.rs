@@ -1,6 +1,7 @@
 //! Builds the encoded filter of a table whose number of keys is known only at its end.
 
 use crate::encoding::{HEADER_BYTES, Header, put_header};
+use crate::hash::KEYED_HASH_KIND;
 use crate::line::{GROUP, LINE_BYTES, line_of, mask, touch};
 use crate::rate::{line_count, probes};
 
@@ -10,6 +11,7 @@ use crate::rate::{line_count, probes};
 #[derive(Debug)]
 pub struct BloomBuilder {
     bits_per_key: i32,
+    hash_kind: u8,
     seed_id: u32,
     hashes: Vec<u64>,
 }
@@ -18,12 +20,19 @@ impl BloomBuilder {
     /// A builder that will spend `bits_per_key` bits, 1 to 1000, on each key. With 0 or less it
     /// collects nothing and builds no filter.
     pub fn new(bits_per_key: i32) -> BloomBuilder {
-        BloomBuilder { bits_per_key, seed_id: 0, hashes: Vec::new() }
+        BloomBuilder { bits_per_key, hash_kind: KEYED_HASH_KIND, seed_id: 0, hashes: Vec::new() }
     }
 
     /// Notes in the filter which of the store's seeds its hashes are made with.
     pub fn with_seed_id(mut self, seed_id: u32) -> BloomBuilder {
         self.seed_id = seed_id;
+        self
+    }
+
+    /// Notes in the filter the number of the hash that its keys are added with, where it is not the
+    /// keyed one.
+    pub fn with_hash_kind(mut self, hash_kind: u8) -> BloomBuilder {
+        self.hash_kind = hash_kind;
         self
     }
 
@@ -68,7 +77,8 @@ impl BloomBuilder {
         }
         let keys = self.hashes.len() as u64;
         let lines = line_count(keys, self.bits_per_key);
-        let header = Header { probes: probes(self.bits_per_key), keys, seed_id: self.seed_id };
+        let BloomBuilder { hash_kind, seed_id, .. } = *self;
+        let header = Header { probes: probes(self.bits_per_key), keys, hash_kind, seed_id };
         let body = lines as usize * LINE_BYTES;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body);
         put_header(&mut bytes, header, lines);

@@ -6,6 +6,7 @@
 
 use crate::bloom::Bloom;
 use crate::encoding::Header;
+use crate::hash::KEYED_HASH_KIND;
 use crate::line::{LINE_BYTES, Line, Words, all_set, fold_lines, line_of, mask};
 use crate::rate::{designed_rate, line_count, probes};
 use std::fmt;
@@ -119,7 +120,8 @@ impl ConcurrentBloom {
         if self.lines.is_empty() {
             return None;
         }
-        let header = Header { probes: self.probes, keys: self.keys(), seed_id: 0 };
+        let (keys, hash_kind) = (self.keys(), KEYED_HASH_KIND);
+        let header = Header { probes: self.probes, keys, hash_kind, seed_id: 0 };
         let lines = fold_lines(self.lines.iter().map(AtomicLine::load), factor)?;
         Some(Bloom::from_lines(header, lines))
     }

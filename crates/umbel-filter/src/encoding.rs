@@ -3,7 +3,6 @@
 //! FORMAT: 64 bytes, little-endian, then the lines; see `docs/formats/filter.md`. There is no
 //! checksum in here: the block of the table that holds a filter has one, bound to its place.
 
-use crate::hash::KEYED_HASH_KIND;
 use crate::line::{LINE_BYTES, Line, MAX_PROBES};
 use std::fmt;
 
@@ -67,11 +66,15 @@ impl std::error::Error for FilterError {}
 pub(crate) struct Header {
     pub(crate) probes: u32,
     pub(crate) keys: u64,
+    pub(crate) hash_kind: u8,
     pub(crate) seed_id: u32,
 }
 
-/// Reads and checks a whole encoded filter.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, &[[u8; LINE_BYTES]]), FilterError> {
+/// Reads and checks a whole encoded filter over the hash `wanted`.
+pub(crate) fn decode(
+    bytes: &[u8],
+    wanted: u8,
+) -> Result<(Header, &[[u8; LINE_BYTES]]), FilterError> {
     let malformed = |reason| Err(FilterError::Malformed { reason });
     if bytes.is_empty() {
         return Err(FilterError::Empty);
@@ -83,7 +86,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, &[[u8; LINE_BYTES]]), Filt
         return malformed("the filter does not begin with its magic number");
     }
     let [kind, version, hash_kind, probes] = [head[4], head[5], head[6], head[7]];
-    if (kind, version, hash_kind) != (KIND_BLOCKED_BLOOM, VERSION, KEYED_HASH_KIND) {
+    if (kind, version, hash_kind) != (KIND_BLOCKED_BLOOM, VERSION, wanted) {
         return Err(FilterError::Unknown { kind, version, hash_kind });
     }
     if !(1..=MAX_PROBES).contains(&u32::from(probes)) {
@@ -100,7 +103,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, &[[u8; LINE_BYTES]]), Filt
         return malformed("the filter has no lines");
     }
     let seed_id = u64_at(head, 24) as u32;
-    Ok((Header { probes: u32::from(probes), keys: u64_at(head, 8), seed_id }, lines))
+    let keys = u64_at(head, 8);
+    Ok((Header { probes: u32::from(probes), keys, hash_kind, seed_id }, lines))
 }
 
 /// The encoded filter of these lines.
@@ -116,7 +120,7 @@ pub(crate) fn encode(header: Header, lines: impl ExactSizeIterator<Item = Line>)
 /// Appends the header of a filter that has `lines` lines.
 pub(crate) fn put_header(bytes: &mut Vec<u8>, header: Header, lines: u64) {
     bytes.extend_from_slice(&MAGIC);
-    bytes.extend([KIND_BLOCKED_BLOOM, VERSION, KEYED_HASH_KIND, header.probes as u8]);
+    bytes.extend([KIND_BLOCKED_BLOOM, VERSION, header.hash_kind, header.probes as u8]);
     bytes.extend_from_slice(&header.keys.to_le_bytes());
     bytes.extend_from_slice(&lines.to_le_bytes());
     bytes.extend_from_slice(&header.seed_id.to_le_bytes());

@@ -1,6 +1,7 @@
 //! A filter read where its encoded bytes lie, without copying or aligning them.
 
 use crate::encoding::{FilterError, Header, decode};
+use crate::hash::KEYED_HASH_KIND;
 use crate::line::{LINE_BYTES, Words, all_set, line_of};
 use crate::rate::designed_rate;
 
@@ -33,7 +34,7 @@ pub struct BloomView<'a> {
 impl<'a> BloomView<'a> {
     /// Reads the header and checks everything that can be checked without the keys.
     pub fn parse(bytes: &'a [u8]) -> Parsed<'a> {
-        match decode(bytes) {
+        match decode(bytes, KEYED_HASH_KIND) {
             Ok((header, lines)) => Parsed::Bloom(BloomView { header, lines }),
             Err(error) if error.means_maybe() => Parsed::Maybe,
             Err(error) => Parsed::Malformed(error),

@@ -23,6 +23,9 @@ pub(crate) const LOOK: usize = 8;
 /// Up to so many heads have no table of stretches: they are asked for all at once, together with
 /// their node, and then it takes fewer steps in a row to find one than through a table.
 pub(crate) const TABLELESS_MAX: usize = 32;
+/// Up to so many heads the first part of a search looks at at once, because they are likely to be
+/// near; larger nodes are asked for first.
+const SMALL_MAX: usize = 16;
 /// Heads of a cache line.
 const LINE_HEADS: usize = 8;
 /// Says of a node that all its heads differ, and of a link that there is no node below.
@@ -130,6 +133,10 @@ impl Heads {
                 prefetch(&self.stretches, self.stretch(node, head));
                 return way;
             }
+            if node.count as usize > SMALL_MAX {
+                self.prefetch_heads(node.heads_at, node.count);
+                return way;
+            }
             let found = self.before(node, head, |_| ());
             let is_equal = found < node.count as usize
                 && self.heads.get(node.heads_at as usize + found) == Some(&head);
@@ -194,7 +201,10 @@ impl Heads {
     pub(crate) fn prefetch_node(&self, way: Way, key: &[u8]) {
         let Some((node, key)) = self.at(way, key) else { return };
         if node.count as usize <= TABLELESS_MAX {
-            // Its heads were asked for with it.
+            // Its heads were asked for with it where it has no more keys than heads at most.
+            if node.keys as usize > TABLELESS_MAX {
+                self.prefetch_heads(node.heads_at, node.count);
+            }
             prefetch(&self.links, node.links_at as usize);
         } else if let Some(rest) = self.strip(node, key) {
             prefetch(&self.stretches, self.stretch(node, head64(rest)));
@@ -264,12 +274,19 @@ impl Heads {
         prefetch(&self.nodes, links.below as usize);
         let (at, keys) = (links.at as usize, (links.end - links.at) as usize);
         if keys <= TABLELESS_MAX {
-            let lines = TABLELESS_MAX / LINE_HEADS;
-            prefetch_lines(&self.heads, links.heads_at as usize, lines);
+            self.prefetch_heads(links.heads_at, keys as u32);
             for line in 0..3 {
                 hint(at + keys.min(LINE_HEADS * line));
             }
         }
+    }
+
+    /// Asks for `count` heads, and for what is read behind them.
+    #[inline(always)]
+    fn prefetch_heads(&self, at: u32, count: u32) {
+        // They start anywhere in a line.
+        let lines = (count as usize + LOOK) / LINE_HEADS + 1;
+        prefetch_lines(&self.heads, at as usize, lines);
     }
 
     /// What of `key` follows the node's prefix; `None` where it does not start with it.

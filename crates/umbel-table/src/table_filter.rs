@@ -2,10 +2,8 @@
 
 use umbel_arena::{Arena, Fixed, prefetch};
 use umbel_filter::{
-    Bloom, Filter, FilterError, FilterKind, HashKind, bloom_line, bloom_line_has, designed_rate,
+    Bloom, Filter, FilterError, FilterKind, bloom_line, bloom_line_has, designed_rate,
 };
-
-use crate::options::TableHasher;
 
 /// What of a table's filters is kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +72,6 @@ impl Lines {
     }
 }
 
-/// Whether a number in a file is that of a hash which tables are made of.
-fn is_of_tables(hash_kind: u8) -> bool {
-    HashKind::from_number(hash_kind).is_some_and(|kind| TableHasher::KINDS.contains(&kind))
-}
-
 impl TableFilter {
     /// `None` for a filter of a kind that this build does not know, or over another hash than that
     /// of the table, which means "maybe".
@@ -92,10 +85,8 @@ impl TableFilter {
         hash_kind: u8,
         factor: u64,
     ) -> Result<Option<TableFilter>, &'static str> {
-        let form = match Bloom::decode(payload) {
-            Ok(lines) if is_of_tables(hash_kind) => {
-                Some(Form::Lines(Lines::new(arena, &folded(lines, factor))))
-            }
+        let form = match Bloom::decode_over(payload, hash_kind) {
+            Ok(lines) => Some(Form::Lines(Lines::new(arena, &folded(lines, factor)))),
             Err(FilterError::Unknown { .. }) => match Filter::decode(payload) {
                 Ok(filter) => {
                     let is_asked = filter.view().hash_kind() == hash_kind && factor <= 1;
@@ -105,7 +96,7 @@ impl TableFilter {
                 Err(_) => None,
             },
             Err(FilterError::Malformed { reason }) => return Err(reason),
-            Ok(_) | Err(_) => None,
+            Err(_) => None,
         };
         Ok(form.map(TableFilter))
     }
@@ -173,7 +164,7 @@ fn ask(filter: &Filter, hash: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use umbel_filter::BloomBuilder;
+    use umbel_filter::{BloomBuilder, HashKind};
 
     fn encoded(keys: u64) -> Vec<u8> {
         let mut builder = BloomBuilder::new(10);
@@ -196,6 +187,22 @@ mod tests {
             }
             assert_eq!(filter.designed_rate(), bloom.designed_rate());
         }
+    }
+
+    /// Story: a filter over SipHash said that it was over the keyed hash, and whoever had believed it
+    /// would have denied keys.
+    #[test]
+    fn lines_say_over_which_hash_they_are() {
+        let (arena, siphash) = (Arena::new(), HashKind::SipHash13.number());
+        let mut builder = BloomBuilder::new(10).with_hash_kind(siphash);
+        builder.add(7);
+        let bytes = builder.finish();
+        assert_eq!(bytes[6], siphash);
+        let filter = TableFilter::decode(&arena, &bytes, siphash, 1).unwrap().unwrap();
+        assert!(matches!(filter.0, Form::Lines(_)) && filter.may_contain(7));
+        let keyed = TableFilter::decode(&arena, &bytes, HashKind::Keyed.number(), 1);
+        assert!(keyed.unwrap().is_none());
+        assert!(Bloom::decode(&bytes).is_err_and(|error| error.means_maybe()));
     }
 
     #[test]

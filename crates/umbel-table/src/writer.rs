@@ -73,7 +73,9 @@ impl TableBuilder {
         let options = TableOptions { block_bytes, ..options };
         TableBuilder {
             output: OutputFile::new(file, &header(id)),
-            filter: BloomBuilder::new(options.bloom_bits).with_seed_id(hasher.seed_id),
+            filter: BloomBuilder::new(options.bloom_bits)
+                .with_hash_kind(hasher.kind())
+                .with_seed_id(hasher.seed_id),
             prefixes: None,
             filter_bits: u64::from(options.bloom_bits.max(0).unsigned_abs())
                 + options.second_filter.map_or(0, |second| second.bits_per_key as u64),

@@ -408,6 +408,9 @@ impl State {
             evidence: None,
             levels: Default::default(),
         });
+        if record.options.hash != options.hash {
+            return Err(format!("keyspace {id} changes what its keys are hashed with"));
+        }
         record.name = name.to_string();
         record.options = options.clone();
         Ok(())

@@ -170,7 +170,7 @@ fn what_no_writer_writes_is_refused() {
     assert!(one(&keyspace("n".repeat(255))).is_some());
     assert_eq!(one(&keyspace("n".repeat(256))), None, "a name over the limit");
     let plain = keyspace("n".into());
-    for (at, byte) in [(3, 0xff), (plain.len() - 1, 16), (plain.len() - 2, 3)] {
+    for (at, byte) in [(3, 0xff), (plain.len() - 1, 32), (plain.len() - 2, 3)] {
         let mut bytes = plain.clone();
         bytes[at] = byte;
         assert_eq!(one(&bytes), None, "a name, a flag or a compression that is none");
@@ -195,7 +195,10 @@ fn edits_that_do_not_fit_are_refused() {
         |id| Edit::Keyspace { id, name: "k".into(), options: KeyspaceOptions::default() };
     let add = Edit::AddTable { keyspace: 0, level: 1, meta: meta().into() };
     let log = |state| Edit::Log { id: 6, state };
-    let misfits: [(&[Edit], &str); 10] = [
+    let other = KeyspaceOptions { hash: HashKind::SipHash13, ..KeyspaceOptions::default() };
+    let rehashed = Edit::Keyspace { id: 0, name: "k".into(), options: other };
+    let misfits: [(&[Edit], &str); 11] = [
+        (&[first.clone(), keyspace(0), rehashed], "keyspace 0 changes what its keys are hashed"),
         (&[Edit::NextFileId(1), first.clone()], "not the first edit"),
         (&[first.clone(), first.clone()], "given twice"),
         (&[first.clone(), Edit::DropKeyspace(0)], "keyspace 0 is not known"),
