@@ -21,6 +21,10 @@ def lines(word, count=KEYS):
     return [f"{word}/{number:06}/ü" for number in range(count)]
 
 
+def quoted(path):
+    return str(path).replace("'", "''")
+
+
 class Exchange:
     def __init__(self, umbel, folder):
         self.umbel, self.folder = umbel, folder
@@ -42,7 +46,7 @@ class Exchange:
 
     def write_lines(self, name, all_lines):
         path = self.folder / name
-        path.write_text("".join(line + "\n" for line in all_lines), encoding="utf-8")
+        path.write_bytes("".join(line + "\n" for line in all_lines).encode())
         return path
 
     def parquet_file(self, keys):
@@ -50,12 +54,12 @@ class Exchange:
         path = self.folder / "theirs.parquet"
         keys = self.write_lines("keys", keys)
         duckdb.execute(
-            f"""COPY (SELECT key FROM read_csv('{keys}', header = false, delim = '\t',
+            f"""COPY (SELECT key FROM read_csv('{quoted(keys)}', header = false, delim = '\t',
                 quote = '', columns = {{'key': 'VARCHAR'}}), range(3))
-                TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 100000)"""
+                TO '{quoted(path)}' (FORMAT parquet, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 100000)"""
         )
         [(offset, length)] = duckdb.execute(
-            f"SELECT bloom_filter_offset, bloom_filter_length FROM parquet_metadata('{path}')"
+            f"SELECT bloom_filter_offset, bloom_filter_length FROM parquet_metadata('{quoted(path)}')"
         ).fetchall()
         if offset is None:
             raise SystemExit("DuckDB wrote no filter")

@@ -8,6 +8,20 @@ use crate::{smoke, tree};
 
 /// DuckDB writes Parquet files with filters and says what it reads of them.
 const DUCKDB: &str = "duckdb==1.4.2";
+/// No sources, which would be compiled for an hour, no questions, and no endless tries.
+const INSTALL: [&str; 11] = [
+    "-I",
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--only-binary=:all:",
+    "--no-input",
+    "--no-cache-dir",
+    "--disable-pip-version-check",
+    "--retries=1",
+    "--timeout=20",
+];
 
 /// Exchanges filters. REQUIRES: the release binary is built.
 pub fn exchange() -> Outcome {
@@ -21,8 +35,10 @@ pub fn exchange() -> Outcome {
         return Outcome::of(false);
     }
     let script = tree::root().join("xtask").join("parquet_exchange.py");
-    let outcome =
-        run_counting(Command::new(python).arg(script).arg(smoke::binary()).arg(&folder), |_| true);
+    let outcome = run_counting(
+        Command::new(python).arg("-I").arg(script).arg(smoke::binary()).arg(&folder),
+        |_| true,
+    );
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     outcome
@@ -37,19 +53,22 @@ fn python_with_duckdb() -> Result<PathBuf, String> {
         return Ok(python);
     }
     let made = Command::new(if cfg!(windows) { "python" } else { "python3" })
-        .args(["-m", "venv"])
+        .args(["-m", "venv", "--clear"])
         .arg(&environment)
         .output();
     succeeded("python3 -m venv", made)?;
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", DUCKDB];
-    succeeded(&format!("pip install {DUCKDB}"), Command::new(&python).args(pip).output())?;
-    Ok(python)
+    let pip = format!("pip install {DUCKDB}");
+    succeeded(&pip, Command::new(&python).args(INSTALL).arg(DUCKDB).output())?;
+    if has_duckdb(&python) {
+        return Ok(python);
+    }
+    Err(format!("`{pip}` succeeded, but what it installed cannot be imported"))
 }
 
 fn has_duckdb(python: &Path) -> bool {
     let version = DUCKDB.rsplit('=').next().unwrap_or_default();
     let check = format!("import duckdb; assert duckdb.__version__ == '{version}'");
-    let output = Command::new(python).args(["-c", &check]).output();
+    let output = Command::new(python).args(["-I", "-c", &check]).output();
     output.is_ok_and(|output| output.status.success())
 }
 

@@ -160,9 +160,10 @@ while it was read, and the third part came after it. ";
 const CONDITIONS: &str = "\
 Everything was read twice before measuring: every key by a get, in an order without order, then by \
 a scan. Missing keys lie between present ones. Every engine runs in this process, on this file \
-system; for each phase the engines take turns. A turn of any phase but the scan begins with as \
-many reads of other keys that are not counted, so that no engine pays for what the one before it \
-left in the processor's caches. Written bytes are the kernel's count of pages this \
+system; for each phase the engines take turns. Before gets, multi_gets \
+and seeks are counted, in each way, as many of other keys are done that are not (of the same ten \
+thousand where these are hot), so that no engine pays for what the one before it left in the \
+processor's caches. Written bytes are the kernel's count of pages this \
 process made dirty, logs included; device bytes are what the device was given meanwhile by all \
 processes. The writer beside readers gives keys the value they have already, as fast as it can; \
 readers then are of the way that sees new writes. At half rate a reader has a turn each \

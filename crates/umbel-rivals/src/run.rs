@@ -294,13 +294,13 @@ impl<'a> Run<'a> {
             _ => engine.ways.len(),
         };
         let reads = self.arguments.reads;
-        // The engines before it left nothing of this one in the processor's caches, and its first
-        // way would pay for that alone. A scan fills them anew in any case.
-        if ways > 0 && phase != Phase::Scan {
-            work::read(self.store(at)?, 0, self.population, phase, reads, seed + REHEARSAL)?;
-        }
         for way in 0..ways {
             let store = self.store(at)?;
+            // What was done before left nothing of this in the processor's caches, or, with another
+            // way, all of it. A scan fills them anew in any case.
+            if phase != Phase::Scan {
+                work::read(store, way, self.population, phase, reads, seed + REHEARSAL)?;
+            }
             let sample = work::read(store, way, self.population, phase, reads, seed)?;
             self.keep(at, way, phase, round, sample);
         }
