@@ -23,8 +23,8 @@ impl Bloom {
         Bloom::decode_over(bytes, KEYED_HASH_KIND)
     }
 
-    /// As [`Bloom::decode`], of a filter over the hash of that number: one over any other is unknown,
-    /// because asking it with this hash would deny keys that it has.
+    /// As [`Bloom::decode`], of a filter over the hash of that number: one over any other is
+    /// unknown, because asking it with this hash would deny keys that it has.
     ///
     /// # Errors
     /// As [`Bloom::decode`].

@@ -189,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Story: a filter over SipHash said that it was over the keyed hash, and whoever had believed it
-    /// would have denied keys.
+    /// Story: a filter over SipHash said that it was over the keyed hash, and whoever had believed
+    /// it would have denied keys.
     #[test]
     fn lines_say_over_which_hash_they_are() {
         let (arena, siphash) = (Arena::new(), HashKind::SipHash13.number());

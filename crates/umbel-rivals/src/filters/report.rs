@@ -28,8 +28,8 @@ const WHAT_COUNTS: &str = "\
 Times are nanoseconds of processor time of the thread that asks, the median of the rounds with the \
 extremes; every filter is asked the same questions, by turns. Building is for each key, until the \
 filter can be asked. The rate is measured with four million absent keys. Asked in turn, \
-where a question stands depends on the answer before it: the processor looks ahead only by guessing \
-answers, as it can where a filter branches on each bit, and as it does in the other columns. \
+where a question stands depends on the answer before it: the processor looks ahead only by \
+guessing answers, as it can where a filter branches on each bit, and as it does in other columns. \
 A batch is all questions in one call, where the crate has one. Keys have 16 bytes.
 ";
 
