@@ -5,6 +5,7 @@
 //! machine, and positions in a key and lengths are 64 bits wide.
 
 use crate::hash_kind::HashKind;
+use crate::siphash::siphash_1_3;
 #[cfg(any(feature = "murmur3-32", feature = "leveldb"))]
 use crate::widened::widen_hash as widen;
 
@@ -27,10 +28,7 @@ pub(crate) type Function = fn(u128, &[u8]) -> u64;
 /// The hash of that kind; `None` where its feature is off, and for the keyed one.
 pub(crate) fn function(kind: HashKind) -> Option<Function> {
     match kind {
-        #[cfg(feature = "siphash-1-3")]
-        HashKind::SipHash13 => Some(|seed, key| {
-            siphasher::sip::SipHasher13::new_with_keys(seed as u64, (seed >> 64) as u64).hash(key)
-        }),
+        HashKind::SipHash13 => Some(siphash_1_3),
         #[cfg(feature = "xxh64")]
         HashKind::Xxh64 => Some(|seed, key| xxhash_rust::xxh64::xxh64(key, seed as u64)),
         #[cfg(feature = "xxh3")]

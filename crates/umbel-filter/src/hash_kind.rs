@@ -9,7 +9,8 @@ use std::str::FromStr;
 /// Which function makes the 64 bits of a key.
 ///
 /// [`HashKind::Keyed`] is the one for stores; the others are for filters that are exchanged with
-/// other programs. Each of them stands behind a feature of this crate with the name of the kind.
+/// other programs. Each of them, but for SipHash-1-3, stands behind a feature of this crate with
+/// the name of the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -17,7 +18,8 @@ pub enum HashKind {
     /// [`crate::hash_key`] under a secret that nobody outside knows: always there.
     #[default]
     Keyed = 1,
-    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for those who want one.
+    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for those who want one. Always
+    /// there.
     SipHash13 = 2,
     /// XXH64: what Apache Parquet's filters are made of, with the seed 0.
     Xxh64 = 3,
@@ -91,9 +93,10 @@ impl HashKind {
         }
     }
 
-    /// The feature of this crate that brings the kind; `None` for the one that is always there.
+    /// The feature of this crate that brings the kind; `None` for the two that are always there.
     pub fn feature(self) -> Option<&'static str> {
-        (self != HashKind::Keyed).then(|| self.name())
+        let is_always_there = matches!(self, HashKind::Keyed | HashKind::SipHash13);
+        (!is_always_there).then(|| self.name())
     }
 
     /// How many of its 64 bits are independent: 64, or 32 for a hash that was widened. With 32 no

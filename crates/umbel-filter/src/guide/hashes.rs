@@ -7,8 +7,9 @@
 //!
 //! [`hash_key`](crate::hash_key) is among the fastest that pass the known tests of quality, and it
 //! is **keyed**: its constants are made of 16 secret bytes. [`HashKind`](crate::HashKind) has
-//! twelve others, each behind a feature of its name, for filters that are exchanged with programs
-//! that use them, and to see what a hash is worth.
+//! SipHash-1-3 for those who want a pseudorandom function, and eleven others, each behind a feature
+//! of its name, for filters that are exchanged with programs that use them, and to see what a hash
+//! is worth.
 //!
 //! # What an adversary can do
 //!
