@@ -186,7 +186,8 @@ impl FilterOptions {
             && self.probing != Probing::LevelDb;
         if by_formula {
             let units = self.units_for(formulas::bits(keys, rate));
-            if reaches(units, rate * NEAR_ENOUGH) {
+            // Near 1 a twentieth more would be all there are.
+            if reaches(units, (rate * NEAR_ENOUGH).min(f64::midpoint(rate, 1.0))) {
                 return Ok(self.with_units(keys, units));
             }
         }

@@ -140,14 +140,17 @@ fn commit_long(
 }
 
 /// Sees to what a commit left behind, and answers what came of it. A commit that was refused may
-/// have taken along others that were not.
+/// have taken along others that were not. One that was done is not taken back by work that fails
+/// for good: from then on the store answers every write with the reason.
 #[inline]
 fn see_to(store: &Arc<Store>, aftermath: Aftermath, committed: Result<()>) -> Result<()> {
     if aftermath == Aftermath::default() {
         return committed;
     }
-    let seen_to = do_what_is_due(store, aftermath);
-    committed.and(seen_to)
+    match do_what_is_due(store, aftermath) {
+        Err(_) if committed.is_ok() && store.poison.is_set() => Ok(()),
+        seen_to => committed.and(seen_to),
+    }
 }
 
 fn do_what_is_due(store: &Arc<Store>, aftermath: Aftermath) -> Result<()> {

@@ -16,6 +16,10 @@ use crate::options::{HashKind, KeyspaceOptions};
 use crate::store::Store;
 use crate::version::TableFile;
 
+/// A table holds as many keys before it ends, about: its bounds stay in memory, and with them what
+/// tables of fewer long keys would take would be a good part of these keys.
+const KEYS_LEAST: u64 = 64;
+
 /// Where and how tables are written.
 #[derive(Debug)]
 pub struct Plan {
@@ -202,7 +206,8 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
             return Ok(output);
         }
         let full = builder.as_ref().is_some_and(|builder| {
-            plan.split && builder.estimated_bytes() >= plan.options.table_bytes && !entry.repeats
+            let most = plan.options.table_bytes.max(KEYS_LEAST * entry.key.len() as u64);
+            plan.split && builder.estimated_bytes() >= most && !entry.repeats
         });
         if full && let Some(done) = builder.take() {
             let clipped = clip(tombstones, lower.as_deref(), Some(entry.key));

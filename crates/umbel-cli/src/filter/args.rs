@@ -57,7 +57,8 @@ pub struct BuildArgs {
     /// Bits for each key [default: 10]
     #[arg(long, value_name = "B", value_parser = bits, allow_negative_numbers = true)]
     pub bits_per_key: Option<f64>,
-    /// As few bits as let no more than this share of absent keys pass, like 0.01
+    /// As few bits as let no more than this share of absent keys pass, like 0.01; for bloom and
+    /// counting by the textbook's formula, which may end a twentieth above it
     #[arg(long, value_name = "P", value_parser = rate, allow_negative_numbers = true)]
     pub fpp: Option<f64>,
     /// How many bits each key sets, instead of the best number (bloom, blocked, counting)

@@ -100,6 +100,24 @@ fn a_rate_asked_for_is_the_rate_measured() {
     }
 }
 
+/// Story: a twentieth above the rate, which the textbook's formula may end, is everything where the
+/// rate is near 1: a filter that was asked for 0.99 let every key through.
+#[test]
+fn rates_near_1_are_kept_too() {
+    for options in every_kind().into_iter().filter(|options| !is_leveldb(options)) {
+        for rate in [0.9, 0.96, 0.99] {
+            let options = FilterOptions { size: FilterSize::Rate(rate), ..options };
+            let mut numbers = Numbers(76);
+            let hashes: Vec<u64> = (0..10_000).map(|_| numbers.draw()).collect();
+            let bytes = build(options, &hashes);
+            let view = FilterView::parse(&bytes).expect("it was built just now");
+            let measured = passed(&view, &mut numbers, 100_000) as f64 / 100_000.0;
+            let kind = options.kind;
+            assert!(measured < (1.0 + rate) / 2.0 + 0.003, "{kind}: {measured}, asked {rate}");
+        }
+    }
+}
+
 /// Few keys, where it matters that bits and keys are whole numbers: the mean over many filters.
 #[test]
 fn small_filters_keep_to_theory() {

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
+use umbel::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{Fault, FaultKind, Sim, Survival};
 
 use crate::suite::hooked::hooked;
@@ -144,6 +144,35 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
     let refused = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits no more");
     assert!(refused.is_some_and(|error| error.to_string().contains("make room")));
     assert!(db.stats().read_only_reason.is_some());
+}
+
+/// Story: where writers do the work themselves, a conditional synced batch that was stored answered
+/// that the disk is full, because the flush after it failed. Who took that for a refusal and tried
+/// again got a conflict with his own write.
+#[test]
+fn a_write_that_is_stored_says_so_whatever_fails_after_it() {
+    for site in ["create *.table", "write *.table", "sync *.table"] {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, inline(&sim.env())).unwrap();
+        let keyspace = db.keyspace("a", tiny()).unwrap();
+        sim.fail_site(site, 1, STAYS_FULL);
+        let mut stored = 0;
+        let refused = loop {
+            let mut batch = db.batch();
+            batch.expect_absent(&keyspace, key(stored));
+            batch.put(&keyspace, key(stored), b"value");
+            match batch.commit(Durability::Synced) {
+                Ok(()) => stored += 1,
+                Err(error) => break error,
+            }
+            assert!(stored < KEYS, "{site} was never reached");
+        };
+        assert!(refused.to_string().contains("read-only"), "{site}: {refused}");
+        assert!(db.stats().read_only_reason.is_some());
+        assert_eq!((all(&keyspace).len(), keyspace.get(key(stored)).unwrap()), (stored, None));
+        let crashed = again(&sim.crash_image(&Survival::None, 3));
+        assert_eq!(all(&existing(&crashed, "a")).len(), stored);
+    }
 }
 
 /// Work that was put off filled the disk to the brim each second for as long as nobody wrote.
