@@ -139,9 +139,8 @@ fn commit_long(
     see_to(store, aftermath, committed)
 }
 
-/// Sees to what a commit left behind, and answers what came of it. A commit that was refused may
-/// have taken along others that were not. One that was done is not taken back by work that fails
-/// for good: from then on the store answers every write with the reason.
+/// Sees to what a commit left behind, and answers what came of it. One that was refused may have
+/// taken along others that were not; one that was done stays so, whatever fails for good after it.
 #[inline]
 fn see_to(store: &Arc<Store>, aftermath: Aftermath, committed: Result<()>) -> Result<()> {
     if aftermath == Aftermath::default() {
