@@ -88,7 +88,10 @@ impl Sizes {
         let total = match options.memory_bytes {
             Some(given) if given < least => return Err(too_small(options, given, least)),
             Some(given) => given,
-            None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4).min(DEFAULT_MAX).max(least),
+            // What was asked for needs indexes and filters beside it.
+            None => (machine.unwrap_or(UNKNOWN_MACHINE_BYTES) / 4)
+                .min(DEFAULT_MAX)
+                .max(least.saturating_add(asked / 4)),
         };
         let besides = (total.saturating_sub(asked) / BESIDES.0).min(BESIDES.1);
         let shared = total - CHUNK_BYTES - besides;
@@ -317,6 +320,16 @@ mod tests {
         assert!(refused.contains("is 18874368"), "{refused}");
         assert!(Sizes::new(&finer(Some(18 << 20))).is_ok());
         assert_eq!(Sizes::new(&finer(None)).unwrap().total, 512 << 20);
+    }
+
+    /// Story: a cache of 4 GiB was asked for and no budget. The budget became as large and a little
+    /// more, nothing was left for indexes, and gets loaded their parts one by one.
+    #[test]
+    fn a_large_cache_leaves_room_for_indexes_where_no_budget_is_given() {
+        let cached = Options { cache_bytes: Some(4 << 30), ..options(Some(24 << 30), None) };
+        let sizes = Sizes::new(&cached).unwrap();
+        assert_eq!(sizes.cache.1, 4 << 30);
+        assert!(sizes.tables > 512 << 20, "{sizes:?}");
     }
 
     #[test]

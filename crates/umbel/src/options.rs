@@ -33,7 +33,8 @@ pub struct Options {
     pub durability: Durability,
     /// Bytes of memory for everything the store keeps: memtables, cached blocks, indexes and
     /// filters of open tables, the mapped log, buffers of compactions. `None`: a quarter of what
-    /// the process may use, at most 4 GiB. It is taken only as data needs it; with less than the
+    /// the process may use, at most 4 GiB, or what the finer settings ask for and a quarter more
+    /// where that is more. It is taken only as data needs it; with less than the
     /// data would like, memtables, tables and log segments stay smaller than their options say.
     pub memory_bytes: Option<u64>,
     /// Bytes of blocks kept in memory at most, uncompressed, inside of `memory_bytes`. `None`: what
