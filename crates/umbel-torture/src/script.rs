@@ -152,13 +152,12 @@ pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..roomy() }
 }
 
-/// As [`small`], with another compression at each level, and not the usual hash.
+/// As [`small`], with another compression at each level.
 pub fn compressed() -> KeyspaceOptions {
     let mut levels = [Compression::Zstd; umbel::limits::LEVELS];
     levels[0] = Compression::None;
     levels[1] = Compression::Lz4;
-    let compression = CompressionPlan { levels };
-    KeyspaceOptions { compression, hash: HashKind::SipHash13, ..small() }
+    KeyspaceOptions { compression: CompressionPlan { levels }, ..small() }
 }
 
 /// The key with this number; their order is that of the numbers.
