@@ -21,6 +21,7 @@ struct Overwrites<'a> {
     population: Population,
     random: Random,
     stop: &'a AtomicBool,
+    begun: &'a AtomicBool,
     done: u64,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -32,6 +33,7 @@ impl Source for Overwrites<'_> {
             return None;
         }
         self.done += 1;
+        self.begun.store(true, Ordering::Relaxed);
         let index = self.random.below(self.population.keys.num());
         self.population.entry(index, &mut self.key, &mut self.value);
         Some((&self.key, Some(&self.value)))
@@ -101,15 +103,20 @@ pub fn beside(
     seed: u64,
     rate: Option<f64>,
 ) -> Result<Sample> {
-    let stop = AtomicBool::new(false);
+    let (stop, begun) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let (random, start) = (Random::new(!seed), now());
             let (key, value) = (Vec::new(), Vec::new());
-            let mut source = Overwrites { population, random, stop: &stop, done: 0, key, value };
+            let mut source =
+                Overwrites { population, random, stop: &stop, begun: &begun, done: 0, key, value };
             let written = store.write_all(&mut source);
             written.map(|()| source.done as f64 / start.elapsed().as_secs_f64())
         });
+        // A short phase was over before the writer had begun.
+        while !begun.load(Ordering::Relaxed) && !writer.is_finished() {
+            pause(SLOT);
+        }
         let read = alone(store, way, population, reads, seed, rate);
         stop.store(true, Ordering::Relaxed);
         let rate = writer.join().map_err(|_| "the writer panicked")??;
