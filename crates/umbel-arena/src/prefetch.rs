@@ -16,9 +16,14 @@ pub fn prefetch<T>(items: &[T], at: usize) {
 #[inline(always)]
 pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
     if let Some(item) = items.get(at) {
-        let start = std::ptr::from_ref(item).cast::<u8>();
-        (0..lines).for_each(|line| prefetch_at(start.wrapping_add(LINE_BYTES * line)));
+        prefetch_lines_at(std::ptr::from_ref(item).cast(), lines);
     }
+}
+
+/// Asks for as many lines from an address on, which need not be readable.
+#[inline(always)]
+pub(crate) fn prefetch_lines_at(start: *const u8, lines: usize) {
+    (0..lines).for_each(|line| prefetch_at(start.wrapping_add(LINE_BYTES * line)));
 }
 
 /// Asks for the line that holds an address, which need not be readable.

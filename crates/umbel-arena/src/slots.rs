@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::arena::Arena;
 use crate::epoch::{Epochs, Pin};
 use crate::piece::Piece;
-use crate::prefetch::prefetch_at;
+use crate::prefetch::{prefetch_at, prefetch_lines_at};
 
 /// What a slot holds: null, or what [`Piece::into_raw`] gave.
 type Cell = AtomicPtr<u8>;
@@ -144,9 +144,7 @@ impl Slots {
         if start.is_null() {
             return false;
         }
-        for line in 0..lines {
-            prefetch_at(start.wrapping_add(line * 64));
-        }
+        prefetch_lines_at(start, lines);
         true
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Entropy;
+use umbel_lab::zipfian;
 
 use crate::random::{Random, join};
 use crate::report::Tally;
@@ -34,8 +35,6 @@ const FEWER: f64 = 2.5;
 const FEWER_SMALL: f64 = 2.0;
 /// How much of the filters' memory it must give back where all keys are there.
 const GIVEN_BACK: f64 = 0.8;
-/// The skew of the zipfian workload.
-const THETA: f64 = 0.99;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +87,9 @@ impl Workload {
     }
 }
 
-/// A rank by the continuous law of this skew, strewn over the keys.
+/// The number of a key, by its rank strewn over the keys.
 fn zipfian(random: &mut Random, keys: u64) -> u64 {
-    let share = (random.below(1 << 53) as f64) / (1u64 << 53) as f64;
-    let whole = (keys as f64).powf(1.0 - THETA) - 1.0;
-    let rank = (share * whole + 1.0).powf(1.0 / (1.0 - THETA)) as u64;
-    join(rank, 7) % keys
+    join(zipfian::rank(random.below(1 << 53), keys), 7) % keys
 }
 
 /// Random bytes that a seed decides.

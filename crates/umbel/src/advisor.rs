@@ -313,12 +313,15 @@ pub fn loads(
         }
     }
     let last = keys.iter().rposition(|&keys| keys > 0).unwrap_or(0);
-    let load = |level: usize| Load {
-        keys: keys[level] as f64,
-        absent: absent[level],
-        plain_bits,
-        is_last: level > 0 && level == last,
-        is_dense: level > 0 && level == last && dense_pays(evidence.read_cost()),
+    let load = |level: usize| {
+        let is_last = level > 0 && level == last;
+        Load {
+            keys: keys[level] as f64,
+            absent: absent[level],
+            plain_bits,
+            is_last,
+            is_dense: is_last && dense_pays(evidence.read_cost()),
+        }
     };
     (0..LEVELS).map(load).collect()
 }

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options, Result};
 use umbel_lab::keys::{Keys, Random, Shape};
+use umbel_lab::zipfian;
 
 const USAGE: &str = "\
 hot fill FOLDER SHAPE KEYS
@@ -349,8 +350,6 @@ enum Workload {
     Turning,
 }
 
-/// The skew of the zipfian workload.
-const THETA: f64 = 0.99;
 /// The advisor decides after so many gets; in the background it would once a second.
 const DECIDE: usize = 10_000;
 
@@ -386,12 +385,9 @@ impl Workload {
     }
 }
 
-/// A rank by the continuous law of this skew, strewn over the keys.
+/// The index of a key, by its rank strewn over the keys.
 fn zipfian(random: &mut Random, num: u64) -> u64 {
-    let share = random.below(1 << 53) as f64 / (1u64 << 53) as f64;
-    let whole = (num as f64).powf(1.0 - THETA) - 1.0;
-    let rank = (share * whole + 1.0).powf(1.0 / (1.0 - THETA)) as u64;
-    rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % num
+    zipfian::rank(random.below(1 << 53), num).wrapping_mul(0x9e37_79b9_7f4a_7c15) % num
 }
 
 fn advised(
