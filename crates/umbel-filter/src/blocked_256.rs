@@ -8,7 +8,7 @@ use crate::hash::fold;
 use crate::layout::Layout;
 use crate::line::{MULTIPLIERS, line_of};
 use crate::rate::{best_from, rate_in_cells};
-use crate::simd;
+use crate::simd::{Asked, Vectors, Whole};
 
 /// Bits in a block.
 pub(crate) const BLOCK_BITS: u32 = 256;
@@ -43,13 +43,22 @@ impl Layout for Blocked256 {
         }
     }
 
-    #[inline(always)]
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
-        simd::in_block_256(block, hash, probes).unwrap_or_else(|| has_portably(block, hash, probes))
+        has_portably(block, hash, probes)
     }
 
-    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
-        if simd::blocks_256(blocks, hashes, probes, found).is_none() {
+    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
+        vectors.whole_256(asked)
+    }
+
+    fn answer(
+        vectors: Vectors,
+        blocks: &[Self::Block],
+        hashes: &[u64],
+        probes: u32,
+        found: &mut [bool],
+    ) {
+        if vectors.blocks_256(blocks, hashes, probes, found).is_none() {
             for (hash, found) in hashes.iter().zip(found) {
                 let block = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
                 *found = block.is_none_or(|block| has_portably(block, *hash, probes));

@@ -2,9 +2,9 @@
 
 use crate::ask::ones;
 use crate::layout::Layout;
-use crate::line::{LINE_BITS, LINE_BYTES, all_set, line_of, mask};
+use crate::line::{self, LINE_BITS, LINE_BYTES, Words, all_set, line_of};
 use crate::rate::{best_from, designed_rate};
-use crate::simd;
+use crate::simd::{Asked, Vectors, Whole};
 
 /// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it anew.
 /// At whole bits per key it says what [`crate::probes`] says.
@@ -27,19 +27,25 @@ impl Layout for Blocked512 {
 
     #[inline(always)]
     fn add(block: &mut Self::Block, hash: u64, probes: u32) {
-        let (words, _) = block.as_chunks_mut::<8>();
-        for (word, more) in words.iter_mut().zip(mask(hash, probes)) {
-            *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
-        }
+        line::add(block, hash, probes);
     }
 
-    #[inline(always)]
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
-        simd::in_line_512(block, hash, probes).unwrap_or_else(|| all_set(hash, probes, block))
+        all_set(hash, probes, block)
     }
 
-    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]) {
-        if simd::lines_512(blocks, hashes, probes, found).is_none() {
+    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
+        vectors.whole_512(asked)
+    }
+
+    fn answer(
+        vectors: Vectors,
+        blocks: &[Self::Block],
+        hashes: &[u64],
+        probes: u32,
+        found: &mut [bool],
+    ) {
+        if vectors.lines_512(blocks, hashes, probes, found).is_none() {
             for (hash, found) in hashes.iter().zip(found) {
                 let line = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
                 *found = line.is_none_or(|line| all_set(*hash, probes, line));
@@ -58,6 +64,18 @@ impl Layout for Blocked512 {
     fn block_rate(block: &Self::Block, probes: u32) -> f64 {
         (ones(block) as f64 / LINE_BITS as f64).powi(probes as i32)
     }
+}
+
+/// Whether a line has all bits of `hash`.
+#[inline(always)]
+pub(crate) fn has(vectors: Vectors, line: &impl Words, hash: u64, probes: u32) -> bool {
+    vectors.in_line_512(line, hash, probes).unwrap_or_else(|| has_portably(line, hash, probes))
+}
+
+// A call, so that the code that most processors use stays short enough to become part of callers.
+#[inline(never)]
+fn has_portably(line: &impl Words, hash: u64, probes: u32) -> bool {
+    all_set(hash, probes, line)
 }
 
 /// The best number of probes at that many bits per key: the fewest whose rate in a large filter is

@@ -1,15 +1,19 @@
 //! A filter that owns its lines, each in one cache line: what stays in memory for a table.
 
+use crate::ask::{IN_CACHE, ask_in_groups};
+use crate::blocked_512::has;
 use crate::encoding::{FilterError, Header, decode, encode};
 use crate::hash::KEYED_HASH_KIND;
-use crate::line::{GROUP, LINE_BYTES, Line, all_set, fold_lines, line_of, touch};
+use crate::line::{LINE_BYTES, Line, fold_lines, line_of};
 use crate::rate::designed_rate;
+use crate::simd::{Vectors, prefetch};
 use std::fmt;
 
 /// A blocked Bloom filter in memory, complete and unchanging.
 #[derive(Clone)]
 pub struct Bloom {
     header: Header,
+    vectors: Vectors,
     lines: Box<[Line]>,
 }
 
@@ -34,11 +38,11 @@ impl Bloom {
             let (words, _) = line.as_chunks::<8>();
             Line(std::array::from_fn(|word| u64::from_le_bytes(words[word])))
         });
-        Ok(Bloom { header, lines: lines.collect() })
+        Ok(Bloom::from_lines(header, lines.collect()))
     }
 
     pub(crate) fn from_lines(header: Header, lines: Box<[Line]>) -> Bloom {
-        Bloom { header, lines }
+        Bloom { header, vectors: Vectors::of_this_processor(), lines }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
@@ -48,7 +52,7 @@ impl Bloom {
         let Some(line) = self.lines.get(index as usize) else {
             return true;
         };
-        all_set(hash, self.header.probes, line)
+        has(self.vectors, line, hash, self.header.probes)
     }
 
     /// The line of 512 bits that [`Bloom::may_contain`] reads for `hash`: for callers that want it
@@ -66,12 +70,18 @@ impl Bloom {
     /// Where the two are not of one length.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         assert_eq!(hashes.len(), found.len(), "one answer for each hash");
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            touch(hashes, self.lines(), |line| self.lines.get(line).map_or(0, |line| line.0[0]));
-            for (hash, found) in hashes.iter().zip(found) {
-                *found = self.may_contain(*hash);
+        let answer = |hashes: &[u64], found: &mut [bool]| {
+            if self.vectors.lines_512(&self.lines, hashes, self.header.probes, found).is_none() {
+                for (hash, found) in hashes.iter().zip(found) {
+                    *found = self.may_contain(*hash);
+                }
             }
+        };
+        if self.bytes() <= IN_CACHE {
+            return answer(hashes, found);
         }
+        let near = |hash| self.line(hash).into_iter().for_each(|[first, ..]| prefetch(first));
+        ask_in_groups(hashes, found, near, answer);
     }
 
     /// The filter with every `factor` neighbouring lines joined into one: `factor` times smaller,
@@ -79,7 +89,7 @@ impl Bloom {
     /// the number of lines.
     pub fn fold(&self, factor: u64) -> Option<Bloom> {
         let lines = fold_lines(self.lines.iter().copied(), factor)?;
-        Some(Bloom { header: self.header, lines })
+        Some(Bloom::from_lines(self.header, lines))
     }
 
     /// The encoded filter, as [`Bloom::decode`] reads it.

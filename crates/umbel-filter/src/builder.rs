@@ -1,8 +1,10 @@
 //! Builds the encoded filter of a table whose number of keys is known only at its end.
 
+use crate::blocked_512::Blocked512;
 use crate::encoding::{HEADER_BYTES, Header, put_header};
 use crate::hash::KEYED_HASH_KIND;
-use crate::line::{GROUP, LINE_BYTES, line_of, mask, touch};
+use crate::layout::fill;
+use crate::line::LINE_BYTES;
 use crate::rate::{line_count, probes};
 
 /// Collects the hashes of a table's keys; the filter is sized and filled at the end.
@@ -83,16 +85,7 @@ impl BloomBuilder {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body);
         put_header(&mut bytes, header, lines);
         bytes.resize(HEADER_BYTES + body, 0);
-        let (encoded, _) = bytes[HEADER_BYTES..].as_chunks_mut::<LINE_BYTES>();
-        for hashes in self.hashes.chunks(GROUP) {
-            touch(hashes, lines, |line| u64::from(encoded[line][0]));
-            for hash in hashes {
-                let (words, _) = encoded[line_of(*hash, lines) as usize].as_chunks_mut::<8>();
-                for (word, more) in words.iter_mut().zip(mask(*hash, header.probes)) {
-                    *word = (u64::from_le_bytes(*word) | more).to_le_bytes();
-                }
-            }
-        }
+        fill::<Blocked512>(&mut bytes[HEADER_BYTES..], &self.hashes, header.probes);
         bytes
     }
 }

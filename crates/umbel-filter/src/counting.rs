@@ -1,14 +1,12 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
-use crate::ask::{Ask, ask_in_rounds};
+use crate::ask::{Ask, FAR, ask_in_rounds, ask_in_two_rounds};
 use crate::counters::{counter, set_counter, sum, used};
 use crate::formulas;
 use crate::header::FilterHeader;
-use crate::probing::Probing;
+use crate::probing::{AHEAD, Probing, three_rounds};
+use crate::simd::prefetch;
 use std::ops::Range;
-
-/// How many probes are read first in a batch.
-const AHEAD: u8 = 2;
 
 /// A counting Bloom filter in borrowed bytes.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +36,35 @@ impl<'a> CountingView<'a> {
         });
         all
     }
+
+    /// Asks for the cache lines of these probes.
+    #[inline(always)]
+    fn prefetch(&self, hash: u64, probes: Range<u8>) {
+        Probing::Multiplied.each(hash, self.header.units, probes, |position| {
+            if let Some(byte) = self.payload.get((position / 2) as usize) {
+                prefetch(byte);
+            }
+        });
+    }
 }
 
 impl Ask for CountingView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
-        let counts = |position| counter(self.payload, position) > 0;
-        Probing::Multiplied.all(hash, self.header.units, 0..self.header.probes, counts)
+        ask(&self.header, self.payload, hash)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        let ahead = self.header.probes.min(AHEAD);
+        let probes = self.header.probes;
+        if self.payload.len() >= FAR {
+            let near = |hash, probes| self.prefetch(hash, probes);
+            let ask = |hash, probes| self.all_count(hash, probes);
+            return ask_in_rounds(hashes, found, three_rounds(probes), near, ask);
+        }
+        let ahead = probes.min(AHEAD);
         let first = |hash| self.all_count(hash, 0..ahead);
-        ask_in_rounds(hashes, found, first, |hash| self.all_count(hash, ahead..self.header.probes));
+        let rest = |hash| self.all_count(hash, ahead..probes);
+        ask_in_two_rounds(hashes, found, first, rest, |hash| ask(&self.header, self.payload, hash));
     }
 
     fn header(&self) -> FilterHeader {
@@ -68,6 +82,17 @@ impl Ask for CountingView<'_> {
     fn estimated_rate(&self) -> f64 {
         let set = used(self.payload) as f64 / self.header.units as f64;
         set.powi(self.header.probes.into())
+    }
+}
+
+/// Whether all counters of a hash count in the payload of a filter with that header.
+#[inline(always)]
+pub(crate) fn ask(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
+    let counts = |position| counter(payload, position) > 0;
+    if payload.len() < FAR {
+        Probing::Multiplied.all::<false>(hash, header.units, header.probes, counts)
+    } else {
+        Probing::Multiplied.all::<true>(hash, header.units, header.probes, counts)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::build_error::BuildError;
 use crate::counters::{STUCK, counter, set_counter};
-use crate::counting::count;
+use crate::counting::{ask, count};
 use crate::encoding::{FilterError, HEADER_BYTES};
 use crate::filter_view::FilterView;
 use crate::header::{FilterHeader, malformed, parse};
@@ -90,9 +90,7 @@ impl CountingBloom {
 
     /// Whether the key of `hash` may be in the filter: never false for one that is.
     pub fn contains(&self, hash: u64) -> bool {
-        let payload = &self.bytes[HEADER_BYTES..];
-        let counts = |position| counter(payload, position) > 0;
-        Probing::Multiplied.all(hash, self.header.units, 0..self.header.probes, counts)
+        ask(&self.header, &self.bytes[HEADER_BYTES..], hash)
     }
 
     /// How many keys are in the filter: added and not removed.

@@ -11,6 +11,7 @@ use crate::header::{FilterHeader, kind_of, parse};
 use crate::kind::FilterKind;
 use crate::layout::BlockView;
 use crate::ribbon::RibbonView;
+use crate::simd::Whole;
 use crate::split_block::SplitBlock;
 use crate::standard::StandardView;
 
@@ -23,7 +24,11 @@ use crate::standard::StandardView;
 /// The bytes need not be aligned. Where they begin at a multiple of 64, a key of a blocked filter
 /// takes one cache line, else up to two; [`crate::Filter`] keeps them so.
 #[derive(Clone, Copy, Debug)]
-pub struct FilterView<'a>(View<'a>);
+pub struct FilterView<'a> {
+    /// The shortest way to an answer, where there is one.
+    whole: Option<Whole<'a>>,
+    view: View<'a>,
+}
 
 /// A view of each kind that can be asked.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +61,7 @@ macro_rules! of_every_kind {
 
 impl<'a> FilterView<'a> {
     /// A filter that answers "maybe" to every key.
-    pub const MAYBE: FilterView<'static> = FilterView(View::Maybe);
+    pub const MAYBE: FilterView<'static> = FilterView { whole: None, view: View::Maybe };
 
     /// Reads the header and checks everything that can be checked without the keys; takes no
     /// memory.
@@ -82,10 +87,10 @@ impl<'a> FilterView<'a> {
         // Kinds with headers of their own are read here.
         match kind_of(bytes)? {
             FilterKind::BinaryFuse => {
-                return FuseView::parse(bytes).map(|view| FilterView(View::Fuse(view)));
+                return FuseView::parse(bytes).map(|view| FilterView::of(View::Fuse(view)));
             }
             FilterKind::Ribbon => {
-                return RibbonView::parse(bytes).map(|view| FilterView(View::Ribbon(view)));
+                return RibbonView::parse(bytes).map(|view| FilterView::of(View::Ribbon(view)));
             }
             _ => {}
         }
@@ -98,7 +103,7 @@ impl<'a> FilterView<'a> {
         header: FilterHeader,
         payload: &'a [u8],
     ) -> Result<FilterView<'a>, FilterError> {
-        Ok(FilterView(match header.kind {
+        Ok(FilterView::of(match header.kind {
             FilterKind::Blocked512 => View::Blocked512(BlockView::new(header, payload)),
             FilterKind::Blocked256 => View::Blocked256(BlockView::new(header, payload)),
             FilterKind::Standard => View::Standard(StandardView::new(header, payload)?),
@@ -108,11 +113,23 @@ impl<'a> FilterView<'a> {
         }))
     }
 
+    fn of(view: View<'a>) -> FilterView<'a> {
+        let whole = match &view {
+            View::Blocked512(view) => view.whole(),
+            View::Blocked256(view) => view.whole(),
+            View::SplitBlock(view) => view.whole(),
+            View::Standard(view) => Some(view.whole()),
+            View::Maybe | View::Counting(_) | View::Fuse(_) | View::Ribbon(_) => None,
+        };
+        FilterView { whole, view }
+    }
+
     /// The same filter over `payload`, which must be the same bytes somewhere else, or none: then
     /// it is only good for being laid over bytes again.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FilterView<'b> {
-        FilterView(match &self.0 {
+        let whole = self.whole.map(|whole| whole.over(payload));
+        let view = match &self.view {
             View::Maybe => View::Maybe,
             View::Blocked512(view) => View::Blocked512(view.over(payload)),
             View::Blocked256(view) => View::Blocked256(view.over(payload)),
@@ -121,19 +138,33 @@ impl<'a> FilterView<'a> {
             View::Counting(view) => View::Counting(view.over(payload)),
             View::Fuse(view) => View::Fuse(view.over(payload)),
             View::Ribbon(view) => View::Ribbon(view.over(payload)),
-        })
+        };
+        FilterView { whole, view }
     }
 
     /// As [`FilterView::contains`] of what [`FilterView::over`] gives.
     #[inline]
     pub(crate) fn contains_over(&self, payload: &[u8], hash: u64) -> bool {
-        of_every_kind!(&self.0, view => view.over(payload).contains(hash), true)
+        match &self.whole {
+            Some(whole) => whole.over(payload).contains(hash),
+            None => self.over(payload).contains_without(hash),
+        }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
+    // Always: what is to be done is short for the fastest kinds, and a call for the others.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        of_every_kind!(&self.0, view => view.contains(hash), true)
+        match &self.whole {
+            Some(whole) => whole.contains(hash),
+            None => self.contains_without(hash),
+        }
+    }
+
+    /// The answer where there is no shorter way: a call, so that the shorter one stays short.
+    #[inline(never)]
+    fn contains_without(&self, hash: u64) -> bool {
+        of_every_kind!(&self.view, view => Ask::contains(view, hash), true)
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
@@ -145,7 +176,7 @@ impl<'a> FilterView<'a> {
         let both = hashes.len().min(found.len());
         let (asked, rest) = found.split_at_mut(both);
         rest.fill(true);
-        of_every_kind!(&self.0, view => view.contains_batch(&hashes[..both], asked), {
+        of_every_kind!(&self.view, view => view.contains_batch(&hashes[..both], asked), {
             asked.fill(true);
         });
     }
@@ -190,30 +221,30 @@ impl<'a> FilterView<'a> {
     pub fn designed_rate(&self) -> f64 {
         match self.parts() {
             Some((header, _)) => designed_rate(&header),
-            None => of_every_kind!(&self.0, view => view.own_rate(), 1.0),
+            None => of_every_kind!(&self.view, view => view.own_rate(), 1.0),
         }
     }
 
     /// How many different keys the bits that are set speak of: infinite where all are set. Reads
     /// the whole filter.
     pub fn estimated_keys(&self) -> f64 {
-        of_every_kind!(&self.0, view => view.estimated_keys(), 0.0)
+        of_every_kind!(&self.view, view => view.estimated_keys(), 0.0)
     }
 
     /// The share of absent keys that the bits that are set let through, whatever the header says of
     /// keys. Reads the whole filter.
     pub fn estimated_rate(&self) -> f64 {
-        of_every_kind!(&self.0, view => view.estimated_rate(), 1.0)
+        of_every_kind!(&self.view, view => view.estimated_rate(), 1.0)
     }
 
     /// What the filter says of itself; `None` where every key is answered with "maybe".
     fn header(&self) -> Option<FilterHeader> {
-        of_every_kind!(&self.0, view => Some(view.header()), None)
+        of_every_kind!(&self.view, view => Some(view.header()), None)
     }
 
     /// Header and payload of the kinds that are joined and folded.
     pub(crate) fn parts(&self) -> Option<(FilterHeader, &[u8])> {
-        let payload = of_every_kind!(&self.0, view => view.payload(), None);
+        let payload = of_every_kind!(&self.view, view => view.payload(), None);
         self.header().zip(payload)
     }
 }

@@ -1,13 +1,9 @@
 //! Blocks of bits, of which a key uses one: how the blocked kinds differ, and their common view.
 
-use crate::ask::{Ask, IN_CACHE, ones};
+use crate::ask::{Ask, GROUP, IN_CACHE, ask_in_groups, ones};
 use crate::header::FilterHeader;
+use crate::simd::{Asked, Vectors, Whole, prefetch};
 use std::fmt;
-use std::hint::black_box;
-
-/// How many hashes are looked at together: as many cache misses as a core keeps under way, and
-/// more.
-const GROUP: usize = 32;
 
 /// So many bytes as a block has.
 pub(crate) trait BlockBytes: Copy + fmt::Debug + AsRef<[u8]> + 'static {
@@ -46,8 +42,11 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     /// Sets the bits of `hash` in its block.
     fn add(block: &mut Self::Block, hash: u64, probes: u32);
 
-    /// Whether all bits of `hash` are set in its block.
+    /// Whether all bits of `hash` are set in its block, without vectors.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool;
+
+    /// What asks for one hash with vectors, where there are any.
+    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>>;
 
     /// The share of absent keys that pass.
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64;
@@ -59,25 +58,40 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     fn block_rate(block: &Self::Block, probes: u32) -> f64;
 
     /// Answers for a few hashes whose blocks are in the cache.
-    fn answer(blocks: &[Self::Block], hashes: &[u64], probes: u32, found: &mut [bool]);
+    fn answer(
+        vectors: Vectors,
+        blocks: &[Self::Block],
+        hashes: &[u64],
+        probes: u32,
+        found: &mut [bool],
+    );
 }
 
 /// A filter of blocks in borrowed bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockView<'a, L: Layout> {
     header: FilterHeader,
+    vectors: Vectors,
     blocks: &'a [L::Block],
 }
 
 impl<'a, L: Layout> BlockView<'a, L> {
     /// REQUIRES: the payload has the length that the header says.
     pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> BlockView<'a, L> {
-        BlockView { header, blocks: L::Block::blocks(payload) }
+        let vectors = Vectors::of_this_processor();
+        BlockView { header, vectors, blocks: L::Block::blocks(payload) }
     }
 
     /// The same filter over `payload`, which must be the same bytes somewhere else.
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> BlockView<'b, L> {
-        BlockView::new(self.header, payload)
+        let BlockView { header, vectors, .. } = *self;
+        BlockView { header, vectors, blocks: L::Block::blocks(payload) }
+    }
+
+    /// What asks for one hash with vectors, where there are any.
+    pub(crate) fn whole(&self) -> Option<Whole<'a>> {
+        let (payload, probes) = (L::Block::payload(self.blocks), self.header.probes);
+        L::whole(self.vectors, Asked { payload, bits: 0, probes })
     }
 
     fn length(&self) -> u64 {
@@ -89,18 +103,20 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let block = self.blocks.get(L::block_of(hash, self.length()) as usize);
-        block.is_none_or(|block| L::has(block, hash, u32::from(self.header.probes)))
+        let probes = u32::from(self.header.probes);
+        block.is_none_or(|block| L::has(block, hash, probes))
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         let probes = u32::from(self.header.probes);
         if size_of_val(self.blocks) <= IN_CACHE {
-            return L::answer(self.blocks, hashes, probes, found);
+            return L::answer(self.vectors, self.blocks, hashes, probes, found);
         }
-        for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            touch::<L>(self.blocks, hashes);
-            L::answer(self.blocks, hashes, probes, found);
-        }
+        let crosses = crosses_lines(self.blocks);
+        let near = |hash| prefetch_block::<L>(self.blocks, crosses, hash);
+        ask_in_groups(hashes, found, near, |hashes, found| {
+            L::answer(self.vectors, self.blocks, hashes, probes, found);
+        });
     }
 
     fn header(&self) -> FilterHeader {
@@ -126,33 +142,35 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     }
 }
 
-/// Reads a byte at both ends of the block of every hash, so that the blocks come from memory all at
-/// once and not one after the other; blocks that are not aligned lie in two cache lines.
+/// Asks for the block of `hash`.
 #[inline(always)]
-fn touch<L: Layout>(blocks: &[L::Block], hashes: &[u64]) {
-    let mut all = 0;
-    for hash in hashes {
-        if let Some(block) = blocks.get(L::block_of(*hash, blocks.len() as u64) as usize) {
-            let bytes = block.as_ref();
-            all ^= bytes[0] ^ bytes[bytes.len() - 1];
+fn prefetch_block<L: Layout>(blocks: &[L::Block], crosses: bool, hash: u64) {
+    let block = blocks.get(L::block_of(hash, blocks.len() as u64) as usize);
+    if let Some([first, .., last]) = block.map(AsRef::as_ref) {
+        prefetch(first);
+        if crosses {
+            prefetch(last);
         }
     }
-    black_box(all);
+}
+
+/// Whether a block may lie in two cache lines.
+fn crosses_lines<B>(blocks: &[B]) -> bool {
+    !blocks.as_ptr().addr().is_multiple_of(size_of::<B>())
 }
 
 /// Sets the bits of all hashes in the payload of a filter.
 pub(crate) fn fill<L: Layout>(payload: &mut [u8], hashes: &[u64], probes: u32) {
     let blocks = L::Block::blocks_mut(payload);
     let length = blocks.len() as u64;
-    let in_cache = size_of_val(blocks) <= IN_CACHE;
-    for hashes in hashes.chunks(GROUP) {
-        if !in_cache {
-            touch::<L>(blocks, hashes);
+    let crosses = crosses_lines(blocks);
+    let is_large = size_of_val(blocks) > IN_CACHE;
+    for (at, hash) in hashes.iter().enumerate() {
+        if is_large && let Some(later) = hashes.get(at + GROUP) {
+            prefetch_block::<L>(blocks, crosses, *later);
         }
-        for hash in hashes {
-            if let Some(block) = blocks.get_mut(L::block_of(*hash, length) as usize) {
-                L::add(block, *hash, probes);
-            }
+        if let Some(block) = blocks.get_mut(L::block_of(*hash, length) as usize) {
+            L::add(block, *hash, probes);
         }
     }
 }

@@ -9,7 +9,6 @@
 //! hashes of the line have in common are only an offset.
 
 use crate::hash::fold;
-use std::hint::black_box;
 
 /// Bits in a line.
 pub(crate) const LINE_BITS: u64 = 512;
@@ -27,10 +26,6 @@ const PROBES_AT_TEN_BITS: u32 = 6;
 pub(crate) const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
-/// How many hashes are looked at together where there are many: as many cache misses as a core
-/// keeps under way, and some more.
-pub(crate) const GROUP: usize = 32;
-
 /// A line in memory, never across two cache lines.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
@@ -40,14 +35,6 @@ pub(crate) struct Line(pub(crate) [u64; 8]);
 #[inline(always)]
 pub(crate) fn line_of(hash: u64, lines: u64) -> u64 {
     ((u128::from(hash) * u128::from(lines)) >> 64) as u64
-}
-
-/// Reads a word of the line of every hash, so that the lines come from memory all at once and not
-/// one after the other.
-#[inline]
-pub(crate) fn touch(hashes: &[u64], lines: u64, read: impl Fn(usize) -> u64) {
-    let read = |hash: &u64| read(line_of(*hash, lines) as usize);
-    black_box(hashes.iter().map(read).fold(0, |all, word| all ^ word));
 }
 
 /// Whether all probes of `hash` find their bit set; `words` is its line.
@@ -145,6 +132,26 @@ pub(crate) fn mask(hash: u64, probes: u32) -> [u64; 8] {
     mask
 }
 
+/// Sets the bits of `hash` in its line, as it is encoded.
+#[inline(always)]
+pub(crate) fn add(line: &mut [u8; LINE_BYTES], hash: u64, probes: u32) {
+    let (words, _) = line.as_chunks_mut::<8>();
+    let mut left = probes;
+    for multiplier in MULTIPLIERS {
+        let mut remix = fold(hash, multiplier);
+        for _ in 0..left.min(PROBES_PER_REMIX) {
+            let bit = remix % LINE_BITS;
+            let word = &mut words[(bit / 64) as usize];
+            *word = (u64::from_le_bytes(*word) | 1 << (bit % 64)).to_le_bytes();
+            remix >>= 9;
+        }
+        if left <= PROBES_PER_REMIX {
+            return;
+        }
+        left -= PROBES_PER_REMIX;
+    }
+}
+
 /// Joins every `factor` neighbouring lines of `lines` into one by OR; `None` where `factor` does
 /// not divide their number, for then some hashes would fall into a line that lacks their bits.
 pub(crate) fn fold_lines(
@@ -175,6 +182,9 @@ mod tests {
             let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7) ^ number;
             for probes in 1..=MAX_PROBES {
                 let mask = mask(hash, probes);
+                let mut added = [0; LINE_BYTES];
+                add(&mut added, hash, probes);
+                assert_eq!(added.as_chunks::<8>().0, mask.map(u64::to_le_bytes));
                 assert!(all_set(hash, probes, &Line(mask)));
                 let set: u32 = mask.iter().map(|word| word.count_ones()).sum();
                 assert!((1..=probes).contains(&set));

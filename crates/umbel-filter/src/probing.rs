@@ -38,6 +38,27 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = FACTOR;
 const INCREMENT: u64 = 0xbb67_ae85_84ca_a73b;
 
+/// Runs code of which `next` gives the positions of a hash one after the other, without an end: a
+/// copy of it for each probing, so that the probing is looked at once.
+macro_rules! with_positions {
+    ($probing:expr, $hash:expr, $bits:expr, $next:ident => $run:expr) => {
+        match $probing {
+            Probing::Multiplied => {
+                let mut $next = multiplied($hash, $bits);
+                $run
+            }
+            Probing::Enhanced => {
+                let mut $next = enhanced($hash, $bits);
+                $run
+            }
+            Probing::LevelDb => {
+                let mut $next = leveldb($hash, $bits);
+                $run
+            }
+        }
+    };
+}
+
 impl Probing {
     /// The number in a filter's header.
     pub fn number(self) -> u8 {
@@ -50,64 +71,95 @@ impl Probing {
         known.into_iter().find(|known| known.number() == number)
     }
 
-    /// Whether `holds` is true for all positions of those probes, each below `bits`; does not ask
-    /// it beyond the first for which it is not.
-    ///
-    /// REQUIRES: `bits` is not 0.
-    #[inline(always)]
-    pub(crate) fn all(
-        self,
-        hash: u64,
-        bits: u64,
-        probes: Range<u8>,
-        mut holds: impl FnMut(u64) -> bool,
-    ) -> bool {
-        // No position is preferred: they are high halves of products with 64 bits, not rests.
-        let position = |number| ((u128::from(number) * u128::from(bits)) >> 64) as u64;
-        match self {
-            Probing::Multiplied => {
-                let mut number = hash;
-                (0..probes.start).for_each(|_| number = number.wrapping_mul(FACTOR));
-                probes.clone().all(|_| {
-                    number = number.wrapping_mul(FACTOR);
-                    holds(position(number))
-                })
-            }
-            Probing::Enhanced => {
-                let (mut number, mut step) = (hash, fold(hash, STEP));
-                let increment = fold(hash, INCREMENT);
-                for _ in 0..probes.start {
-                    number = number.wrapping_add(step);
-                    step = step.wrapping_add(increment);
-                }
-                probes.clone().all(|_| {
-                    let position = position(number);
-                    number = number.wrapping_add(step);
-                    step = step.wrapping_add(increment);
-                    holds(position)
-                })
-            }
-            Probing::LevelDb => {
-                let mut number = narrow_hash(hash);
-                let step = number.rotate_right(17);
-                number = number.wrapping_add(step.wrapping_mul(u32::from(probes.start)));
-                probes.clone().all(|_| {
-                    let position = u64::from(number) % bits;
-                    number = number.wrapping_add(step);
-                    holds(position)
-                })
-            }
-        }
-    }
-
-    /// Calls `take` with every position of those probes.
+    /// Calls `take` with every position of those probes, each below `bits`.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
     pub(crate) fn each(self, hash: u64, bits: u64, probes: Range<u8>, mut take: impl FnMut(u64)) {
-        self.all(hash, bits, probes, |position| {
-            take(position);
-            true
+        with_positions!(self, hash, bits, next => {
+            for _ in 0..probes.start {
+                next();
+            }
+            for _ in probes {
+                take(next());
+            }
         });
     }
+
+    /// Whether `holds` is true for all positions of that many probes, each below `bits`: the answer
+    /// for one hash.
+    ///
+    /// Half of a full filter's bits are set, so that a branch behind each of the first probes would
+    /// be mispredicted every other time for absent keys. There is one behind the first two, which
+    /// refuse three of four; behind the others are branches that only the last quarter pays for.
+    /// Where the filter is [`crate::ask::FAR`], a wrong guess costs little beside the line of the second
+    /// probe, and there is a branch behind the first as well.
+    ///
+    /// REQUIRES: `bits` is not 0.
+    #[inline(always)]
+    pub(crate) fn all<const FAR: bool>(
+        self,
+        hash: u64,
+        bits: u64,
+        probes: u8,
+        holds: impl Fn(u64) -> bool,
+    ) -> bool {
+        with_positions!(self, hash, bits, next => {
+            if !FAR {
+                let first = holds(next());
+                let second = holds(next()) | (probes < AHEAD);
+                first & second && (AHEAD..probes).all(|_| holds(next()))
+            } else {
+                holds(next()) && (1..probes).all(|_| holds(next()))
+            }
+        })
+    }
+}
+
+/// How many probes are looked at before the others: three of four absent keys need no more.
+pub(crate) const AHEAD: u8 = 2;
+
+/// The probes of a filter that is in no cache, in three rounds: for what the second one refuses
+/// nothing is fetched in the third.
+pub(crate) fn three_rounds(probes: u8) -> [Range<u8>; 3] {
+    let (first, second) = (probes.min(AHEAD), probes.min(2 * AHEAD));
+    [0..first, first..second, second..probes]
+}
+
+#[inline(always)]
+fn multiplied(hash: u64, bits: u64) -> impl FnMut() -> u64 {
+    let mut number = hash;
+    move || {
+        number = number.wrapping_mul(FACTOR);
+        share(number, bits)
+    }
+}
+
+#[inline(always)]
+fn enhanced(hash: u64, bits: u64) -> impl FnMut() -> u64 {
+    let (mut number, mut step) = (hash, fold(hash, STEP));
+    let increment = fold(hash, INCREMENT);
+    move || {
+        let position = share(number, bits);
+        number = number.wrapping_add(step);
+        step = step.wrapping_add(increment);
+        position
+    }
+}
+
+#[inline(always)]
+fn leveldb(hash: u64, bits: u64) -> impl FnMut() -> u64 {
+    let mut number = narrow_hash(hash);
+    let step = number.rotate_right(17);
+    move || {
+        let position = u64::from(number) % bits;
+        number = number.wrapping_add(step);
+        position
+    }
+}
+
+/// No position is preferred: they are high halves of products with 64 bits, not rests.
+#[inline(always)]
+fn share(number: u64, bits: u64) -> u64 {
+    ((u128::from(number) * u128::from(bits)) >> 64) as u64
 }

@@ -6,7 +6,7 @@
 use crate::double::Double;
 use crate::layout::Layout;
 use crate::rate::{chance_all_set, untouched, with_same_hash};
-use crate::simd;
+use crate::simd::{Asked, Vectors, Whole};
 use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, all_set_each, block_of, mask, words};
 
 /// Bits in a word.
@@ -32,13 +32,22 @@ impl Layout for SplitBlock {
         }
     }
 
-    #[inline(always)]
     fn has(block: &Self::Block, hash: u64, _probes: u32) -> bool {
-        simd::in_split_block(block, hash).unwrap_or_else(|| all_set(block, hash))
+        all_set(block, hash)
     }
 
-    fn answer(blocks: &[Self::Block], hashes: &[u64], _probes: u32, found: &mut [bool]) {
-        if simd::split_blocks(blocks, hashes, found).is_none() {
+    fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
+        vectors.whole_split(asked)
+    }
+
+    fn answer(
+        vectors: Vectors,
+        blocks: &[Self::Block],
+        hashes: &[u64],
+        _probes: u32,
+        found: &mut [bool],
+    ) {
+        if vectors.split_blocks(blocks, hashes, found).is_none() {
             all_set_each(blocks, hashes, found);
         }
     }

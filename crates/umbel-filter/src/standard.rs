@@ -3,18 +3,16 @@
 //! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits behind the last are zero.
 //! How the bits of a key are found is in [`Probing`].
 
-use crate::ask::{Ask, IN_CACHE, ask_in_rounds, ones};
+use crate::ask::{Ask, FAR, IN_CACHE, ask_in_rounds, ask_in_two_rounds, ones};
 use crate::encoding::FilterError;
 use crate::formulas;
 use crate::header::{FilterHeader, malformed};
-use crate::probing::Probing;
-use std::hint::black_box;
+use crate::probing::{AHEAD, Probing, three_rounds};
+use crate::simd::{Asked, Whole, prefetch};
 use std::ops::Range;
 
-/// How many hashes are added together.
-const GROUP: usize = 32;
-/// How many probes are read first in a batch: three of four absent keys need no more.
-const AHEAD: u8 = 2;
+/// How many hashes ahead the lines of a hash that is added are asked for.
+const GROUP: usize = 8;
 /// The most probes of LevelDB's filters; to its readers more mean "maybe" for every key.
 pub(crate) const LEVELDB_MOST_PROBES: u8 = 30;
 
@@ -57,42 +55,59 @@ impl<'a> StandardView<'a> {
         StandardView { header: self.header, probing: self.probing, payload }
     }
 
-    #[inline(always)]
-    fn is_set(&self, position: u64) -> bool {
-        let byte = self.payload.get((position / 8) as usize);
-        byte.is_none_or(|byte| byte >> (position % 8) & 1 == 1)
+    /// What asks for one hash: a function for each probing.
+    pub(crate) fn whole(&self) -> Whole<'a> {
+        let ask: fn(&Asked<'_>, u64) -> bool = match self.probing {
+            Probing::Multiplied => |asked, hash| ask(Probing::Multiplied, asked, hash),
+            Probing::Enhanced => |asked, hash| ask(Probing::Enhanced, asked, hash),
+            Probing::LevelDb => |asked, hash| ask(Probing::LevelDb, asked, hash),
+        };
+        Whole::portable(ask, self.asked())
+    }
+
+    fn asked(&self) -> Asked<'a> {
+        let (payload, FilterHeader { units, probes, .. }) = (self.payload, self.header);
+        Asked { payload, bits: units, probes }
     }
 
     /// Whether these probes find their bits; reads all of them, without a branch.
     #[inline(always)]
     fn all_set(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
-        self.probing.each(hash, self.header.units, probes, |position| all &= self.is_set(position));
+        self.probing.each(hash, self.header.units, probes, |position| {
+            all &= is_set(self.payload, position);
+        });
         all
     }
 
-    /// Reads the bytes of the first `probes` probes, so that they come from memory all at once.
+    /// Asks for the cache lines of these probes.
     #[inline(always)]
-    fn touch(&self, hash: u64, probes: u8) -> u8 {
-        let mut all = 0;
-        self.probing.each(hash, self.header.units, 0..probes, |position| {
-            all ^= self.payload.get((position / 8) as usize).copied().unwrap_or_default();
+    fn prefetch(&self, hash: u64, probes: Range<u8>) {
+        self.probing.each(hash, self.header.units, probes, |position| {
+            if let Some(byte) = self.payload.get((position / 8) as usize) {
+                prefetch(byte);
+            }
         });
-        all
     }
 }
 
 impl Ask for StandardView<'_> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
-        let is_set = |position| self.is_set(position);
-        self.probing.all(hash, self.header.units, 0..self.header.probes, is_set)
+        self.whole().contains(hash)
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        let ahead = self.header.probes.min(AHEAD);
+        let probes = self.header.probes;
+        if self.payload.len() >= FAR {
+            let near = |hash, probes| self.prefetch(hash, probes);
+            let ask = |hash, probes| self.all_set(hash, probes);
+            return ask_in_rounds(hashes, found, three_rounds(probes), near, ask);
+        }
+        let (ahead, asked) = (probes.min(AHEAD), self.asked());
         let first = |hash| self.all_set(hash, 0..ahead);
-        ask_in_rounds(hashes, found, first, |hash| self.all_set(hash, ahead..self.header.probes));
+        let rest = |hash| self.all_set(hash, ahead..probes);
+        ask_in_two_rounds(hashes, found, first, rest, |hash| ask(self.probing, &asked, hash));
     }
 
     fn header(&self) -> FilterHeader {
@@ -113,20 +128,34 @@ impl Ask for StandardView<'_> {
     }
 }
 
+#[inline(always)]
+fn is_set(payload: &[u8], position: u64) -> bool {
+    let byte = payload.get((position / 8) as usize);
+    byte.is_none_or(|byte| byte >> (position % 8) & 1 == 1)
+}
+
+#[inline(always)]
+fn ask(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
+    let holds = |position| is_set(asked.payload, position);
+    if asked.payload.len() < FAR {
+        probing.all::<false>(hash, asked.bits, asked.probes, holds)
+    } else {
+        probing.all::<true>(hash, asked.bits, asked.probes, holds)
+    }
+}
+
 /// Sets the bits of all hashes in the payload of a filter with that header.
 pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], hashes: &[u64]) {
     let (bits, probes) = (header.units, header.probes);
-    for hashes in hashes.chunks(GROUP) {
-        if payload.len() > IN_CACHE {
-            let view = StandardView { header: *header, probing, payload };
-            black_box(hashes.iter().fold(0, |all, hash| all ^ view.touch(*hash, probes)));
+    let is_large = payload.len() > IN_CACHE;
+    for (at, hash) in hashes.iter().enumerate() {
+        if is_large && let Some(later) = hashes.get(at + GROUP) {
+            StandardView { header: *header, probing, payload }.prefetch(*later, 0..probes);
         }
-        for hash in hashes {
-            probing.each(*hash, bits, 0..probes, |position| {
-                if let Some(byte) = payload.get_mut((position / 8) as usize) {
-                    *byte |= 1 << (position % 8);
-                }
-            });
-        }
+        probing.each(*hash, bits, 0..probes, |position| {
+            if let Some(byte) = payload.get_mut((position / 8) as usize) {
+                *byte |= 1 << (position % 8);
+            }
+        });
     }
 }

@@ -1,9 +1,11 @@
 //! A filter read where its encoded bytes lie, without copying or aligning them.
 
+use crate::blocked_512::has;
 use crate::encoding::{FilterError, Header, decode};
 use crate::hash::KEYED_HASH_KIND;
-use crate::line::{LINE_BYTES, Words, all_set, line_of};
+use crate::line::{LINE_BYTES, Words, line_of};
 use crate::rate::designed_rate;
+use crate::simd::Vectors;
 
 /// What encoded bytes turned out to be.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,7 @@ impl Words for [u8; LINE_BYTES] {
 #[derive(Clone, Copy, Debug)]
 pub struct BloomView<'a> {
     header: Header,
+    vectors: Vectors,
     lines: &'a [[u8; LINE_BYTES]],
 }
 
@@ -35,7 +38,10 @@ impl<'a> BloomView<'a> {
     /// Reads the header and checks everything that can be checked without the keys.
     pub fn parse(bytes: &'a [u8]) -> Parsed<'a> {
         match decode(bytes, KEYED_HASH_KIND) {
-            Ok((header, lines)) => Parsed::Bloom(BloomView { header, lines }),
+            Ok((header, lines)) => {
+                let vectors = Vectors::of_this_processor();
+                Parsed::Bloom(BloomView { header, vectors, lines })
+            }
             Err(error) if error.means_maybe() => Parsed::Maybe,
             Err(error) => Parsed::Malformed(error),
         }
@@ -48,7 +54,7 @@ impl<'a> BloomView<'a> {
         let Some(line) = self.lines.get(index as usize) else {
             return true;
         };
-        all_set(hash, self.header.probes, line)
+        has(self.vectors, line, hash, self.header.probes)
     }
 
     /// How many keys were added.

@@ -3,6 +3,8 @@
 //! FORMAT: fingerprint `n` of `b` bits is in the bits from `n * b` on, the lowest bit first; bit
 //! `m` is bit `m % 8` of byte `m / 8`.
 
+use crate::simd::prefetch;
+
 /// How many bytes one read takes.
 const READ: usize = 4;
 
@@ -55,6 +57,19 @@ pub(super) fn bits_at<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) -
             let four = bytes.get(from..from.checked_add(READ)?)?;
             Some(u32::from_le_bytes(four.try_into().ok()?) >> (bit % 8))
         }
+    }
+}
+
+/// Asks for the cache line in which fingerprint `index` begins.
+#[inline(always)]
+pub(super) fn prefetch_bits<const WIDTH: u32>(bytes: &[u8], index: usize, bits: u32) {
+    let from = match WIDTH {
+        8 => index,
+        16 => 2 * index,
+        _ => (index as u64 * u64::from(bits) / 8) as usize,
+    };
+    if let Some(byte) = bytes.get(from) {
+        prefetch(byte);
     }
 }
 

@@ -117,14 +117,15 @@ pub(super) struct Places {
     /// Over how many slots the first slots of keys are spread: all but the last segments.
     spread: u64,
     segment_log: u32,
-    within: u64,
+    /// The slots of a segment.
+    segment: u64,
 }
 
 impl Places {
     pub(super) fn new(shape: &Shape) -> Places {
         let segment_log = shape.segment_log;
         let behind = u64::from(shape.arity.slots() - 1) << segment_log;
-        Places { spread: shape.slots - behind, segment_log, within: (1 << segment_log) - 1 }
+        Places { spread: shape.slots - behind, segment_log, segment: 1 << segment_log }
     }
 
     /// FORMAT: the slots of a key, in ascending segments that are neighbours.
@@ -141,8 +142,8 @@ impl Places {
         std::array::from_fn(|index| match index {
             0 => first as usize,
             _ => {
-                let segments_on = first + ((index as u64) << self.segment_log);
-                (segments_on ^ bits[index] & self.within) as usize
+                let segments_on = first + index as u64 * self.segment;
+                (segments_on ^ bits[index] & (self.segment - 1)) as usize
             }
         })
     }

@@ -1,11 +1,12 @@
 //! A fuse filter read where its encoded bytes lie.
 
 use super::KIND;
-use super::packed::{bits_at, packed_bytes, used_bytes};
+use super::packed::{bits_at, packed_bytes, prefetch_bits, used_bytes};
 use super::shape::{
     FINGERPRINT_BITS, FuseArity, KEY_BITS, MOST_SEGMENT_LOG, Places, Shape, fingerprint, key_of,
     mix, seed_of,
 };
+use crate::ask::{IN_CACHE, ask_ahead};
 use crate::encoding::FilterError;
 use crate::header::malformed;
 use crate::rate::with_hash_floor;
@@ -89,8 +90,8 @@ impl<'a> FuseView<'a> {
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
-    /// two is shorter, what the other has more is left as it is. No question waits for another,
-    /// so that their cache misses overlap, and the form of the filter is looked at only once.
+    /// two is shorter, what the other has more is left as it is. No question waits for another:
+    /// their cache misses overlap, and the form of the filter is looked at only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         match (self.shape.arity, self.bits) {
             (FuseArity::Three, 8) => self.ask_all::<3, 8>(hashes, found),
@@ -104,6 +105,18 @@ impl<'a> FuseView<'a> {
     // Each form is a function of its own, so that each has the registers to itself.
     #[inline(never)]
     fn ask_all<const ARITY: usize, const WIDTH: u32>(&self, hashes: &[u64], found: &mut [bool]) {
+        if self.slots.len() > IN_CACHE {
+            let begin = |hash| {
+                let key = key_of(mix(hash, self.seed));
+                let places = self.places.of::<ARITY>(key);
+                for slot in places {
+                    prefetch_bits::<WIDTH>(self.slots, slot, self.bits);
+                }
+                (fingerprint(key), places)
+            };
+            let end = |(print, places)| self.agree::<ARITY, WIDTH>(print, places);
+            return ask_ahead(hashes, found, begin, end);
+        }
         for (hash, found) in hashes.iter().zip(found) {
             *found = self.ask::<ARITY, WIDTH>(*hash);
         }
@@ -113,8 +126,18 @@ impl<'a> FuseView<'a> {
     #[inline(always)]
     fn ask<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
         let key = key_of(mix(hash, self.seed));
-        let mut all = fingerprint(key);
-        for slot in self.places.of::<ARITY>(key) {
+        self.agree::<ARITY, WIDTH>(fingerprint(key), self.places.of::<ARITY>(key))
+    }
+
+    /// Whether what these slots have is this fingerprint.
+    #[inline(always)]
+    fn agree<const ARITY: usize, const WIDTH: u32>(
+        &self,
+        print: u32,
+        places: [usize; ARITY],
+    ) -> bool {
+        let mut all = print;
+        for slot in places {
             let Some(bits) = bits_at::<WIDTH>(self.slots, slot, self.bits) else {
                 return true;
             };

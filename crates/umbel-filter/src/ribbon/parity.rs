@@ -4,9 +4,20 @@
 /// The lowest bit of every byte.
 const LANES: u64 = 0x0101_0101_0101_0101;
 
+/// Whether any of `words` has an odd number of bits set. Where the processor `COUNTS` bits, one after
+/// the other.
+#[inline(always)]
+pub(super) fn any_odd<const COUNTS: bool>(words: [u64; 8]) -> bool {
+    if COUNTS {
+        words.into_iter().fold(0, |any, word| any | word.count_ones()) & 1 != 0
+    } else {
+        parities(words) != 0
+    }
+}
+
 /// Bit `8 * n` is the parity of `words[n]`: whether an odd number of its bits is set.
 #[inline(always)]
-pub(super) fn parities(words: [u64; 8]) -> u64 {
+fn parities(words: [u64; 8]) -> u64 {
     let [a, b, c, d, e, f, g, h] = words;
     let even = join16(join32(a, e), join32(c, g));
     let odd = join16(join32(b, f), join32(d, h));
@@ -57,6 +68,8 @@ mod tests {
             let sparse = |word: u64| if round % 3 == 0 { 1 << (word % 64) } else { word };
             let words: [u64; 8] = std::array::from_fn(|_| sparse(draw()));
             let eight = parities(words);
+            assert_eq!(any_odd::<true>(words), eight != 0);
+            assert_eq!(any_odd::<false>(words), eight != 0);
             for (index, word) in words.iter().enumerate() {
                 assert_eq!(eight >> (8 * index) & 0xff, u64::from(word.count_ones() % 2));
             }

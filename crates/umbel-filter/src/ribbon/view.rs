@@ -1,12 +1,14 @@
 //! A ribbon filter read where its encoded bytes lie.
 
 use super::KIND;
-use super::parity::parities;
+use super::parity::any_odd;
 use super::place::{Row, mix, part_of};
 use super::shape::{BLOCK, Columns, MOST_COLUMNS, Part, WHOLE};
+use crate::ask::{FAR, IN_CACHE, ask_ahead};
 use crate::encoding::FilterError;
 use crate::header::malformed;
 use crate::rate::with_hash_floor;
+use crate::simd::{CompiledTwice, Vectors, prefetch};
 use crate::static_header::StaticHeader;
 
 /// How many columns are asked at once.
@@ -17,6 +19,7 @@ const TOGETHER: usize = 8;
 pub struct RibbonView<'a> {
     header: StaticHeader,
     columns: Columns,
+    vectors: Vectors,
     /// How many parts there are.
     count: usize,
     parts: &'a [[u8; Part::BYTES]],
@@ -49,53 +52,52 @@ impl<'a> RibbonView<'a> {
         if !fits(header.units, columns, parts, words.len() as u64) {
             return Err(malformed("the filter's number of slots does not fit its length"));
         }
-        Ok(RibbonView { header, columns, count, parts, words })
+        Ok(RibbonView {
+            header,
+            columns,
+            vectors: Vectors::of_this_processor(),
+            count,
+            parts,
+            words,
+        })
     }
 
     /// The same filter over `body`, which must be the same bytes somewhere else.
     pub(crate) fn over<'b>(&self, body: &'b [u8]) -> RibbonView<'b> {
-        let RibbonView { header, columns, count, .. } = *self;
+        let RibbonView { header, columns, vectors, count, .. } = *self;
         let (body, _) = body.as_chunks::<8>();
         let (parts, words) = body.split_at_checked(count).unwrap_or_default();
-        RibbonView { header, columns, count, parts, words }
+        RibbonView { header, columns, vectors, count, parts, words }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        match self.columns.most() {
-            0 => true,
-            1 => self.ask::<1>(hash),
-            2 => self.ask::<2>(hash),
-            3 => self.ask::<3>(hash),
-            4 => self.ask::<4>(hash),
-            5 => self.ask::<5>(hash),
-            6 => self.ask::<6>(hash),
-            7 => self.ask::<7>(hash),
-            _ => self.ask::<8>(hash),
-        }
+        self.vectors.run(One { view: self, hash })
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
     /// two is shorter, what the other has more is left as it is. No question waits for another,
     /// so that their cache misses overlap, and the form of the filter is looked at only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        match self.columns.most() {
-            0 => found.iter_mut().zip(hashes).for_each(|(found, _)| *found = true),
-            1 => self.ask_all::<1>(hashes, found),
-            2 => self.ask_all::<2>(hashes, found),
-            3 => self.ask_all::<3>(hashes, found),
-            4 => self.ask_all::<4>(hashes, found),
-            5 => self.ask_all::<5>(hashes, found),
-            6 => self.ask_all::<6>(hashes, found),
-            7 => self.ask_all::<7>(hashes, found),
-            _ => self.ask_all::<8>(hashes, found),
-        }
+        self.vectors.run(Many { view: self, hashes, found });
     }
 
-    fn ask_all<const FIRST: usize>(&self, hashes: &[u64], found: &mut [bool]) {
+    #[inline(always)]
+    fn ask_all<const FIRST: usize, const COUNTS: bool>(&self, hashes: &[u64], found: &mut [bool]) {
+        if size_of_val(self.words) > IN_CACHE {
+            let begin = |hash| {
+                let meeting = self.meet(hash);
+                if let Some(meeting) = &meeting {
+                    meeting.prefetch(self.words);
+                }
+                meeting
+            };
+            let end = |meeting| self.answer::<FIRST, COUNTS>(meeting);
+            return ask_ahead(hashes, found, begin, end);
+        }
         for (hash, found) in hashes.iter().zip(found) {
-            *found = self.ask::<FIRST>(*hash);
+            *found = self.answer::<FIRST, COUNTS>(self.meet(*hash));
         }
     }
 
@@ -124,8 +126,8 @@ impl<'a> RibbonView<'a> {
 
     /// `FIRST` is the number of columns that are asked first: all, or eight.
     #[inline(always)]
-    fn ask<const FIRST: usize>(&self, hash: u64) -> bool {
-        let Some(meeting) = self.meet(hash) else {
+    fn answer<const FIRST: usize, const COUNTS: bool>(&self, meeting: Option<Meeting>) -> bool {
+        let Some(meeting) = meeting else {
             return true;
         };
         let Some(mut sums) = meeting.sums::<FIRST>(self.words) else {
@@ -135,7 +137,7 @@ impl<'a> RibbonView<'a> {
         if FIRST as u32 > self.columns.all && !meeting.upper {
             sums[FIRST - 1] = 0;
         }
-        if parities(sums) != 0 {
+        if any_odd::<COUNTS>(sums) {
             return false;
         }
         FIRST < TOGETHER || self.ask_rest(&meeting)
@@ -147,7 +149,7 @@ impl<'a> RibbonView<'a> {
         let columns = self.columns.all as usize + usize::from(meeting.upper);
         (TOGETHER..columns).step_by(TOGETHER).all(|column| {
             let count = TOGETHER.min(columns - column);
-            meeting.some_sums(self.words, column, count).is_none_or(|sums| parities(sums) == 0)
+            meeting.some_sums(self.words, column, count).is_none_or(|sums| !any_odd::<false>(sums))
         })
     }
 
@@ -189,6 +191,74 @@ impl<'a> RibbonView<'a> {
     }
 }
 
+/// Calls a function of the number of columns that are asked first as a constant.
+macro_rules! by_columns {
+    ($view:expr, $always:expr, $first:ident => $ask:expr) => {
+        match $view.columns.most() {
+            0 => $always,
+            1 => by_columns!(1, $first, $ask),
+            2 => by_columns!(2, $first, $ask),
+            3 => by_columns!(3, $first, $ask),
+            4 => by_columns!(4, $first, $ask),
+            5 => by_columns!(5, $first, $ask),
+            6 => by_columns!(6, $first, $ask),
+            7 => by_columns!(7, $first, $ask),
+            _ => by_columns!(8, $first, $ask),
+        }
+    };
+    ($number:literal, $first:ident, $ask:expr) => {{
+        const $first: usize = $number;
+        $ask
+    }};
+}
+
+/// One question.
+struct One<'a> {
+    view: &'a RibbonView<'a>,
+    hash: u64,
+}
+
+impl CompiledTwice for One<'_> {
+    type Answer = bool;
+
+    #[inline(always)]
+    fn run<const COUNTS: bool>(self) -> bool {
+        let One { view, hash } = self;
+        let meeting = view.meet(hash);
+        // A branch that is foreseen for one of two absent keys, whose other columns, one cache line
+        // in two, need not be waited for.
+        if size_of_val(view.words) >= FAR
+            && let Some(meeting) = &meeting
+            && let Some(sums) = meeting.sums::<1>(view.words)
+            && view.columns.all > 0
+            && any_odd::<COUNTS>(sums)
+        {
+            return false;
+        }
+        by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS>(meeting))
+    }
+}
+
+/// Many at once.
+struct Many<'a> {
+    view: &'a RibbonView<'a>,
+    hashes: &'a [u64],
+    found: &'a mut [bool],
+}
+
+impl CompiledTwice for Many<'_> {
+    type Answer = ();
+
+    #[inline(always)]
+    fn run<const COUNTS: bool>(self) {
+        let Many { view, hashes, found } = self;
+        let always = |found: &mut [bool]| {
+            found.iter_mut().zip(hashes).for_each(|(found, _)| *found = true);
+        };
+        by_columns!(view, always(found), FIRST => view.ask_all::<FIRST, COUNTS>(hashes, found));
+    }
+}
+
 /// Whether `words` words may be those of so many slots, and are to the word those that the last
 /// part ends with.
 fn fits(slots: u64, columns: Columns, parts: &[[u8; Part::BYTES]], words: u64) -> bool {
@@ -216,6 +286,17 @@ struct Meeting {
 }
 
 impl Meeting {
+    /// Asks for the cache lines of the words.
+    #[inline(always)]
+    fn prefetch(&self, words: &[[u8; 8]]) {
+        // Those of the second block lie behind those of the first, but for where the columns change.
+        for word in [self.first, self.second, self.second + TOGETHER - 1] {
+            if let Some([byte, ..]) = words.get(word) {
+                prefetch(byte);
+            }
+        }
+    }
+
     /// The row and the first `COUNT` columns, combined by "and": words whose parities are the
     /// answers. `None` outside of `words`.
     #[inline(always)]

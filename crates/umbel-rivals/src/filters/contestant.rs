@@ -23,8 +23,15 @@ pub trait OfHashes: Sized + 'static {
     /// How large it is, where that can be learned.
     fn bits(&self) -> Option<u64>;
 
-    /// What says whether it lets a hash through; made once for many hashes.
-    fn asker(&self) -> impl Fn(u64) -> bool;
+    /// What is asked; made once for many hashes.
+    type Asked<'a>;
+
+    /// What is asked.
+    fn asked(&self) -> Self::Asked<'_>;
+
+    /// Whether it lets a hash through. Always part of the loop that asks, so that what the compiler
+    /// makes a call of is the crate's business alone.
+    fn contains(asked: &Self::Asked<'_>, hash: u64) -> bool;
 
     /// Asks for all at once. Whether the filter can do that.
     fn batch(&self, _hashes: &[u64], _found: &mut [bool]) -> bool {
@@ -155,6 +162,7 @@ fn build_of_keys<F: OfKeys>(items: Items<'_>) -> Result<Box<dyn Built>> {
 
 /// Asks for one after the other: where each stands depends on the answer before, so that no memory
 /// is waited for ahead but by a guess.
+#[inline(always)]
 fn in_turn<T>(items: &[T], ask: impl Fn(&T) -> bool) -> u64 {
     let nothing = black_box(0);
     let (mut passed, mut answer) = (0, false);
@@ -177,17 +185,17 @@ impl<F: OfHashes> Built for Hashes<F> {
     fn count(&self, items: Items<'_>) -> u64 {
         match items {
             Items::Hashes(hashes) => {
-                let ask = self.0.asker();
-                hashes.iter().filter(|hash| ask(**hash)).count() as u64
+                let asked = self.0.asked();
+                hashes.iter().filter(|hash| F::contains(&asked, **hash)).count() as u64
             }
             Items::Keys(_) => 0,
         }
     }
 
     fn count_in_turn(&self, items: Items<'_>) -> u64 {
-        let ask = self.0.asker();
+        let asked = self.0.asked();
         match items {
-            Items::Hashes(hashes) => in_turn(hashes, |hash| ask(*hash)),
+            Items::Hashes(hashes) => in_turn(hashes, |hash| F::contains(&asked, *hash)),
             Items::Keys(_) => 0,
         }
     }
@@ -206,17 +214,17 @@ impl<F: OfHashes> Built for Hashing<F> {
     fn count(&self, items: Items<'_>) -> u64 {
         match items {
             Items::Keys(keys) => {
-                let ask = self.0.asker();
-                keys.iter().filter(|key| ask(F::hash(*key))).count() as u64
+                let asked = self.0.asked();
+                keys.iter().filter(|key| F::contains(&asked, F::hash(*key))).count() as u64
             }
             Items::Hashes(_) => 0,
         }
     }
 
     fn count_in_turn(&self, items: Items<'_>) -> u64 {
-        let ask = self.0.asker();
+        let asked = self.0.asked();
         match items {
-            Items::Keys(keys) => in_turn(keys, |key| ask(F::hash(key))),
+            Items::Keys(keys) => in_turn(keys, |key| F::contains(&asked, F::hash(key))),
             Items::Hashes(_) => 0,
         }
     }

@@ -1,7 +1,7 @@
 //! The other kinds of `umbel-filter`.
 
 use umbel_filter::{
-    Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FuseBuilder, FuseView,
+    Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView, FuseBuilder, FuseView,
     RibbonBuilder, RibbonView, hash_key,
 };
 
@@ -32,6 +32,8 @@ macro_rules! of_builder {
             const PACKAGE: &'static str = "umbel-filter";
             const HASH: &'static str = "keyed";
 
+            type Asked<'a> = FilterView<'a>;
+
             fn build(hashes: &[u64]) -> Result<$name> {
                 build(FilterKind::$kind, hashes).map($name)
             }
@@ -40,9 +42,13 @@ macro_rules! of_builder {
                 Some(self.0.bytes().len() as u64 * 8)
             }
 
-            fn asker(&self) -> impl Fn(u64) -> bool {
-                let view = self.0.view();
-                move |hash| view.contains(hash)
+            fn asked(&self) -> FilterView<'_> {
+                self.0.view()
+            }
+
+            #[inline(always)]
+            fn contains(asked: &FilterView<'_>, hash: u64) -> bool {
+                asked.contains(hash)
             }
 
             fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -75,6 +81,8 @@ macro_rules! of_bytes {
             const PACKAGE: &'static str = "umbel-filter";
             const HASH: &'static str = "keyed";
 
+            type Asked<'a> = Option<$view<'a>>;
+
             fn build(hashes: &[u64]) -> Result<$name> {
                 let build: fn(Vec<u64>) -> Result<Vec<u8>> = $build;
                 build(hashes.to_vec()).map($name)
@@ -84,9 +92,13 @@ macro_rules! of_bytes {
                 Some(self.0.len() as u64 * 8)
             }
 
-            fn asker(&self) -> impl Fn(u64) -> bool {
-                let view = $view::parse(&self.0).ok();
-                move |hash| view.is_none_or(|view| view.contains(hash))
+            fn asked(&self) -> Option<$view<'_>> {
+                $view::parse(&self.0).ok()
+            }
+
+            #[inline(always)]
+            fn contains(asked: &Option<$view<'_>>, hash: u64) -> bool {
+                asked.as_ref().is_none_or(|view| view.contains(hash))
             }
 
             fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {

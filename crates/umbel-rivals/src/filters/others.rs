@@ -31,6 +31,8 @@ impl OfHashes for Fastbloom {
     const NAME: &'static str = "fastbloom";
     const PACKAGE: &'static str = "fastbloom";
 
+    type Asked<'a> = &'a BloomFilter;
+
     fn build(hashes: &[u64]) -> Result<Fastbloom> {
         let mut filter = fastbloom(hashes.len());
         hashes.iter().for_each(|hash| _ = filter.insert_hash(*hash));
@@ -41,8 +43,13 @@ impl OfHashes for Fastbloom {
         Some(self.0.num_bits() as u64)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains_hash(hash)
+    fn asked(&self) -> &BloomFilter {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&BloomFilter, hash: u64) -> bool {
+        asked.contains_hash(hash)
     }
 }
 
@@ -76,6 +83,8 @@ impl OfHashes for SplitBlock {
     const NAME: &'static str = "sbbf-rs-safe";
     const PACKAGE: &'static str = "sbbf-rs-safe";
 
+    type Asked<'a> = &'a sbbf_rs_safe::Filter;
+
     fn build(hashes: &[u64]) -> Result<SplitBlock> {
         let mut filter = sbbf_rs_safe::Filter::new(BITS_PER_KEY, hashes.len());
         hashes.iter().for_each(|hash| _ = filter.insert_hash(*hash));
@@ -86,8 +95,13 @@ impl OfHashes for SplitBlock {
         Some(self.0.as_bytes().len() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains_hash(hash)
+    fn asked(&self) -> &sbbf_rs_safe::Filter {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&sbbf_rs_safe::Filter, hash: u64) -> bool {
+        asked.contains_hash(hash)
     }
 }
 
@@ -97,6 +111,8 @@ impl OfHashes for Fuse8 {
     const NAME: &'static str = "xorf `BinaryFuse8`";
     const PACKAGE: &'static str = "xorf";
 
+    type Asked<'a> = &'a BinaryFuse8;
+
     fn build(hashes: &[u64]) -> Result<Fuse8> {
         Ok(Fuse8(BinaryFuse8::try_from(hashes)?))
     }
@@ -105,8 +121,13 @@ impl OfHashes for Fuse8 {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains(&hash)
+    fn asked(&self) -> &BinaryFuse8 {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&BinaryFuse8, hash: u64) -> bool {
+        asked.contains(&hash)
     }
 }
 
@@ -116,6 +137,8 @@ impl OfHashes for Fuse16 {
     const NAME: &'static str = "xorf `BinaryFuse16`";
     const PACKAGE: &'static str = "xorf";
 
+    type Asked<'a> = &'a BinaryFuse16;
+
     fn build(hashes: &[u64]) -> Result<Fuse16> {
         Ok(Fuse16(BinaryFuse16::try_from(hashes)?))
     }
@@ -124,8 +147,13 @@ impl OfHashes for Fuse16 {
         Some(self.0.fingerprints.len() as u64 * 16)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains(&hash)
+    fn asked(&self) -> &BinaryFuse16 {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&BinaryFuse16, hash: u64) -> bool {
+        asked.contains(&hash)
     }
 }
 
@@ -135,6 +163,8 @@ impl OfHashes for Xor {
     const NAME: &'static str = "xorf `Xor8`";
     const PACKAGE: &'static str = "xorf";
 
+    type Asked<'a> = &'a Xor8;
+
     fn build(hashes: &[u64]) -> Result<Xor> {
         Ok(Xor(Xor8::from(hashes)))
     }
@@ -143,8 +173,13 @@ impl OfHashes for Xor {
         Some(self.0.fingerprints.len() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains(&hash)
+    fn asked(&self) -> &Xor8 {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&Xor8, hash: u64) -> bool {
+        asked.contains(&hash)
     }
 }
 
@@ -155,6 +190,8 @@ impl OfHashes for Ribbon {
     const NAME: &'static str = "pleat `RibbonFilter`";
     const PACKAGE: &'static str = "pleat";
 
+    type Asked<'a> = &'a RibbonFilter;
+
     fn build(hashes: &[u64]) -> Result<Ribbon> {
         Ok(Ribbon(RibbonFilter::from_keys_pleated(hashes)))
     }
@@ -163,8 +200,13 @@ impl OfHashes for Ribbon {
         Some(self.0.size_bytes() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains(hash)
+    fn asked(&self) -> &RibbonFilter {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&RibbonFilter, hash: u64) -> bool {
+        asked.contains(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -179,6 +221,8 @@ impl OfHashes for Quotient {
     const NAME: &'static str = "qfilter";
     const PACKAGE: &'static str = "qfilter";
 
+    type Asked<'a> = &'a qfilter::Filter;
+
     fn build(hashes: &[u64]) -> Result<Quotient> {
         let failed = |error| format!("qfilter: {error:?}");
         let mut filter = qfilter::Filter::new(hashes.len() as u64, RATE).map_err(failed)?;
@@ -192,8 +236,13 @@ impl OfHashes for Quotient {
         Some(self.0.memory_usage() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.contains_fingerprint(hash)
+    fn asked(&self) -> &qfilter::Filter {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&qfilter::Filter, hash: u64) -> bool {
+        asked.contains_fingerprint(hash)
     }
 }
 

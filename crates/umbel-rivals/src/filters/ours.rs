@@ -28,6 +28,8 @@ impl OfHashes for Blocked {
     const PACKAGE: &'static str = "umbel-filter";
     const HASH: &'static str = "keyed";
 
+    type Asked<'a> = &'a Bloom;
+
     fn build(hashes: &[u64]) -> Result<Blocked> {
         Ok(Blocked(Bloom::decode(&blocked(hashes))?))
     }
@@ -36,8 +38,13 @@ impl OfHashes for Blocked {
         Some(self.0.bytes() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        |hash| self.0.may_contain(hash)
+    fn asked(&self) -> &Bloom {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn contains(asked: &&Bloom, hash: u64) -> bool {
+        asked.may_contain(hash)
     }
 
     fn batch(&self, hashes: &[u64], found: &mut [bool]) -> bool {
@@ -59,6 +66,8 @@ impl OfHashes for BlockedView {
     const PACKAGE: &'static str = "umbel-filter";
     const HASH: &'static str = "keyed";
 
+    type Asked<'a> = Option<BloomView<'a>>;
+
     fn build(hashes: &[u64]) -> Result<BlockedView> {
         Ok(BlockedView(blocked(hashes)))
     }
@@ -67,12 +76,16 @@ impl OfHashes for BlockedView {
         Some(self.0.len() as u64 * 8)
     }
 
-    fn asker(&self) -> impl Fn(u64) -> bool {
-        let view = match BloomView::parse(&self.0) {
+    fn asked(&self) -> Option<BloomView<'_>> {
+        match BloomView::parse(&self.0) {
             Parsed::Bloom(view) => Some(view),
             Parsed::Maybe | Parsed::Malformed(_) => None,
-        };
-        move |hash| view.is_none_or(|view| view.may_contain(hash))
+        }
+    }
+
+    #[inline(always)]
+    fn contains(asked: &Option<BloomView<'_>>, hash: u64) -> bool {
+        asked.as_ref().is_none_or(|view| view.may_contain(hash))
     }
 
     #[inline(always)]

@@ -1,0 +1,75 @@
+//! What vectors answer is what the portable code answers.
+
+use super::InstructionSet;
+use crate::filter_builder::FilterBuilder;
+use crate::filter_view::FilterView;
+use crate::kind::FilterKind;
+use crate::options::FilterOptions;
+use crate::size::FilterSize;
+use std::cell::Cell;
+
+thread_local! {
+    /// Whether this thread is to do without what the processor has.
+    pub(super) static PORTABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn portably<T>(work: impl FnOnce() -> T) -> T {
+    PORTABLE.set(true);
+    let result = work();
+    PORTABLE.set(false);
+    result
+}
+
+/// The suite compares with the oracle what this processor does; here what it does is compared
+/// with what processors without AVX2 do.
+#[test]
+fn the_portable_code_answers_the_same() {
+    let mut state = 9u64;
+    let mut draw = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+    };
+    let kinds = [FilterKind::Blocked512, FilterKind::Blocked256, FilterKind::SplitBlock];
+    // Few keys, and more than the processor's cache holds.
+    for (keys, size) in [(1usize, 40.0), (40, 10.0), (600, 3.0), (300_000, 9.0)] {
+        let hashes: Vec<u64> = (0..keys).map(|_| draw()).collect();
+        let asked: Vec<u64> =
+            hashes.iter().copied().take(500).chain((0..2_001).map(|_| draw())).collect();
+        for kind in kinds {
+            for probes in 1..=24 {
+                let probes = if kind == FilterKind::SplitBlock { 8 } else { probes };
+                if keys > 1_000 && probes % 8 != 0 {
+                    continue;
+                }
+                let options = FilterOptions {
+                    kind,
+                    size: FilterSize::BitsPerKey(size),
+                    probes: Some(probes),
+                    ..FilterOptions::default()
+                };
+                let mut builder = FilterBuilder::new(options).expect("good options");
+                hashes.iter().for_each(|hash| builder.add(*hash));
+                let bytes = builder.finish().expect("a small filter");
+                let answers = || {
+                    let view = FilterView::parse(&bytes).expect("it was built just now");
+                    let mut found = vec![false; asked.len()];
+                    view.contains_batch(&asked, &mut found);
+                    let single: Vec<bool> = asked.iter().map(|hash| view.contains(*hash)).collect();
+                    assert!(found == single, "{kind}, {probes} probes");
+                    found
+                };
+                assert!(answers() == portably(answers), "{kind}, {probes} probes");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_processor_is_asked() {
+    let portable = portably(InstructionSet::of_this_processor);
+    assert_eq!(portable, InstructionSet::Portable);
+    if cfg!(target_arch = "aarch64") {
+        assert_eq!(InstructionSet::of_this_processor(), InstructionSet::Neon);
+    }
+}
