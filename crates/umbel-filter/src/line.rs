@@ -71,20 +71,6 @@ impl Words for [u64; 8] {
     }
 }
 
-/// The line of a blocked Bloom filter of `lines` lines that has the bits of `hash`: for those who
-/// keep lines in memory of their own. Less than `lines`, where there are any.
-#[inline(always)]
-pub fn bloom_line(hash: u64, lines: u64) -> u64 {
-    line_of(hash, lines)
-}
-
-/// Whether this line, the one that [`bloom_line`] names, has all bits of `hash` set: never false
-/// where the hash was added. As [`crate::Bloom::may_contain`].
-#[inline(always)]
-pub fn bloom_line_has(line: &[u64; 8], hash: u64, probes: u32) -> bool {
-    all_set(hash, probes, line)
-}
-
 /// Has its lowest bit set where the bit that the lowest nine bits of `remix` name is.
 #[inline(always)]
 fn probe(words: &impl Words, remix: u64) -> u64 {

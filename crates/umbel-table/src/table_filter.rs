@@ -1,9 +1,7 @@
 //! The filter of a table, as it is kept in memory.
 
 use umbel_arena::{Arena, Fixed, prefetch};
-use umbel_filter::{
-    Bloom, Filter, FilterError, FilterKind, bloom_line, bloom_line_has, designed_rate,
-};
+use umbel_filter::{Bloom, BloomProbe, Filter, FilterError, FilterKind, designed_rate};
 
 /// What of a table's filters is kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +43,7 @@ enum Form {
 struct Lines {
     /// Some words, so that each line is a cache line, and the lines.
     words: Fixed<u64>,
-    lines: u64,
-    probes: u32,
+    probe: BloomProbe,
     keys: u64,
 }
 
@@ -59,15 +56,14 @@ impl Lines {
         let words: Vec<u64> = before.chain(filter.words()).collect();
         Lines {
             words: Fixed::new(arena, &words),
-            lines: filter.lines(),
-            probes: filter.probes(),
+            probe: BloomProbe::new(filter.lines(), filter.probes()),
             keys: filter.keys(),
         }
     }
 
     #[inline(always)]
     fn line(&self, hash: u64) -> Option<&[u64; 8]> {
-        let at = WORDS_BEFORE + 8 * bloom_line(hash, self.lines) as usize;
+        let at = WORDS_BEFORE + 8 * self.probe.line_of(hash) as usize;
         self.words.get(at..)?.first_chunk()
     }
 }
@@ -105,9 +101,7 @@ impl TableFilter {
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.0 {
-            Form::Lines(lines) => {
-                lines.line(hash).is_none_or(|line| bloom_line_has(line, hash, lines.probes))
-            }
+            Form::Lines(lines) => lines.line(hash).is_none_or(|line| lines.probe.has(line, hash)),
             Form::Other(filter) => ask(filter, hash),
         }
     }
@@ -133,7 +127,9 @@ impl TableFilter {
     /// The share of absent keys for which it says "maybe" by its design.
     pub fn designed_rate(&self) -> f64 {
         match &self.0 {
-            Form::Lines(Lines { keys, lines, probes, .. }) => designed_rate(*keys, *lines, *probes),
+            Form::Lines(Lines { keys, probe, .. }) => {
+                designed_rate(*keys, probe.lines(), probe.probes())
+            }
             Form::Other(filter) => filter.view().designed_rate(),
         }
     }
