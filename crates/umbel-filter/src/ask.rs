@@ -92,6 +92,10 @@ pub(crate) fn ask_in_two_rounds(
     }
 }
 
+/// How many hashes take part in a round: every round waits once for the memory, so that there are
+/// more of them than a core has misses under way.
+const ROUND: usize = 128;
+
 /// The same for a filter that is in no cache, in rounds of these probes: `near` asks for the lines
 /// of a round's probes, for all hashes that take part, before `ask` reads them.
 #[inline(always)]
@@ -102,8 +106,8 @@ pub(crate) fn ask_in_rounds<const ROUNDS: usize>(
     near: impl Fn(u64, Range<u8>),
     ask: impl Fn(u64, Range<u8>) -> bool,
 ) {
-    for (hashes, found) in hashes.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-        let mut left: [usize; GROUP] = std::array::from_fn(|index| index);
+    for (hashes, found) in hashes.chunks(ROUND).zip(found.chunks_mut(ROUND)) {
+        let mut left: [usize; ROUND] = std::array::from_fn(|index| index);
         let mut count = hashes.len().min(found.len());
         for probes in &rounds {
             left[..count].iter().for_each(|index| near(hashes[*index], probes.clone()));
@@ -197,7 +201,7 @@ mod tests {
             assert_eq!(keys > 300, bytes.len() > IN_CACHE, "{kind}");
             assert!(keys <= 20_000 || bytes.len() > FAR + 64, "{kind}");
             let view = FilterView::parse(&bytes).expect("it was built just now");
-            for length in [0, 1, GROUP - 1, GROUP, GROUP + 1, 60_000] {
+            for length in [0, 1, GROUP - 1, GROUP, GROUP + 1, ROUND + 1, 60_000] {
                 let absent: Vec<u64> = numbers(2 << 40).take(length).collect();
                 let both = hashes.iter().zip(&absent).flat_map(|(there, absent)| [there, absent]);
                 let mixed: Vec<u64> = both.copied().collect();

@@ -90,9 +90,9 @@ impl Ask for CountingView<'_> {
 pub(crate) fn ask(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
     let counts = |position| counter(payload, position) > 0;
     if payload.len() < FAR {
-        Probing::Multiplied.all::<false>(hash, header.units, header.probes, counts)
+        Probing::Multiplied.all(hash, header.units, header.probes, counts)
     } else {
-        Probing::Multiplied.all::<true>(hash, header.units, header.probes, counts)
+        Probing::Multiplied.rest(hash, header.units, 0..header.probes, counts)
     }
 }
 

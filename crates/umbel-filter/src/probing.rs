@@ -86,33 +86,49 @@ impl Probing {
         });
     }
 
+    /// Whether `holds` is true for all positions of those probes; asks no further than the first
+    /// for which it is not.
+    ///
+    /// REQUIRES: `bits` is not 0.
+    #[inline(always)]
+    pub(crate) fn rest(
+        self,
+        hash: u64,
+        bits: u64,
+        mut probes: Range<u8>,
+        holds: impl Fn(u64) -> bool,
+    ) -> bool {
+        with_positions!(self, hash, bits, next => {
+            for _ in 0..probes.start {
+                next();
+            }
+            probes.all(|_| holds(next()))
+        })
+    }
+
     /// Whether `holds` is true for all positions of that many probes, each below `bits`: the answer
     /// for one hash.
     ///
     /// Half of a full filter's bits are set, so that a branch behind each of the first probes would
     /// be mispredicted every other time for absent keys. There is one behind the first two, which
     /// refuse three of four; behind the others are branches that only the last quarter pays for.
-    /// Where the filter is [`crate::ask::FAR`], a wrong guess costs little beside the line of the second
-    /// probe, and there is a branch behind the first as well.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
-    pub(crate) fn all<const FAR: bool>(
-        self,
-        hash: u64,
-        bits: u64,
-        probes: u8,
-        holds: impl Fn(u64) -> bool,
-    ) -> bool {
+    pub(crate) fn all(self, hash: u64, bits: u64, probes: u8, holds: impl Fn(u64) -> bool) -> bool {
         with_positions!(self, hash, bits, next => {
-            if !FAR {
-                let first = holds(next());
-                let second = holds(next()) | (probes < AHEAD);
-                first & second && (AHEAD..probes).all(|_| holds(next()))
-            } else {
-                holds(next()) && (1..probes).all(|_| holds(next()))
-            }
+            let first = holds(next());
+            let second = holds(next()) | (probes < AHEAD);
+            first & second && (AHEAD..probes).all(|_| holds(next()))
         })
+    }
+
+    /// The position of the first probe, below `bits`: all that is looked at before the others in a
+    /// filter that is [`crate::ask::FAR`]. To be wrong about a branch costs little there beside the
+    /// line of another probe, and what the processor does in vain is to begin with the next hash.
+    #[inline(always)]
+    pub(crate) fn first(self, hash: u64, bits: u64) -> u64 {
+        with_positions!(self, hash, bits, next => next())
     }
 }
 

@@ -55,12 +55,16 @@ impl<'a> StandardView<'a> {
         StandardView { header: self.header, probing: self.probing, payload }
     }
 
-    /// What asks for one hash: a function for each probing.
+    /// What asks for one hash: a function for each probing, in a filter that is near or far.
     pub(crate) fn whole(&self) -> Whole<'a> {
-        let ask: fn(&Asked<'_>, u64) -> bool = match self.probing {
-            Probing::Multiplied => |asked, hash| ask(Probing::Multiplied, asked, hash),
-            Probing::Enhanced => |asked, hash| ask(Probing::Enhanced, asked, hash),
-            Probing::LevelDb => |asked, hash| ask(Probing::LevelDb, asked, hash),
+        let is_far = self.payload.len() >= FAR;
+        let ask: fn(&Asked<'_>, u64) -> bool = match (self.probing, is_far) {
+            (Probing::Multiplied, false) => |asked, hash| ask(Probing::Multiplied, asked, hash),
+            (Probing::Enhanced, false) => |asked, hash| ask(Probing::Enhanced, asked, hash),
+            (Probing::LevelDb, false) => |asked, hash| ask(Probing::LevelDb, asked, hash),
+            (Probing::Multiplied, true) => |asked, hash| ask_far(Probing::Multiplied, asked, hash),
+            (Probing::Enhanced, true) => |asked, hash| ask_far(Probing::Enhanced, asked, hash),
+            (Probing::LevelDb, true) => |asked, hash| ask_far(Probing::LevelDb, asked, hash),
         };
         Whole::portable(ask, self.asked())
     }
@@ -136,12 +140,20 @@ fn is_set(payload: &[u8], position: u64) -> bool {
 
 #[inline(always)]
 fn ask(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
-    let holds = |position| is_set(asked.payload, position);
-    if asked.payload.len() < FAR {
-        probing.all::<false>(hash, asked.bits, asked.probes, holds)
-    } else {
-        probing.all::<true>(hash, asked.bits, asked.probes, holds)
-    }
+    probing.all(hash, asked.bits, asked.probes, |position| is_set(asked.payload, position))
+}
+
+#[inline(always)]
+fn ask_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
+    is_set(asked.payload, probing.first(hash, asked.bits)) && rest_far(probing, asked, hash)
+}
+
+/// The probes behind the first. A call, so that what is enough for half of all absent keys takes few
+/// instructions: as many hashes are under way at once as the processor holds.
+#[inline(never)]
+fn rest_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
+    let is_set = |position| is_set(asked.payload, position);
+    probing.rest(hash, asked.bits, 1..asked.probes, is_set)
 }
 
 /// Sets the bits of all hashes in the payload of a filter with that header.

@@ -14,6 +14,27 @@ use crate::static_header::StaticHeader;
 /// How many columns are asked at once.
 const TOGETHER: usize = 8;
 
+/// Calls a function of the number of columns that are asked first as a constant.
+macro_rules! by_columns {
+    ($view:expr, $always:expr, $first:ident => $ask:expr) => {
+        match $view.columns.most() {
+            0 => $always,
+            1 => by_columns!(1, $first, $ask),
+            2 => by_columns!(2, $first, $ask),
+            3 => by_columns!(3, $first, $ask),
+            4 => by_columns!(4, $first, $ask),
+            5 => by_columns!(5, $first, $ask),
+            6 => by_columns!(6, $first, $ask),
+            7 => by_columns!(7, $first, $ask),
+            _ => by_columns!(8, $first, $ask),
+        }
+    };
+    ($number:literal, $first:ident, $ask:expr) => {{
+        const $first: usize = $number;
+        $ask
+    }};
+}
+
 /// A homogeneous ribbon filter in borrowed bytes, at whatever address.
 #[derive(Clone, Copy, Debug)]
 pub struct RibbonView<'a> {
@@ -93,11 +114,11 @@ impl<'a> RibbonView<'a> {
                 }
                 meeting
             };
-            let end = |meeting| self.answer::<FIRST, COUNTS>(meeting);
+            let end = |meeting| self.answer::<FIRST, COUNTS, false>(meeting);
             return ask_ahead(hashes, found, begin, end);
         }
         for (hash, found) in hashes.iter().zip(found) {
-            *found = self.answer::<FIRST, COUNTS>(self.meet(*hash));
+            *found = self.answer::<FIRST, COUNTS, false>(self.meet(*hash));
         }
     }
 
@@ -124,12 +145,23 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// `FIRST` is the number of columns that are asked first: all, or eight.
+    /// `FIRST` is the number of columns that are asked first, all or eight; with `EARLY`, behind
+    /// two others, which refuse three of four absent keys.
     #[inline(always)]
-    fn answer<const FIRST: usize, const COUNTS: bool>(&self, meeting: Option<Meeting>) -> bool {
+    fn answer<const FIRST: usize, const COUNTS: bool, const EARLY: bool>(
+        &self,
+        meeting: Option<Meeting>,
+    ) -> bool {
         let Some(meeting) = meeting else {
             return true;
         };
+        if EARLY
+            && FIRST > 2
+            && let Some(sums) = meeting.sums::<2>(self.words)
+            && any_odd::<COUNTS>(sums)
+        {
+            return false;
+        }
         let Some(mut sums) = meeting.sums::<FIRST>(self.words) else {
             return true;
         };
@@ -191,27 +223,6 @@ impl<'a> RibbonView<'a> {
     }
 }
 
-/// Calls a function of the number of columns that are asked first as a constant.
-macro_rules! by_columns {
-    ($view:expr, $always:expr, $first:ident => $ask:expr) => {
-        match $view.columns.most() {
-            0 => $always,
-            1 => by_columns!(1, $first, $ask),
-            2 => by_columns!(2, $first, $ask),
-            3 => by_columns!(3, $first, $ask),
-            4 => by_columns!(4, $first, $ask),
-            5 => by_columns!(5, $first, $ask),
-            6 => by_columns!(6, $first, $ask),
-            7 => by_columns!(7, $first, $ask),
-            _ => by_columns!(8, $first, $ask),
-        }
-    };
-    ($number:literal, $first:ident, $ask:expr) => {{
-        const $first: usize = $number;
-        $ask
-    }};
-}
-
 /// One question.
 struct One<'a> {
     view: &'a RibbonView<'a>,
@@ -224,18 +235,12 @@ impl CompiledTwice for One<'_> {
     #[inline(always)]
     fn run<const COUNTS: bool>(self) -> bool {
         let One { view, hash } = self;
-        let meeting = view.meet(hash);
-        // A branch that is foreseen for one of two absent keys, whose other columns, one cache line
-        // in two, need not be waited for.
-        if size_of_val(view.words) >= FAR
-            && let Some(meeting) = &meeting
-            && let Some(sums) = meeting.sums::<1>(view.words)
-            && view.columns.all > 0
-            && any_odd::<COUNTS>(sums)
-        {
-            return false;
+        // Beside the lines of the other columns a wrong guess costs little.
+        if size_of_val(view.words) >= FAR {
+            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, true>(view.meet(hash)))
+        } else {
+            by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS, false>(view.meet(hash)))
         }
-        by_columns!(view, true, FIRST => view.answer::<FIRST, COUNTS>(meeting))
     }
 }
 
