@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::errors::{Failure, Outcome};
@@ -24,4 +26,22 @@ pub fn open(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)
     }
     let total = metadata.is_file().then_some(metadata.len());
     Ok((path.display().to_string(), Box::new(input), total))
+}
+
+/// Refuses a file that the output is appended to: there would be no end of it.
+pub fn refuse_output(file: Option<&Path>) -> Outcome<()> {
+    let Some(path) = file else { return Ok(()) };
+    let output = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let output = output.and_then(|output| output.metadata());
+    match (std::fs::metadata(path), output) {
+        (Ok(input), Ok(output))
+            if input.is_file() && (input.dev(), input.ino()) == (output.dev(), output.ino()) =>
+        {
+            Err(Failure::usage(format!(
+                "{} is the output as well and would never end; write to another file",
+                path.display()
+            )))
+        }
+        _ => Ok(()),
+    }
 }

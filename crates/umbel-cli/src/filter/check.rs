@@ -4,12 +4,16 @@ use super::args::CheckArgs;
 use super::file;
 use super::lines::Lines;
 use crate::errors::{Failure, Outcome};
+use crate::input;
 use crate::output::Output;
 
 /// Asks the filter for every line; [`Failure::NothingSelected`] where no line is selected.
 pub fn run(args: &CheckArgs) -> Outcome<()> {
     let filter = file::read(&args.filter)?;
     let (hasher, view) = (filter.hasher, filter.view());
+    if !args.count {
+        input::refuse_output(args.lines.as_deref())?;
+    }
     let mut lines = Lines::open(args.lines.as_deref())?;
     let mut output = Output::new();
     let (mut hashes, mut found) = (Vec::new(), Vec::new());

@@ -273,3 +273,24 @@ fn hashes_of_32_bits_do_not_promise_more() {
         assert!(facts["designed_rate"].as_f64().unwrap() > 1e-4 / 2.0 + 4e-5, "{facts}");
     }
 }
+
+/// What was found was appended to what was still to be read, without an end.
+#[test]
+fn check_does_not_read_what_it_writes() {
+    let ground = Ground::new();
+    let filter = build(&ground, &[], &lines("in", 10));
+    let (path, text) = (ground.path("lines"), lines("in", 5));
+    fs::write(&path, &text).unwrap();
+    let check = |flags: &[&str]| {
+        let output = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let mut command = ground.command();
+        command.args(["filter", "check", &filter]).arg(&path).args(flags);
+        command.stdout(output).output().unwrap()
+    };
+    let refused = check(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is the output as well"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert!(check(&["-c"]).status.success());
+    assert_eq!(fs::read_to_string(&path).unwrap(), text + "5\n");
+}
