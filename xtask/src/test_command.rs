@@ -22,6 +22,7 @@ pub fn test(fast: bool) -> bool {
     report.step("clippy", || component("clippy", "clippy", &mut clippy(&["--workspace"])));
     report
         .step("clippy with every hash", || component("clippy", "clippy", &mut clippy(&EVERY_HASH)));
+    report.step("clippy for other processors", other_processors);
     if fast {
         report.step("documentation", || Outcome::skip("documentation: left out by --fast"));
     } else {
@@ -42,6 +43,29 @@ pub fn test(fast: bool) -> bool {
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
     report.finish()
+}
+
+/// The filters have code for some processors and must do without on all others: each target that is
+/// installed is checked, nothing is linked.
+fn other_processors() -> Outcome {
+    let mut all = Outcome::default();
+    for target in ["aarch64-unknown-linux-gnu", "i686-unknown-linux-gnu", "i686-unknown-linux-musl"]
+    {
+        let print = ["--print", "target-libdir", "--target", target];
+        let folder = Command::new("rustc").args(print).output().ok();
+        let folder =
+            folder.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
+        all.add(if folder.is_some_and(|folder| std::path::Path::new(&folder).is_dir()) {
+            let mut command = cargo();
+            command.args(["clippy", "--quiet", "-p", "umbel-filter", "--lib", "--target", target]);
+            component("clippy", "clippy", command.args(["--", "-D", "warnings"]))
+        } else {
+            Outcome::skip(format!(
+                "{target}: not installed (`rustup target add {target}` brings it)"
+            ))
+        });
+    }
+    all
 }
 
 /// Runs the smoke test alone. Whether nothing failed.
