@@ -48,8 +48,8 @@ pub struct ConcurrentBloom {
 }
 
 impl ConcurrentBloom {
-    /// A filter with room for `expected_keys` keys at `bits_per_key` bits, 1 to 1000, which are taken
-    /// at once. With 0 or less it takes no memory, keeps nothing and answers "maybe".
+    /// A filter with room for `expected_keys` keys at `bits_per_key` bits, 1 to 1000, which are
+    /// taken at once. With 0 or less it takes no memory, keeps nothing and answers "maybe".
     ///
     /// # Panics
     /// Where that is more than can be addressed; the process ends where it is more than there is.

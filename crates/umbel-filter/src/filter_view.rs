@@ -152,7 +152,6 @@ impl<'a> FilterView<'a> {
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
-    // Always: what is to be done is short for the fastest kinds, and a call for the others.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         match &self.whole {

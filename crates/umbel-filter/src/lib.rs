@@ -16,8 +16,8 @@
 //!
 //! The bytes are described in `docs/formats/filter.md`.
 //!
-//! It needs `std`: sizes and rates take logarithms, which `core` has none of, and what the processor
-//! can do is asked by a macro of `std`.
+//! It needs `std`: sizes and rates take logarithms, which `core` has none of, and what the
+//! processor can do is asked by a macro of `std`.
 //!
 //! INVARIANT: a filter never says no to a hash that was added to it. Every doubt (no filter, an
 //! unknown kind, a line that is not there) is answered with "maybe".

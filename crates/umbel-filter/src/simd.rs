@@ -1,26 +1,23 @@
 //! Probes of the blocked kinds with the vector instructions that the processor turns out to have.
 //!
-//! The one module of this crate with unsafe code, of three sorts: functions that are compiled for
-//! AVX2 are called after asking the processor whether it has AVX2; 16 bytes of an array are loaded
-//! into a register of NEON, which every aarch64 processor has; and a cache line is asked for before
-//! it is needed. All other memory is read through slices, and the other intrinsics are safe ones.
-//! Each function that answers says `None`, and has done nothing, where the processor has neither:
-//! then the portable code must answer.
-#![cfg_attr(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    expect(unsafe_code, reason = "vectors are used once they are known to be there")
-)]
+//! The one module of this crate with unsafe code, of four sorts: functions that are compiled for
+//! AVX2 are called after asking the processor whether it has it; so is the function that a filter
+//! was made with; 16 bytes of an array are loaded into a register of NEON, which every aarch64
+//! processor has; and a cache line is asked for before it is needed. All other memory is read
+//! through slices, and the other intrinsics are safe ones. What answers with vectors says `None`,
+//! and has done nothing, where the processor has neither: then the portable code must answer.
+#![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
 use crate::line::Words;
 use std::fmt;
 
-/// Which vector instructions probes of the blocked kinds are answered with.
+/// Which vector instructions filters are asked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstructionSet {
     /// What every processor of the target has.
     Portable,
-    /// AVX2, found on an x86 processor at run time, with BMI2 and POPCNT, which come with it.
+    /// AVX2, found on an x86-64 processor at run time, with BMI2 and POPCNT, which come with it.
     Avx2,
     /// NEON, which every aarch64 processor has.
     Neon,
@@ -67,7 +64,7 @@ macro_rules! with_vectors {
             // SAFETY: the function wants a processor with NEON, which the target says it has.
             return Some(unsafe { neon::$function($($argument),*) });
         }
-        let _ = ($($argument),*);
+        let _ = ($vectors.0, $($argument),*);
         None
     }};
 }
@@ -78,8 +75,8 @@ pub(crate) trait CompiledTwice {
     /// What it answers.
     type Answer;
 
-    /// Does it, always as a part of its caller. `COUNTS` says whether the processor is known to have
-    /// an instruction that counts bits.
+    /// Does it, always as a part of its caller. `COUNTS` says whether the processor is known to
+    /// have an instruction that counts bits.
     fn run<const COUNTS: bool>(self) -> Self::Answer;
 }
 

@@ -148,8 +148,8 @@ fn ask_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
     is_set(asked.payload, probing.first(hash, asked.bits)) && rest_far(probing, asked, hash)
 }
 
-/// The probes behind the first. A call, so that what is enough for half of all absent keys takes few
-/// instructions: as many hashes are under way at once as the processor holds.
+/// The probes behind the first. A call, so that what is enough for half of all absent keys takes
+/// few instructions: as many hashes are under way at once as the processor holds.
 #[inline(never)]
 fn rest_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
     let is_set = |position| is_set(asked.payload, position);

@@ -79,10 +79,10 @@
 //! # One by one, or many at once
 //!
 //! A filter that a cache holds answers in two to ten nanoseconds; one that no cache holds in the
-//! time of a cache miss. Ask [`contains_batch`] where there are many keys: it asks for the memory of
-//! a few dozen before it reads that of the first, and takes a half to a fifth of the time. What is
-//! asked one by one overlaps only as far as the processor sees ahead. `cargo xtask filters` measures
-//! it, beside other crates; results are in `docs/lab`.
+//! time of a cache miss. Ask [`contains_batch`] where there are many keys: it asks for the memory
+//! of dozens before it reads that of the first, and takes a half to a fifth of the time. What is
+//! asked one by one overlaps only as far as the processor sees ahead. `cargo xtask filters`
+//! measures it, beside other crates; results are in `docs/lab`.
 //!
 //! [`contains_batch`]: crate::FilterView::contains_batch
 //!

@@ -4,8 +4,8 @@
 /// The lowest bit of every byte.
 const LANES: u64 = 0x0101_0101_0101_0101;
 
-/// Whether any of `words` has an odd number of bits set. Where the processor `COUNTS` bits, one after
-/// the other.
+/// Whether any of `words` has an odd number of bits set. Where the processor `COUNTS` bits, one
+/// after the other.
 #[inline(always)]
 pub(super) fn any_odd<const COUNTS: bool>(words: [u64; 8]) -> bool {
     if COUNTS {

@@ -294,8 +294,9 @@ impl Meeting {
     /// Asks for the cache lines of the words.
     #[inline(always)]
     fn prefetch(&self, words: &[[u8; 8]]) {
-        // Those of the second block lie behind those of the first, but for where the columns change.
-        for word in [self.first, self.second, self.second + TOGETHER - 1] {
+        // Those of the second block lie behind those of the first, but for where the columns
+        // change.
+        for word in [self.first, self.second, self.second.saturating_add(TOGETHER - 1)] {
             if let Some([byte, ..]) = words.get(word) {
                 prefetch(byte);
             }

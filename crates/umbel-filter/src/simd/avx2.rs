@@ -1,4 +1,5 @@
 //! Eight lanes of 32 bits with AVX2. Its intrinsics are safe ones in functions compiled for it.
+#![forbid(unsafe_code)]
 
 use crate::hash::fold;
 use crate::line::{MULTIPLIERS, Words, line_of};

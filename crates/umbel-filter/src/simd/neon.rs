@@ -1,4 +1,5 @@
 //! Bytes of a block looked up in registers with NEON.
+#![forbid(unsafe_code)]
 
 use crate::hash::fold;
 use crate::line::{MULTIPLIERS, Words, line_of};

@@ -233,6 +233,9 @@ fn ask_all(built: &AllBuilt, rows: &mut [Row], questions: &Questions, round: usi
                 let missed = items.len() as u64 - first;
                 row.defect = Some(format!("{missed} keys that are there were denied"));
             }
+            if way == Way::BatchMiss && first != filter.count(items) {
+                row.defect = Some("a batch says other things than one by one".to_string());
+            }
             let mut all = 0;
             let sample = measure(items.len() as u64 * questions.times, || {
                 for _ in 0..questions.times {
