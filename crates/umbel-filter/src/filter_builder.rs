@@ -41,7 +41,13 @@ use crate::statics;
 pub struct FilterBuilder {
     options: FilterOptions,
     hashes: Vec<u64>,
+    /// How many bytes of memory there were none of, once there were not.
+    no_memory: Option<u64>,
 }
+
+/// How many bytes building a filter of a kind that is built once takes for each hash, besides the
+/// hash and the filter: see [`crate::FuseBuilder`].
+const WORKING_BYTES: usize = 18;
 
 impl FilterBuilder {
     /// A builder without keys.
@@ -49,8 +55,7 @@ impl FilterBuilder {
     /// # Errors
     /// What is wrong with the options, see [`FilterOptions::check`].
     pub fn new(options: FilterOptions) -> Result<FilterBuilder, BuildError> {
-        options.check()?;
-        Ok(FilterBuilder { options, hashes: Vec::new() })
+        FilterBuilder::from_hashes(options, Vec::new())
     }
 
     /// A builder of the filter of the keys with these hashes.
@@ -62,7 +67,7 @@ impl FilterBuilder {
         hashes: Vec<u64>,
     ) -> Result<FilterBuilder, BuildError> {
         options.check()?;
-        Ok(FilterBuilder { options, hashes })
+        Ok(FilterBuilder { options, hashes, no_memory: None })
     }
 
     /// Adds a key by its hash. Equal hashes in a row count once, except in a counting filter, which
@@ -72,8 +77,24 @@ impl FilterBuilder {
         let counts_all =
             self.options.kind == FilterKind::Counting || self.options.probing == Probing::LevelDb;
         if counts_all || self.hashes.last() != Some(&hash) {
+            if self.hashes.len() == self.hashes.capacity() && !self.grow() {
+                return;
+            }
             self.hashes.push(hash);
         }
+    }
+
+    /// Makes room for as many hashes again. False where there is no memory for them: then the hash
+    /// is left out, and there will be no filter.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let more = self.hashes.len().max(64);
+        let has_room = self.no_memory.is_none() && self.hashes.try_reserve(more).is_ok();
+        if !has_room {
+            self.no_memory =
+                Some((self.hashes.len() as u64 + more as u64) * size_of::<u64>() as u64);
+        }
+        has_room
     }
 
     /// How many keys were added.
@@ -90,14 +111,22 @@ impl FilterBuilder {
     /// added.
     ///
     /// # Errors
-    /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
+    /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`]. The
+    /// last one also where there was none for the hashes when they were added.
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
+        if let Some(bytes) = self.no_memory {
+            return Err(BuildError::NoMemory { bytes });
+        }
         if self.hashes.is_empty() {
             return Ok(Vec::new());
         }
         if self.options.kind.is_static() {
             let FilterOptions { kind, size, hash_kind, seed_id, .. } = self.options;
             let made = statics::of(kind, size, self.hashes.len() as u64)?;
+            let working = self.hashes.len().saturating_mul(WORKING_BYTES);
+            if Vec::<u8>::new().try_reserve_exact(working).is_err() {
+                return Err(BuildError::NoMemory { bytes: working as u64 });
+            }
             return Ok(made.build(self.hashes, hash_kind, seed_id));
         }
         let header = self.options.header(self.hashes.len() as u64)?;

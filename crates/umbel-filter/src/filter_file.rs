@@ -10,7 +10,6 @@ use crate::hash_kind::{HashError, HashKind};
 use crate::key_hasher::KeyHasher;
 use std::fmt;
 
-const MAGIC: [u8; 4] = *b"uFFL";
 const VERSION: u8 = 1;
 /// FORMAT: the checksum is a keyed hash of the filter for this use.
 const CHECKSUM: HashDomain = HashDomain::Other(1);
@@ -103,6 +102,9 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl<'a> FilterFile<'a> {
+    /// FORMAT: what every file begins with.
+    pub const MAGIC: [u8; 4] = *b"uFFL";
+
     /// The file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. A filter
     /// without bytes, that of no keys, is one that lets everything through.
     ///
@@ -112,7 +114,7 @@ impl<'a> FilterFile<'a> {
     pub fn encode(kind: HashKind, seed: [u8; 16], filter: &[u8]) -> Result<Vec<u8>, FileError> {
         view(filter, kind.number())?;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + filter.len());
-        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FilterFile::MAGIC);
         bytes.extend([VERSION, kind.number(), 0, 0]);
         bytes.extend_from_slice(&seed);
         bytes.extend_from_slice(&(filter.len() as u64).to_le_bytes());
@@ -129,7 +131,7 @@ impl<'a> FilterFile<'a> {
     /// [`FileError`]; nothing that is not a whole file is ever asked.
     pub fn parse(bytes: &'a [u8]) -> Result<FilterFile<'a>, FileError> {
         let damaged = |reason| Err(FileError::Damaged { reason });
-        if !bytes.starts_with(&MAGIC) {
+        if !bytes.starts_with(&FilterFile::MAGIC) {
             return Err(FileError::Foreign);
         }
         let Some((head, filter)) = bytes.split_first_chunk::<HEADER_BYTES>() else {

@@ -194,6 +194,9 @@ impl FilterOptions {
         let most = (keys as f64 * MOST_BITS_PER_KEY) as u64;
         let mut enough = self.units_for(most.min(MAX_FILTER_BITS));
         if !reaches(enough, rate) {
+            if most > MAX_FILTER_BITS {
+                return Err(BuildError::TooLarge { bits: formulas::bits(keys, rate) });
+            }
             let lowest = designed_rate(&self.with_units(keys, enough));
             return Err(BuildError::RateOutOfReach { given: rate, lowest });
         }

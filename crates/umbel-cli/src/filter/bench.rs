@@ -63,7 +63,11 @@ pub fn run(args: &BenchArgs, json: bool) -> Outcome<()> {
     let clock = Env::system().clock;
     let steps = args.rounds * candidates.len() as u64;
     let mut progress = Progress::new("filter bench", Unit::Operations, Some(steps), &clock);
-    let hits: Vec<u64> = (0..args.keys).map(number).collect();
+    let mut hits: Vec<u64> = Vec::new();
+    hits.try_reserve_exact(args.keys as usize).map_err(|_| {
+        Failure::System(format!("there is no memory for {} keys; ask for fewer", args.keys))
+    })?;
+    hits.extend((0..args.keys).map(number));
     let misses: Vec<u64> = (0..QUERIES).map(|at| number(at + (1 << 50))).collect();
     for round in 0..args.rounds {
         for (index, candidate) in candidates.iter_mut().enumerate() {

@@ -1,16 +1,22 @@
 //! Filters in files: read whole, written whole or not at all.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use umbel::Env;
 use umbel_filter::{
-    FileError, Filter, FilterFile, FilterView, HashKind, KeyHasher, ParquetError, from_parquet,
+    FileError, Filter, FilterError, FilterFile, FilterView, HashKind, KeyHasher, ParquetError,
+    from_parquet,
 };
 
 use crate::errors::{Failure, Outcome};
 use crate::text;
+
+/// So many bytes tell whether a file is a filter.
+const BEGINNING: u64 = 64;
+/// What a filter of Parquet begins with: the first field of its header, a number of 32 bits.
+const PARQUET_BEGINS: [u8; 1] = [0x15];
 
 /// A filter that was read, and what asks it.
 pub struct Loaded {
@@ -41,10 +47,7 @@ impl Loaded {
 
 /// Reads the filter in the file of that name.
 pub fn read(path: &Path) -> Outcome<Loaded> {
-    let bytes = fs::read(path).map_err(|error| match path.is_dir() {
-        true => Failure::usage(format!("{} is a folder; name a filter's file", path.display())),
-        false => Failure::system("read", path, &error),
-    })?;
+    let bytes = bytes_of(path)?;
     let name = path.display();
     let damaged = |reason: &dyn std::fmt::Display| {
         Failure::Damaged(format!("{name} is damaged: {reason}; build it anew"))
@@ -61,21 +64,46 @@ pub fn read(path: &Path) -> Outcome<Loaded> {
         }
         Err(FileError::Foreign) => parquet(path, &bytes),
         Err(
-            error
-            @ (FileError::Version { .. } | FileError::UnknownHash { .. } | FileError::Hash(_)),
+            error @ (FileError::Version { .. }
+            | FileError::UnknownHash { .. }
+            | FileError::Hash(_)
+            | FileError::Filter(FilterError::Unknown { .. })),
         ) => Err(Failure::usage(format!("{name}: {error}; a newer umbel may read it"))),
         Err(error) => Err(damaged(&error)),
     }
 }
 
+/// All bytes of a filter's file. Of another file, which may be long or endless, no more than its
+/// beginning.
+fn bytes_of(path: &Path) -> Outcome<Vec<u8>> {
+    if path.is_dir() {
+        let sentence = format!("{} is a folder; name a filter's file", path.display());
+        return Err(Failure::usage(sentence));
+    }
+    let failed = |error: io::Error| Failure::system("read", path, &error);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(BEGINNING).read_to_end(&mut bytes).map_err(failed)?;
+    let is_filter = bytes.starts_with(&FilterFile::MAGIC) || bytes.starts_with(&PARQUET_BEGINS);
+    if !bytes.is_empty() && !is_filter {
+        return Err(foreign(path));
+    }
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// The failure for a file that is no filter at all.
+fn foreign(path: &Path) -> Failure {
+    Failure::usage(format!(
+        "{} is neither a filter that `umbel filter build` wrote nor one of Apache Parquet",
+        path.display()
+    ))
+}
+
 /// A filter as Parquet writes it. It has no checksum: what has its header and its length is one.
 fn parquet(path: &Path, bytes: &[u8]) -> Outcome<Loaded> {
     let name = path.display();
-    let foreign = || {
-        Failure::usage(format!(
-            "{name} is neither a filter that `umbel filter build` wrote nor one of Apache Parquet"
-        ))
-    };
+    let foreign = || foreign(path);
     let (encoded, length) = from_parquet(bytes).map_err(|error| match error {
         ParquetError::Unknown => {
             Failure::usage(format!("{name}: {error}; a newer umbel may read it"))
@@ -111,6 +139,11 @@ impl Target {
         let name = path.display();
         if path.is_dir() {
             return Err(Failure::usage(format!("{name} is a folder; name a file with --output")));
+        }
+        if path == Path::new("-") {
+            return Err(Failure::usage(
+                "`-` is no name for a filter's file; `--output /dev/stdout` writes into a pipe",
+            ));
         }
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let read = input.and_then(|input| fs::canonicalize(input).ok());

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use umbel_filter::{HEADER_BYTES, HashDomain, HashSecret, hash_key};
+
 use super::harness::Ground;
 
 /// Lines `first 0`, `first 1` and so on.
@@ -293,4 +295,51 @@ fn check_does_not_read_what_it_writes() {
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     assert!(check(&["-c"]).status.success());
     assert_eq!(fs::read_to_string(&path).unwrap(), text + "5\n");
+}
+
+/// Arguments that were swapped had a whole log read before its first bytes were looked at, and
+/// `/dev/zero` had no end.
+#[test]
+fn what_is_no_filter_is_not_read_to_its_end() {
+    let ground = Ground::new();
+    let refuses = |name: &str| {
+        ground.bare(&["filter", "inspect", name]).fails(2, &["neither a filter that"]);
+    };
+    refuses("/dev/zero");
+    let path = ground.path("log");
+    fs::write(&path, lines("GET /", 100)).unwrap();
+    refuses(&path.display().to_string());
+    // A hole of a terabyte.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    refuses(&path.display().to_string());
+}
+
+/// A file of a later release was called damaged, and its owner told to build it anew.
+#[test]
+fn a_filter_of_a_later_release_is_not_called_damaged() {
+    let ground = Ground::new();
+    let path = build(&ground, &[], &lines("in", 10));
+    let mut file = fs::read(&path).unwrap();
+    // The version of the filter in the file, and the checksum that belongs to it.
+    file[HEADER_BYTES + 5] = 2;
+    let seed: [u8; 16] = file[8..24].try_into().unwrap();
+    let secret = HashSecret::from_seed(HashDomain::Other(1).seed(seed));
+    let of_filter = hash_key(&secret, &file[HEADER_BYTES..]).rotate_left(1);
+    let checksum = hash_key(&secret, &file[..32]) ^ of_filter;
+    file[32..40].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&path, file).unwrap();
+    ground.bare(&["filter", "inspect", &path]).fails(2, &["a newer umbel may read it"]);
+}
+
+#[test]
+fn a_dash_is_no_name_for_a_filter() {
+    let ground = Ground::new();
+    ground.feed(&["filter", "build", "-o", "-"], b"in\n").fails(2, &["/dev/stdout"]);
+}
+
+#[test]
+fn too_many_keys_for_any_filter_are_said_to_be_that() {
+    let ground = Ground::new();
+    let text = ground.bare(&["filter", "size", "--keys=1T", "--fpp=0.01"]).succeeds().text();
+    assert!(!text.contains("but the lowest that these keys reach"), "{text}");
 }
