@@ -43,8 +43,28 @@ impl Layout for Blocked256 {
         }
     }
 
+    /// As in a line of kind 1, one branch behind the second probe and then one for each remix.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
-        has_portably(block, hash, probes)
+        let probe = |remix: u64| block[(remix % 256 / 8) as usize] >> (remix % 8);
+        let first = fold(hash, MULTIPLIERS[0]);
+        let second = probe(first >> 8) | u8::from(probes < 2);
+        if probe(first) & second & 1 == 0 {
+            return false;
+        }
+        let mut left = probes;
+        for by in MULTIPLIERS {
+            let mut remix = fold(hash, by);
+            let mut all = 1;
+            for _ in 0..left.min(PROBES_PER_REMIX) {
+                all &= probe(remix);
+                remix >>= 8;
+            }
+            left = left.saturating_sub(PROBES_PER_REMIX);
+            if all == 0 || left == 0 {
+                return all != 0;
+            }
+        }
+        true
     }
 
     fn whole(vectors: Vectors, asked: Asked<'_>) -> Option<Whole<'_>> {
@@ -57,13 +77,8 @@ impl Layout for Blocked256 {
         hashes: &[u64],
         probes: u32,
         found: &mut [bool],
-    ) {
-        if vectors.blocks_256(blocks, hashes, probes, found).is_none() {
-            for (hash, found) in hashes.iter().zip(found) {
-                let block = blocks.get(line_of(*hash, blocks.len() as u64) as usize);
-                *found = block.is_none_or(|block| has_portably(block, *hash, probes));
-            }
-        }
+    ) -> Option<()> {
+        vectors.blocks_256(blocks, hashes, probes, found)
     }
 
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64 {
@@ -84,31 +99,6 @@ impl Layout for Blocked256 {
 fn positions(hash: u64, probes: u32) -> impl Iterator<Item = u8> {
     let remixes = MULTIPLIERS.into_iter().flat_map(move |by| fold(hash, by).to_le_bytes());
     remixes.take(probes as usize)
-}
-
-/// As in a line of kind 1, one branch behind the second probe and then one for each remix.
-#[inline(always)]
-fn has_portably(block: &[u8; BLOCK_BYTES], hash: u64, probes: u32) -> bool {
-    let probe = |remix: u64| block[(remix % 256 / 8) as usize] >> (remix % 8);
-    let first = fold(hash, MULTIPLIERS[0]);
-    let second = probe(first >> 8) | u8::from(probes < 2);
-    if probe(first) & second & 1 == 0 {
-        return false;
-    }
-    let mut left = probes;
-    for by in MULTIPLIERS {
-        let mut remix = fold(hash, by);
-        let mut all = 1;
-        for _ in 0..left.min(PROBES_PER_REMIX) {
-            all &= probe(remix);
-            remix >>= 8;
-        }
-        left = left.saturating_sub(PROBES_PER_REMIX);
-        if all == 0 || left == 0 {
-            return all != 0;
-        }
-    }
-    true
 }
 
 /// The best number of probes at that many bits per key: the fewest whose rate in a large filter is

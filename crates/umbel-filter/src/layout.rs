@@ -57,14 +57,15 @@ pub(crate) trait Layout: Copy + fmt::Debug + 'static {
     /// The share of absent keys of this block that pass.
     fn block_rate(block: &Self::Block, probes: u32) -> f64;
 
-    /// Answers for a few hashes whose blocks are in the cache.
+    /// Answers for a few hashes whose blocks are in the cache, with vectors; `None`, and nothing is
+    /// done, where there are none.
     fn answer(
         vectors: Vectors,
         blocks: &[Self::Block],
         hashes: &[u64],
         probes: u32,
         found: &mut [bool],
-    );
+    ) -> Option<()>;
 }
 
 /// A filter of blocks in borrowed bytes.
@@ -94,6 +95,16 @@ impl<'a, L: Layout> BlockView<'a, L> {
         L::whole(self.vectors, Asked { payload, bits: 0, probes })
     }
 
+    /// Answers for a few hashes whose blocks are in the cache.
+    fn answer(&self, hashes: &[u64], found: &mut [bool]) {
+        let probes = self.header.probes.into();
+        if L::answer(self.vectors, self.blocks, hashes, probes, found).is_none() {
+            for (hash, found) in hashes.iter().zip(found) {
+                *found = self.contains(*hash);
+            }
+        }
+    }
+
     fn length(&self) -> u64 {
         self.blocks.len() as u64
     }
@@ -103,20 +114,16 @@ impl<L: Layout> Ask for BlockView<'_, L> {
     #[inline]
     fn contains(&self, hash: u64) -> bool {
         let block = self.blocks.get(L::block_of(hash, self.length()) as usize);
-        let probes = u32::from(self.header.probes);
-        block.is_none_or(|block| L::has(block, hash, probes))
+        block.is_none_or(|block| L::has(block, hash, self.header.probes.into()))
     }
 
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        let probes = u32::from(self.header.probes);
         if size_of_val(self.blocks) <= IN_CACHE {
-            return L::answer(self.vectors, self.blocks, hashes, probes, found);
+            return self.answer(hashes, found);
         }
         let crosses = crosses_lines(self.blocks);
         let near = |hash| prefetch_block::<L>(self.blocks, crosses, hash);
-        ask_in_groups(hashes, found, near, |hashes, found| {
-            L::answer(self.vectors, self.blocks, hashes, probes, found);
-        });
+        ask_in_groups(hashes, found, near, |hashes, found| self.answer(hashes, found));
     }
 
     fn header(&self) -> FilterHeader {

@@ -7,7 +7,7 @@ use crate::double::Double;
 use crate::layout::Layout;
 use crate::rate::{chance_all_set, untouched, with_same_hash};
 use crate::simd::{Asked, Vectors, Whole};
-use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, all_set_each, block_of, mask, words};
+use crate::split_lanes::{BLOCK_BYTES, LANES, all_set, block_of, mask, words};
 
 /// Bits in a word.
 const LANE_BITS: f64 = 32.0;
@@ -46,10 +46,8 @@ impl Layout for SplitBlock {
         hashes: &[u64],
         _probes: u32,
         found: &mut [bool],
-    ) {
-        if vectors.split_blocks(blocks, hashes, found).is_none() {
-            all_set_each(blocks, hashes, found);
-        }
+    ) -> Option<()> {
+        vectors.split_blocks(blocks, hashes, found)
     }
 
     /// Of the eight bits of a query none is left untouched: inclusion and exclusion over them, as

@@ -47,12 +47,3 @@ pub(crate) fn all_set(block: &[u8; BLOCK_BYTES], hash: u64) -> bool {
     }
     missing == 0
 }
-
-/// Answers for a few hashes whose blocks are in the cache.
-#[inline(always)]
-pub(crate) fn all_set_each(blocks: &[[u8; BLOCK_BYTES]], hashes: &[u64], found: &mut [bool]) {
-    for (hash, found) in hashes.iter().zip(found) {
-        let block = blocks.get(block_of(*hash, blocks.len() as u64) as usize);
-        *found = block.is_none_or(|block| all_set(block, *hash));
-    }
-}

@@ -4,7 +4,7 @@
 use crate::hash::fold;
 use crate::line::{MULTIPLIERS, Words, line_of};
 use crate::simd::{Asked, CompiledTwice};
-use crate::split_lanes::{all_set, all_set_each, block_of};
+use crate::split_lanes::{all_set, block_of};
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi64_si128, _mm256_and_si256, _mm256_andnot_si256, _mm256_blendv_ps,
     _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cvtepu8_epi32, _mm256_permutevar8x32_epi32,
@@ -169,7 +169,10 @@ pub(super) fn blocks_256(blocks: &[[u8; 32]], hashes: &[u64], probes: u32, found
 
 #[target_feature(enable = "avx2")]
 pub(super) fn split_blocks(blocks: &[[u8; 32]], hashes: &[u64], found: &mut [bool]) {
-    all_set_each(blocks, hashes, found);
+    for (hash, found) in hashes.iter().zip(found) {
+        let block = blocks.get(block_of(*hash, blocks.len() as u64) as usize);
+        *found = block.is_none_or(|block| all_set(block, *hash));
+    }
 }
 
 /// Whether the line of `hash` has its bits.
