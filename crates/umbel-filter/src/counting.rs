@@ -92,7 +92,7 @@ pub(crate) fn ask(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
     if payload.len() < FAR {
         Probing::Multiplied.all(hash, header.units, header.probes, counts)
     } else {
-        Probing::Multiplied.rest(hash, header.units, 0..header.probes, counts)
+        Probing::Multiplied.one_by_one(hash, header.units, header.probes, counts)
     }
 }
 

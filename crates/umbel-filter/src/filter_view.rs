@@ -13,7 +13,7 @@ use crate::layout::BlockView;
 use crate::ribbon::RibbonView;
 use crate::simd::Whole;
 use crate::split_block::SplitBlock;
-use crate::standard::StandardView;
+use crate::standard::{FarBloom, StandardView};
 
 /// A filter of any kind in borrowed bytes.
 ///
@@ -25,9 +25,19 @@ use crate::standard::StandardView;
 /// takes one cache line, else up to two; [`crate::Filter`] keeps them so.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterView<'a> {
-    /// The shortest way to an answer, where there is one.
-    whole: Option<Whole<'a>>,
+    way: Way<'a>,
     view: View<'a>,
+}
+
+/// The shortest way to an answer.
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    /// One call through a pointer.
+    Whole(Whole<'a>),
+    /// No call at all.
+    Far(FarBloom<'a>),
+    /// A call, by the kind of view.
+    View,
 }
 
 /// A view of each kind that can be asked.
@@ -61,7 +71,7 @@ macro_rules! of_every_kind {
 
 impl<'a> FilterView<'a> {
     /// A filter that answers "maybe" to every key.
-    pub const MAYBE: FilterView<'static> = FilterView { whole: None, view: View::Maybe };
+    pub const MAYBE: FilterView<'static> = FilterView { way: Way::View, view: View::Maybe };
 
     /// Reads the header and checks everything that can be checked without the keys; takes no
     /// memory.
@@ -114,21 +124,26 @@ impl<'a> FilterView<'a> {
     }
 
     fn of(view: View<'a>) -> FilterView<'a> {
-        let whole = match &view {
-            View::Blocked512(view) => view.whole(),
-            View::Blocked256(view) => view.whole(),
-            View::SplitBlock(view) => view.whole(),
-            View::Standard(view) => Some(view.whole()),
-            View::Maybe | View::Counting(_) | View::Fuse(_) | View::Ribbon(_) => None,
+        let whole = |whole: Option<Whole<'a>>| whole.map_or(Way::View, Way::Whole);
+        let way = match &view {
+            View::Blocked512(view) => whole(view.whole()),
+            View::Blocked256(view) => whole(view.whole()),
+            View::SplitBlock(view) => whole(view.whole()),
+            View::Standard(view) => view.far().map_or(Way::Whole(view.whole()), Way::Far),
+            View::Maybe | View::Counting(_) | View::Fuse(_) | View::Ribbon(_) => Way::View,
         };
-        FilterView { whole, view }
+        FilterView { way, view }
     }
 
     /// The same filter over `payload`, which must be the same bytes somewhere else, or none: then
     /// it is only good for being laid over bytes again.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FilterView<'b> {
-        let whole = self.whole.map(|whole| whole.over(payload));
+        let way = match &self.way {
+            Way::Whole(whole) => Way::Whole(whole.over(payload)),
+            Way::Far(far) => Way::Far(far.over(payload)),
+            Way::View => Way::View,
+        };
         let view = match &self.view {
             View::Maybe => View::Maybe,
             View::Blocked512(view) => View::Blocked512(view.over(payload)),
@@ -139,24 +154,26 @@ impl<'a> FilterView<'a> {
             View::Fuse(view) => View::Fuse(view.over(payload)),
             View::Ribbon(view) => View::Ribbon(view.over(payload)),
         };
-        FilterView { whole, view }
+        FilterView { way, view }
     }
 
     /// As [`FilterView::contains`] of what [`FilterView::over`] gives.
     #[inline]
     pub(crate) fn contains_over(&self, payload: &[u8], hash: u64) -> bool {
-        match &self.whole {
-            Some(whole) => whole.over(payload).contains(hash),
-            None => self.over(payload).contains_without(hash),
+        match &self.way {
+            Way::Whole(whole) => whole.over(payload).contains(hash),
+            Way::Far(far) => far.over(payload).contains(hash),
+            Way::View => self.over(payload).contains_without(hash),
         }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        match &self.whole {
-            Some(whole) => whole.contains(hash),
-            None => self.contains_without(hash),
+        match &self.way {
+            Way::Whole(whole) => whole.contains(hash),
+            Way::Far(far) => far.contains(hash),
+            Way::View => self.contains_without(hash),
         }
     }
 

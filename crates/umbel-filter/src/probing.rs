@@ -86,26 +86,6 @@ impl Probing {
         });
     }
 
-    /// Whether `holds` is true for all positions of those probes; asks no further than the first
-    /// for which it is not.
-    ///
-    /// REQUIRES: `bits` is not 0.
-    #[inline(always)]
-    pub(crate) fn rest(
-        self,
-        hash: u64,
-        bits: u64,
-        mut probes: Range<u8>,
-        holds: impl Fn(u64) -> bool,
-    ) -> bool {
-        with_positions!(self, hash, bits, next => {
-            for _ in 0..probes.start {
-                next();
-            }
-            probes.all(|_| holds(next()))
-        })
-    }
-
     /// Whether `holds` is true for all positions of that many probes, each below `bits`: the answer
     /// for one hash.
     ///
@@ -123,12 +103,19 @@ impl Probing {
         })
     }
 
-    /// The position of the first probe, below `bits`: all that is looked at before the others in a
-    /// filter that is [`crate::ask::FAR`]. To be wrong about a branch costs little there beside the
-    /// line of another probe, and what the processor does in vain is to begin with the next hash.
+    /// The same for a filter that is [`crate::ask::FAR`], with a branch behind every probe. To be
+    /// wrong about it costs little there beside the line of another probe, and what the processor
+    /// does in vain is to begin with the next hash.
     #[inline(always)]
-    pub(crate) fn first(self, hash: u64, bits: u64) -> u64 {
-        with_positions!(self, hash, bits, next => next())
+    pub(crate) fn one_by_one(
+        self,
+        hash: u64,
+        bits: u64,
+        probes: u8,
+        holds: impl Fn(u64) -> bool,
+    ) -> bool {
+        // The first stands apart: half of all absent keys need no more.
+        with_positions!(self, hash, bits, next => holds(next()) && (1..probes).all(|_| holds(next())))
     }
 }
 

@@ -59,14 +59,20 @@ impl<'a> StandardView<'a> {
     pub(crate) fn whole(&self) -> Whole<'a> {
         let is_far = self.payload.len() >= FAR;
         let ask: fn(&Asked<'_>, u64) -> bool = match (self.probing, is_far) {
-            (Probing::Multiplied, false) => |asked, hash| ask(Probing::Multiplied, asked, hash),
+            (Probing::Multiplied, _) => |asked, hash| ask(Probing::Multiplied, asked, hash),
             (Probing::Enhanced, false) => |asked, hash| ask(Probing::Enhanced, asked, hash),
             (Probing::LevelDb, false) => |asked, hash| ask(Probing::LevelDb, asked, hash),
-            (Probing::Multiplied, true) => |asked, hash| ask_far(Probing::Multiplied, asked, hash),
             (Probing::Enhanced, true) => |asked, hash| ask_far(Probing::Enhanced, asked, hash),
             (Probing::LevelDb, true) => |asked, hash| ask_far(Probing::LevelDb, asked, hash),
         };
         Whole::portable(ask, self.asked())
+    }
+
+    /// What asks for one hash without a call, where that is faster: in a filter that is [`FAR`],
+    /// and has the default probing.
+    pub(crate) fn far(&self) -> Option<FarBloom<'a>> {
+        let is_far = self.payload.len() >= FAR && self.probing == Probing::Multiplied;
+        is_far.then(|| FarBloom(self.asked()))
     }
 
     fn asked(&self) -> Asked<'a> {
@@ -145,15 +151,26 @@ fn ask(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
 
 #[inline(always)]
 fn ask_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
-    is_set(asked.payload, probing.first(hash, asked.bits)) && rest_far(probing, asked, hash)
+    probing.one_by_one(hash, asked.bits, asked.probes, |position| is_set(asked.payload, position))
 }
 
-/// The probes behind the first. A call, so that what is enough for half of all absent keys takes
-/// few instructions: as many hashes are under way at once as the processor holds.
-#[inline(never)]
-fn rest_far(probing: Probing, asked: &Asked<'_>, hash: u64) -> bool {
-    let is_set = |position| is_set(asked.payload, position);
-    probing.rest(hash, asked.bits, 1..asked.probes, is_set)
+/// A standard filter that is in no cache. It is asked without a call, which half of all absent keys
+/// would pay for with one line of the filter: so many more hashes are under way at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FarBloom<'a>(Asked<'a>);
+
+impl FarBloom<'_> {
+    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    #[inline]
+    pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FarBloom<'b> {
+        FarBloom(Asked { payload, ..self.0 })
+    }
+
+    /// Whether the key of `hash` may have been added.
+    #[inline(always)]
+    pub(crate) fn contains(&self, hash: u64) -> bool {
+        ask_far(Probing::Multiplied, &self.0, hash)
+    }
 }
 
 /// Sets the bits of all hashes in the payload of a filter with that header.
