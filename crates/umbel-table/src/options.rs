@@ -16,6 +16,9 @@ pub struct TableOptions {
     pub bloom_bits: i32,
     /// The kind of the plain filter.
     pub filter_kind: FilterKind,
+    /// How many bits of the plain filter a key sets; `None`: as many as are best for `bloom_bits`.
+    /// Where its kind does not have that many, the filter is the usual one: lines of 512 bits.
+    pub filter_probes: Option<u8>,
     /// A second filter of the same keys, to be kept in memory instead of the plain one. None where
     /// there is no plain one.
     pub second_filter: Option<FilterChoice>,
@@ -38,6 +41,7 @@ impl Default for TableOptions {
             compression: Compression::None,
             bloom_bits: 10,
             filter_kind: FilterKind::default(),
+            filter_probes: None,
             second_filter: None,
         }
     }

@@ -341,12 +341,13 @@ impl TableBuilder {
     /// Writes the filters. Gives their region, and the checksums that it does not have.
     fn write_filters(&mut self) -> Result<(Region, FilterChecksums)> {
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
-        let TableOptions { bloom_bits, filter_kind, second_filter, .. } = self.options;
-        let plain = match filter_kind {
-            FilterKind::Blocked512 => filter.build(),
-            kind => {
+        let TableOptions { bloom_bits, filter_kind, filter_probes, second_filter, .. } =
+            self.options;
+        let plain = match (filter_kind, filter_probes) {
+            (FilterKind::Blocked512, None) => filter.build(),
+            (kind, probes) => {
                 let choice = FilterChoice { kind, bits_per_key: f64::from(bloom_bits) };
-                let other = self.filter_of(choice, || filter.hashes().to_vec());
+                let other = self.filter_of(choice, probes, || filter.hashes().to_vec());
                 // What cannot be built in that kind can be in the usual one.
                 other.unwrap_or_else(|| filter.build())
             }
@@ -356,11 +357,11 @@ impl TableBuilder {
         let second = second.and_then(|choice| {
             // Few keys take some kinds more bits than they are meant for.
             let most = choice.bits_per_key * filter.len() as f64 / 8.0 + LINE_BYTES;
-            let built = self.filter_of(choice, || filter.hashes().to_vec());
+            let built = self.filter_of(choice, None, || filter.hashes().to_vec());
             let usual = FilterChoice { kind: FilterKind::Blocked512, ..choice };
             built
                 .filter(|bytes| (bytes.len() - FILTER_HEADER_BYTES) as f64 <= most)
-                .or_else(|| self.filter_of(usual, || filter.into_hashes()))
+                .or_else(|| self.filter_of(usual, None, || filter.into_hashes()))
         });
         let mut all = plain;
         let mut checksums = FilterChecksums::default();
@@ -386,15 +387,18 @@ impl TableBuilder {
         Ok((all, checksums))
     }
 
-    /// The filter of that choice of the keys with these hashes; `None` where it cannot be built.
+    /// The filter of that choice of the keys with these hashes, each of which sets so many bits, or
+    /// as many as are best; `None` where it cannot be built.
     fn filter_of(
         &self,
         choice: FilterChoice,
+        probes: Option<u8>,
         hashes: impl FnOnce() -> Vec<u64>,
     ) -> Option<Vec<u8>> {
         let options = FilterOptions {
             kind: choice.kind,
             size: FilterSize::BitsPerKey(choice.bits_per_key),
+            probes: probes.map(u32::from),
             hash_kind: self.hasher.kind(),
             seed_id: self.hasher.seed_id,
             ..FilterOptions::default()

@@ -21,7 +21,7 @@ use umbel_table::FilterChoice;
 use crate::counters::{ReadCounters, ReadEvent};
 use crate::evidence::{Asked, Count, Counts, Evidence};
 use crate::filter_choice::Choice;
-use crate::options::KeyspaceOptions;
+use crate::options::{KeyspaceOptions, LevelFilter};
 use crate::version::{TableFile, Version};
 use optimum::{cost, dense_pays};
 use spend::GETS_LEAST;
@@ -60,9 +60,9 @@ pub struct State {
     pub evidence: Evidence,
     /// Gets when that was last looked at.
     gets_seen: u64,
-    /// The designed rates of each level's plain and second filters, and what they are of: to work
-    /// them out takes longer than all else.
-    rates: [[(Filters, f64); 2]; LEVELS],
+    /// The designed rates of each level's plain and second filters: to work them out takes longer
+    /// than all else.
+    rates: [[Option<KnownRate>; 2]; LEVELS],
     /// What was chosen for the tables of each level.
     pub choices: [Choice; LEVELS],
     /// Of each level the number of gets from which on something is known of it: it had no tables
@@ -208,7 +208,7 @@ fn offers_of(
         }
         let filter = options.level_filter(level);
         let [known_plain, known_second] = &mut state.rates[level];
-        let plain_rate = plain.known_rate(known_plain, filter.kind, Some(filter.bits_per_key));
+        let plain_rate = plain.known_rate(known_plain, filter.kind, Some(filter));
         let second_rate = kind.map_or(1.0, |kind| second.known_rate(known_second, kind, None));
         let share = second.entries as f64 / plain.entries.max(1) as f64;
         let rate = share * second_rate + (1.0 - share) * plain_rate;
@@ -238,6 +238,15 @@ struct Filters {
     entries: u64,
 }
 
+/// A rate that was worked out.
+#[derive(Debug, Clone, Copy)]
+struct KnownRate {
+    /// What it is of: the filters, their kind, and what they are by the options. Filters with more
+    /// or fewer probes are of the same size.
+    of: (Filters, FilterKind, Option<LevelFilter>),
+    rate: f64,
+}
+
 impl Filters {
     fn add(&mut self, bytes: u64, entries: u64) {
         self.tables += u64::from(bytes > 0);
@@ -245,29 +254,36 @@ impl Filters {
         self.entries += entries;
     }
 
-    /// As [`Filters::rate`], which is `known` where they have not changed since.
-    fn known_rate(self, known: &mut (Filters, f64), kind: FilterKind, bits: Option<i32>) -> f64 {
-        if known.0 != self || known.1 == 0.0 {
-            *known = (self, self.rate(kind, bits));
-        }
-        known.1
+    /// As [`Filters::rate`], which is `known` where nothing has changed since.
+    fn known_rate(
+        self,
+        known: &mut Option<KnownRate>,
+        kind: FilterKind,
+        given: Option<LevelFilter>,
+    ) -> f64 {
+        let of = (self, kind, given);
+        let same = known.filter(|known| known.of == of);
+        known.insert(same.unwrap_or_else(|| KnownRate { of, rate: self.rate(kind, given) })).rate
     }
 
     /// The share of absent keys that they let through by design, if they are of that kind, on the
-    /// average table. Of filters that were written with other options it is about that.
-    fn rate(&self, kind: FilterKind, bits: Option<i32>) -> f64 {
+    /// average table. `given` is what they are by the options, where these say it; of filters that
+    /// were written with other options it is about that.
+    fn rate(&self, kind: FilterKind, given: Option<LevelFilter>) -> f64 {
         let payload = self.bytes.saturating_sub(self.tables * FILTER_OVERHEAD);
         let (tables, keys) = (self.tables.max(1), self.entries / self.tables.max(1));
         if payload == 0 || keys == 0 {
             return 1.0;
         }
         let bits_per_key = (payload * 8) as f64 / self.entries as f64;
+        let probes = given.and_then(|filter| filter.probes).map(u32::from);
         if kind == FilterKind::Blocked512 {
-            let probes = umbel_filter::probes(bits.unwrap_or(bits_per_key as i32));
+            let bits = given.map_or(bits_per_key as i32, |filter| filter.bits_per_key);
+            let probes = probes.unwrap_or_else(|| umbel_filter::probes(bits));
             return umbel_filter::designed_rate(keys, (payload / 64 / tables).max(1), probes);
         }
         let size = FilterSize::BitsPerKey(bits_per_key);
-        let options = FilterOptions { kind, size, ..FilterOptions::default() };
+        let options = FilterOptions { kind, size, probes, ..FilterOptions::default() };
         FilterPlan::of(&options, keys).map_or(1.0, |plan| plan.designed_rate)
     }
 }

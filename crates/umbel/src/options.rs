@@ -133,6 +133,33 @@ pub struct LevelFilter {
     /// Bits per key: -1 and 0 no filter, 1 to 1000. Kinds that are built of fingerprints get as
     /// many bits of them as fit.
     pub bits_per_key: i32,
+    /// How many bits of the filter a key sets: 1 to 24 in lines of 512 bits and blocks of 256, 1 to
+    /// 255 in standard filters; other kinds let nobody choose. `None`: as many as are best for
+    /// `bits_per_key`.
+    pub probes: Option<u8>,
+}
+
+impl LevelFilter {
+    /// What is wrong with the number of probes, for the filters of that level.
+    fn check_probes(&self, level: usize) -> Result<()> {
+        let Some(probes) = self.probes else { return Ok(()) };
+        let has = format!("level_filters has {probes} probes for level {level}");
+        match self.kind.most_probes() {
+            None => Err(Error::invalid(format!(
+                "{has}, but a {} filter lets nobody choose them: leave them out or take a {}, {} \
+                 or {} filter",
+                self.kind,
+                FilterKind::Blocked512,
+                FilterKind::Blocked256,
+                FilterKind::Standard
+            ))),
+            Some(most) if !(1..=most).contains(&u32::from(probes)) => Err(Error::invalid(format!(
+                "{has}, but a {} filter must have 1 to {most}: leave them out for the best number",
+                self.kind
+            ))),
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 /// Options of a keyspace. They shape what is written from now on; tables that exist stay readable
@@ -225,7 +252,8 @@ impl KeyspaceOptions {
 
     /// The filter of the tables of a level.
     pub fn level_filter(&self, level: usize) -> LevelFilter {
-        let usual = LevelFilter { kind: FilterKind::Blocked512, bits_per_key: self.bloom_bits };
+        let (kind, bits_per_key) = (FilterKind::Blocked512, self.bloom_bits);
+        let usual = LevelFilter { kind, bits_per_key, probes: None };
         self.level_filters.and_then(|levels| levels.get(level).copied()).unwrap_or(usual)
     }
 
@@ -257,6 +285,7 @@ impl KeyspaceOptions {
                      change: take any other kind"
                 )));
             }
+            filter.check_probes(level)?;
         }
         if !TableHasher::KINDS.contains(&self.hash) {
             let known = TableHasher::KINDS.map(HashKind::name).join(" or ");
@@ -290,7 +319,9 @@ impl KeyspaceOptions {
         out.extend(self.compression.levels.map(|compression| compression as u8));
         let has_filters = self.level_filters.is_some();
         let has_hash = self.hash != HashKind::Keyed;
-        let flags = [self.log, !self.advisor, has_filters, self.prefix.is_some(), has_hash];
+        let has_prefix = self.prefix.is_some();
+        let has_probes = self.level_filters.iter().flatten().any(|filter| filter.probes.is_some());
+        let flags = [self.log, !self.advisor, has_filters, has_prefix, has_hash, has_probes];
         out.push((0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum());
         for filter in self.level_filters.iter().flatten() {
             out.push(filter.kind.number());
@@ -301,6 +332,10 @@ impl KeyspaceOptions {
         }
         if has_hash {
             out.push(self.hash.number());
+        }
+        if has_probes {
+            let filters = self.level_filters.iter().flatten();
+            out.extend(filters.map(|filter| filter.probes.unwrap_or(0)));
         }
     }
 
@@ -317,11 +352,12 @@ impl KeyspaceOptions {
         for level in &mut levels {
             *level = Compression::from_u8(decoder.u8()?)?;
         }
-        let flags = decoder.u8().filter(|flags| *flags < 32)?;
+        let flags = decoder.u8().filter(|flags| *flags < 64)?;
         let (log, advisor) = (flags & 1 != 0, flags & 2 == 0);
         let mut level_filters = None;
         if flags & 4 != 0 {
-            let filter = LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 0 };
+            let kind = FilterKind::Blocked512;
+            let filter = LevelFilter { kind, bits_per_key: 0, probes: None };
             let mut filters = [filter; limits::LEVELS];
             for filter in &mut filters {
                 filter.kind = FilterKind::from_number(decoder.u8()?)?;
@@ -340,6 +376,9 @@ impl KeyspaceOptions {
             // The usual one is not written down.
             _ => HashKind::from_number(decoder.u8()?).filter(|kind| *kind != HashKind::Keyed)?,
         };
+        if flags & 32 != 0 {
+            decode_probes(decoder, level_filters.as_mut()?)?;
+        }
         let options = KeyspaceOptions {
             bloom_bits,
             level_filters,
@@ -359,6 +398,17 @@ impl KeyspaceOptions {
     }
 }
 
+/// Reads the probes of filters, of which at least one has some; `None` where that is malformed.
+fn decode_probes(
+    decoder: &mut Decoder<'_>,
+    filters: &mut [LevelFilter; limits::LEVELS],
+) -> Option<()> {
+    for filter in filters.iter_mut() {
+        filter.probes = Some(decoder.u8()?).filter(|probes| *probes > 0);
+    }
+    filters.iter().any(|filter| filter.probes.is_some()).then_some(())
+}
+
 fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
@@ -370,44 +420,5 @@ fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
 pub(crate) type SharedOptions = Arc<Options>;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_are_read_back_as_written() {
-        let options =
-            KeyspaceOptions { bloom_bits: -1, log: false, advisor: false, ..Default::default() };
-        let filter = |level: usize| LevelFilter {
-            kind: FilterKind::ALL[level % 6],
-            bits_per_key: level as i32 * 100 - 1,
-        };
-        let level_filters = Some(std::array::from_fn(filter));
-        let prefix = Some(KeyPrefix::until(b'/', 2).unwrap());
-        let all = KeyspaceOptions { level_filters, prefix, ..options.clone() };
-        for options in [KeyspaceOptions { level_filters, ..options.clone() }, all, options] {
-            let mut bytes = Vec::new();
-            options.encode(&mut bytes);
-            assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes)), Some(options));
-            for cut in 0..bytes.len() {
-                assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes[..cut])), None);
-            }
-        }
-    }
-
-    #[test]
-    fn out_of_range_is_said_by_name() {
-        let options = KeyspaceOptions { bloom_bits: 1001, ..Default::default() };
-        assert!(options.check().unwrap_err().to_string().contains("bloom_bits is 1001"));
-        let mut filters = [KeyspaceOptions::default().level_filter(0); limits::LEVELS];
-        filters[2].bits_per_key = 1001;
-        let bad = KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
-        let bad = bad.check().unwrap_err().to_string();
-        assert!(bad.contains("level_filters has 1001 bits per key for level 2"), "{bad}");
-        filters[2].bits_per_key = 10;
-        filters[3].kind = FilterKind::Counting;
-        let bad = KeyspaceOptions { level_filters: Some(filters), ..Default::default() };
-        assert!(bad.check().unwrap_err().to_string().contains("counting filter for level 3"));
-        let options = KeyspaceOptions { level_ratio: 1, ..Default::default() };
-        assert!(options.check().unwrap_err().to_string().contains("level_ratio"));
-    }
-}
+#[path = "options_tests.rs"]
+mod tests;

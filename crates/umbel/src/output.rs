@@ -115,6 +115,7 @@ impl Output {
             compression: plan.options.compression.levels[plan.level],
             bloom_bits: filter.bits_per_key,
             filter_kind: filter.kind,
+            filter_probes: filter.probes,
             second_filter: plan.second_filter,
         };
         let hasher = *self.store.context.hashers.of(self.hash);

@@ -224,6 +224,7 @@ impl<'a> Spill<'a> {
             compression: options.compression.levels[0],
             bloom_bits: filter.bits_per_key,
             filter_kind: filter.kind,
+            filter_probes: filter.probes,
             second_filter: None,
         };
         let builder = TableBuilder::new(file, id, hasher, options);

@@ -14,6 +14,7 @@ mod suite {
     mod hooked;
     mod keys;
     mod least;
+    mod level_filters;
     mod lifetimes;
     mod limits;
     mod long_values;

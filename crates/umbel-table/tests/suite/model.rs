@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, ValueKind};
-use umbel_filter::{FilterKind, KeyPrefix, PrefixExtractor};
+use umbel_filter::{FilterKind, FilterOptions, FilterPlan, KeyPrefix, PrefixExtractor};
 use umbel_table::{
     BlockCache, Compression, FilterChoice, FilterKeep, KeepAll, Table, TableOptions, TableWalk,
 };
@@ -398,6 +398,36 @@ fn the_plain_filter_may_be_of_any_kind() {
         assert!(hashes.into_iter().all(|hash| filter.may_contain(hash)));
         assert_eq!(table.verify().unwrap().filter_keys, model.keys().len() as u64);
     }
+}
+
+#[test]
+fn the_plain_filter_has_the_probes_that_are_asked_for() {
+    let model = shape("path", 3000);
+    let keys = model.keys().len() as u64;
+    let read = |filter_kind, filter_probes| {
+        let plain = options(4096, Compression::None);
+        let (file, meta) = model.build(TableOptions { filter_kind, filter_probes, ..plain });
+        let table = open(&file, &meta, Some(&hasher())).unwrap();
+        assert_eq!(table.verify().unwrap().filter_keys, keys);
+        compare(&model, &table);
+        (file.bytes(), table.read_filter(FilterKeep::default()).unwrap().unwrap())
+    };
+    for kind in [FilterKind::Blocked512, FilterKind::Blocked256, FilterKind::Standard] {
+        let (usual, _) = read(kind, None);
+        let plan = |probes| {
+            let options = FilterOptions { kind, probes, ..FilterOptions::default() };
+            FilterPlan::of(&options, keys).unwrap()
+        };
+        let best = plan(None).probes;
+        for probes in [1, 4, 6, 7, 24] {
+            let (bytes, filter) = read(kind, Some(probes));
+            let expected = plan(Some(probes.into())).designed_rate;
+            assert_eq!((filter.kind(), filter.designed_rate()), (kind, expected));
+            assert_eq!(bytes == usual, u32::from(probes) == best, "{kind} of {probes} probes");
+        }
+    }
+    let (_, filter) = read(FilterKind::Ribbon, Some(6));
+    assert_eq!(filter.kind(), FilterKind::Blocked512, "a ribbon has no such number");
 }
 
 #[test]

@@ -97,6 +97,7 @@ pub fn space_options(space: usize) -> KeyspaceOptions {
             std::array::from_fn(|level| LevelFilter {
                 kind: FilterKind::ALL[level % 6],
                 bits_per_key: 10,
+                probes: None,
             })
         }),
         prefix: (space == 1).then(|| KeyPrefix::fixed(3).ok()).flatten(),

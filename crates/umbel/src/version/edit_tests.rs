@@ -170,7 +170,7 @@ fn what_no_writer_writes_is_refused() {
     assert!(one(&keyspace("n".repeat(255))).is_some());
     assert_eq!(one(&keyspace("n".repeat(256))), None, "a name over the limit");
     let plain = keyspace("n".into());
-    for (at, byte) in [(3, 0xff), (plain.len() - 1, 32), (plain.len() - 2, 3)] {
+    for (at, byte) in [(3, 0xff), (plain.len() - 1, 64), (plain.len() - 2, 3)] {
         let mut bytes = plain.clone();
         bytes[at] = byte;
         assert_eq!(one(&bytes), None, "a name, a flag or a compression that is none");
@@ -312,8 +312,13 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
             prefix: (shape.2 % 4 == 0).then(|| KeyPrefix::fixed(shape.2).unwrap()),
             level_filters: (shape.1 % 3 == 0).then(|| {
                 let kind = |level| FilterKind::ALL[(shape.2 + level) % 6];
-                let filter = |level| LevelFilter { kind: kind(level), bits_per_key: bits };
-                std::array::from_fn(filter)
+                let has_probes = shape.2 % 2 == 0;
+                let probes = |most: u32| (shape.2 as u32 % most) as u8 + 1;
+                std::array::from_fn(|level| LevelFilter {
+                    kind: kind(level),
+                    bits_per_key: bits,
+                    probes: kind(level).most_probes().filter(|_| has_probes).map(probes),
+                })
             }),
             hash: if shape.2 % 5 == 0 { HashKind::SipHash13 } else { HashKind::Keyed },
             memtable_bytes: sizes.0,

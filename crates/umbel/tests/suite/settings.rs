@@ -54,6 +54,7 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
         std::array::from_fn(|_| LevelFilter {
             kind: random.pick(&kinds),
             bits_per_key: random.pick(&bits),
+            probes: None,
         })
     });
     let options = KeyspaceOptions {
@@ -75,7 +76,13 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     };
     // Not drawn, so that each seed goes on meaning what it meant.
     let hash = if options.level_ratio == 3 { HashKind::SipHash13 } else { HashKind::Keyed };
-    KeyspaceOptions { hash, ..options }
+    let level_filters = options.level_filters.map(|filters| {
+        filters.map(|filter| {
+            let has_probes = options.level0_tables == 2 && filter.kind.most_probes().is_some();
+            LevelFilter { probes: has_probes.then_some(3), ..filter }
+        })
+    });
+    KeyspaceOptions { hash, level_filters, ..options }
 }
 
 /// The keyspace options of a set.
