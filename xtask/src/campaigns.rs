@@ -1,5 +1,6 @@
 //! Long work that a change does not wait for: torture, the comparison with rivals, fuzzing.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -46,8 +47,8 @@ fn torture_arguments(arguments: &[String]) -> Vec<String> {
     arguments.to_vec()
 }
 
-/// Builds and runs the comparison with other engines, without those whose library is missing.
-/// Whether it succeeded.
+/// Builds and runs the comparison with other engines, without those whose library or compiler is
+/// missing. Whether it succeeded.
 pub fn rivals(arguments: &[String]) -> bool {
     let mut features = Vec::new();
     for (feature, header, package) in RIVAL_LIBRARIES {
@@ -56,6 +57,11 @@ pub fn rivals(arguments: &[String]) -> bool {
         } else {
             eprintln!("without {feature}: on Debian `apt-get install {package}` brings it");
         }
+    }
+    if answers("go", "version") {
+        features.push("pebble");
+    } else {
+        eprintln!("without pebble: it is written in Go, and there is no `go` on the PATH");
     }
     run_rivals("umbel-rivals", &features.join(","), arguments)
 }
@@ -157,12 +163,13 @@ fn fuzz_targets(folder: &Path) -> Vec<String> {
 }
 
 fn compiles_cpp() -> bool {
-    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    let status = Command::new(compiler)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    answers(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()), "--version")
+}
+
+/// Whether there is a program of this name that does well when it is asked this.
+fn answers(program: impl AsRef<OsStr>, question: &str) -> bool {
+    let mut command = Command::new(program);
+    let status = command.arg(question).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
@@ -209,6 +216,13 @@ mod tests {
         assert_eq!(torture_arguments(&[]), ["--report", "docs/lab/torture.md"]);
         let small = ["--small".to_string()];
         assert_eq!(torture_arguments(&small), ["--small"]);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_answers_nothing() {
+        assert!(answers("rustc", "--version"));
+        assert!(!answers("rustc", "--no-such-flag"));
+        assert!(!answers("no-such-program", "--version"));
     }
 
     #[test]

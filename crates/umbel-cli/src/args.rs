@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use umbel_lab::command::LabCommand;
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
@@ -70,6 +71,9 @@ pub enum Command {
     /// Filters by themselves, without a store: size, build, check, inspect, bench
     #[command(subcommand)]
     Filter(FilterCommand),
+    /// Experiments that answer what a filter setting is worth, and their report
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Removes a benchmark's temporary folder once its parent process is gone.
     #[command(hide = true, name = "remove-bench-folder")]
     RemoveBenchFolder {

@@ -14,7 +14,8 @@ Exit codes:
   2  the request is wrong: a flag, a name, a number, a line of input, or no such store
   3  bytes on disk are not what was written
   4  the operating system refused: I/O, permissions, a full disk
-  5  another process holds the store";
+  5  another process holds the store
+130  stopped by Ctrl-C (lab), with what was done kept";
 
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub enum Failure {
     System(String),
     /// Bytes on disk are not what was written, said by somebody else than the engine.
     Damaged(String),
+    /// Somebody stopped it; the text says what was kept.
+    Stopped(String),
     /// Whoever read the output went away (`| head`): nothing is wrong.
     OutputClosed,
 }
@@ -65,6 +68,7 @@ impl Failure {
             Failure::Usage(text) => Failure::Usage(join(text)),
             Failure::System(text) => Failure::System(join(text)),
             Failure::Damaged(text) => Failure::Damaged(join(text)),
+            Failure::Stopped(text) => Failure::Stopped(join(text)),
             Failure::Store(error) => match code_of(&error) {
                 2 => Failure::Usage(join(error.to_string())),
                 3 => Failure::Damaged(join(error.to_string())),
@@ -85,6 +89,7 @@ impl Failure {
             Failure::System(_) => 4,
             Failure::Store(error) => code_of(error),
             Failure::NothingSelected => 1,
+            Failure::Stopped(_) => 130,
             Failure::OutputClosed => 0,
         }
     }
@@ -106,6 +111,7 @@ impl fmt::Display for Failure {
             Failure::NoSuchKey(text)
             | Failure::Usage(text)
             | Failure::System(text)
+            | Failure::Stopped(text)
             | Failure::Damaged(text) => f.write_str(text),
             Failure::Store(error) => error.fmt(f),
             Failure::NothingSelected => f.write_str("no line was selected"),

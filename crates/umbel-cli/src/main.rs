@@ -11,6 +11,7 @@ mod errors;
 mod file_size_signal;
 mod filter;
 mod input;
+mod lab;
 mod limits;
 mod number;
 mod output;
@@ -116,6 +117,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
         Command::Filter(command) => filter::run(command, json),
+        Command::Lab(command) => lab::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),
     }
 }

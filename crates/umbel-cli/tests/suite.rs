@@ -6,8 +6,10 @@
 mod suite {
     mod bad_input;
     mod bench;
+    mod bench_parsers;
     mod commands;
     mod filter;
     mod harness;
     mod import;
+    mod lab;
 }

@@ -115,7 +115,9 @@ impl Probing {
         holds: impl Fn(u64) -> bool,
     ) -> bool {
         // The first stands apart: half of all absent keys need no more.
-        with_positions!(self, hash, bits, next => holds(next()) && (1..probes).all(|_| holds(next())))
+        with_positions!(self, hash, bits, next => {
+            holds(next()) && (1..probes).all(|_| holds(next()))
+        })
     }
 }
 

@@ -194,7 +194,8 @@ impl Keys {
     }
 }
 
-fn decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
+/// Appends a number with leading zeros.
+pub(crate) fn decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + digits, b'0');
     for place in out[start..].iter_mut().rev() {
@@ -203,7 +204,8 @@ fn decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn stream(seed: u64, bytes: usize, out: &mut Vec<u8>) {
+/// Appends bytes that look random, the same for the same seed.
+pub(crate) fn stream(seed: u64, bytes: usize, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     let mut state = seed;
     while out.len() < end {

@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
+use umbel_lab::engine::Settings;
 use umbel_lab::keys::Shape;
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
+umbel-rivals lab ...: the experiments of `umbel lab`, with --engine NAME or --engine all
 umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
   --quick             1000000 random keys, few rounds: some minutes; other flags change that
   --num N             keys (default 1000000)
-  --engines A,B       of umbel, lmdb, rocksdb, leveldb, fjall, redb, surrealkv, none (default: all)
+  --engines A,B       of umbel, lmdb, rocksdb, leveldb, pebble, fjall, redb, sled, surrealkv and
+                      none, which shows what the harness takes (default: all that are built in)
   --shape A,B         of random, decimal, path, url, category-id, or all (default random)
   --rounds N          repetitions of reading, opening and synced puts (default 5)
   --fill-rounds N     repetitions of filling (default 3, 1 from 5000000 keys on)
@@ -20,6 +23,9 @@ umbel-rivals [FLAGS]: the same work for several key-value engines, in one run
   --value N           bytes of a value (default 100)
   --key N             bytes of a key (default 16; paths, addresses and streams have their own)
   --cache-mib N       cache of each engine that has one (default 2048)
+  --bloom-bits N      bits per key of filters, 0 or -1 for none (default 10), and
+  --memtable-mib N    bytes of a memtable (default 128), where an engine can be told: umbel,
+                      rocksdb, leveldb, pebble and fjall both, surrealkv memtables only
   --lived-in yes|no   before reading: overwrite 10 %, delete 5 %, hold a snapshot (default yes)
   --memory yes|no     fill and read once more, each engine in its own process (default yes)
   --compact           compact everything into one level before reading
@@ -55,6 +61,10 @@ pub struct Arguments {
     pub key: usize,
     /// Mebibytes of each engine's cache.
     pub cache_mib: u64,
+    /// Bits per key of the filters of engines that can be told; 0 and less for none.
+    pub bloom_bits: i32,
+    /// Mebibytes of a memtable of engines that can be told.
+    pub memtable_mib: u64,
     /// Whether stores are lived in before they are read.
     pub lived_in: bool,
     /// Whether memory is measured.
@@ -88,6 +98,8 @@ impl Arguments {
             value: 100,
             key: 16,
             cache_mib: 2048,
+            bloom_bits: Settings::default().bloom_bits,
+            memtable_mib: Settings::default().memtable_bytes >> 20,
             lived_in: true,
             memory: true,
             memory_of: None,
@@ -96,6 +108,16 @@ impl Arguments {
             stores: std::env::temp_dir(),
             out: None,
             label: None,
+        }
+    }
+
+    /// What every engine is told, as far as it can be.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            cache_bytes: self.cache_mib << 20,
+            bloom_bits: self.bloom_bits,
+            memtable_bytes: self.memtable_mib << 20,
+            ..Settings::default()
         }
     }
 
@@ -154,6 +176,12 @@ impl Arguments {
             "--value" => self.value = number()? as usize,
             "--key" => self.key = number()? as usize,
             "--cache-mib" => self.cache_mib = number()?,
+            "--memtable-mib" => self.memtable_mib = number()?,
+            "--bloom-bits" => {
+                let bits = value.parse();
+                self.bloom_bits =
+                    bits.map_err(|_| format!("{flag} needs a whole number, not `{value}`"))?;
+            }
             "--seconds-limit" => self.seconds_limit = Some(number()?),
             "--lived-in" => self.lived_in = yes()?,
             "--memory" => self.memory = yes()?,
@@ -182,6 +210,12 @@ impl Arguments {
         }
         if !(1..=1 << 20).contains(&self.cache_mib) {
             return wrong("--cache-mib", 1, 1 << 20);
+        }
+        if !(1..=1 << 11).contains(&self.memtable_mib) {
+            return wrong("--memtable-mib", 1, 1 << 11);
+        }
+        if !(-1..=100).contains(&self.bloom_bits) {
+            return Err("--bloom-bits is out of range: it must be -1 to 100".to_string());
         }
         // With fewer there may be no key to take the place of one that is deleted.
         self.lived_in &= self.num >= 20;
@@ -226,6 +260,12 @@ mod tests {
         assert_eq!(parse("--shape all").unwrap().shapes, Shape::ALL);
         assert_eq!(parse("--shape url,random").unwrap().shapes, [Shape::Url, Shape::Random]);
         assert!(!parse("--lived-in no").unwrap().lived_in);
+        let told = parse("--bloom-bits -1 --memtable-mib 64 --cache-mib 10").unwrap().settings();
+        assert_eq!(
+            (told.bloom_bits, told.memtable_bytes, told.cache_bytes),
+            (-1, 64 << 20, 10 << 20)
+        );
+        assert_eq!(parse("").unwrap().settings().bloom_bits, 10);
     }
 
     #[test]
@@ -241,6 +281,9 @@ mod tests {
         assert!(parse("--shape round").unwrap_err().contains("--shape"));
         assert!(parse("--speed 3").unwrap_err().contains("no flag `--speed`"));
         assert!(parse("--rounds 0").unwrap_err().contains("--rounds"));
+        assert!(parse("--bloom-bits -2").unwrap_err().contains("-1 to 100"));
+        assert!(parse("--bloom-bits few").unwrap_err().contains("--bloom-bits needs a whole"));
+        assert!(parse("--memtable-mib 0").unwrap_err().contains("--memtable-mib"));
         assert!(parse("--memory perhaps").unwrap_err().contains("yes or no"));
         assert!(parse("--num").is_err());
     }

@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use umbel_lab::engine::{Reader, Result, Source, Store, Tally, Write};
 use umbel_lab::keys::Random;
+use umbel_lab::latency::Latencies;
+use umbel_lab::measure::{Sample, measure, now, pause};
 
-use crate::engine::{Reader, Result, Source, Store, Tally, Write};
-use crate::latency::Latencies;
-use crate::measure::{Sample, measure, now, pause};
 use crate::population::Population;
 
 /// How often a reader that is held back has a turn.

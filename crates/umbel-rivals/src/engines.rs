@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::disk;
-use crate::engine::{Engine, Result};
-use crate::measure::{now, pause};
+use umbel_lab::disk;
+use umbel_lab::engine::{Engine, Result, Tunes};
+use umbel_lab::engines::umbel;
+use umbel_lab::measure::{now, pause};
 
 mod fjall;
 #[cfg(feature = "leveldb")]
@@ -14,18 +15,21 @@ mod leveldb;
 #[expect(unsafe_code, reason = "LMDB is reached through its C interface")]
 mod lmdb;
 mod none;
+#[cfg(feature = "pebble")]
+#[expect(unsafe_code, reason = "Pebble is reached through a C interface")]
+mod pebble;
 mod redb;
 #[cfg(feature = "rocksdb")]
 #[expect(unsafe_code, reason = "RocksDB is reached through its C interface")]
 mod rocksdb;
+mod sled;
 mod surrealkv;
-mod umbel;
 
 #[cfg(not(feature = "leveldb"))]
 mod leveldb {
     //! LevelDB, where its library is not there.
 
-    use crate::engine::Engine;
+    use umbel_lab::engine::Engine;
 
     pub const ENGINE: Engine = Engine {
         missing: Some("built without the feature `leveldb`, which needs libleveldb-dev"),
@@ -34,11 +38,24 @@ mod leveldb {
     };
 }
 
+#[cfg(not(feature = "pebble"))]
+mod pebble {
+    //! Pebble, where there is no Go.
+
+    use umbel_lab::engine::Engine;
+
+    pub const ENGINE: Engine = Engine {
+        missing: Some("built without the feature `pebble`, which needs Go"),
+        name: "pebble",
+        ..super::none::ENGINE
+    };
+}
+
 #[cfg(not(feature = "rocksdb"))]
 mod rocksdb {
     //! RocksDB, where its library is not there.
 
-    use crate::engine::Engine;
+    use umbel_lab::engine::Engine;
 
     pub const ENGINE: Engine = Engine {
         missing: Some("built without the feature `rocksdb`, which needs librocksdb-dev"),
@@ -47,14 +64,20 @@ mod rocksdb {
     };
 }
 
+/// An engine that can be told nothing but the bytes of its cache.
+const UNTUNED: Tunes =
+    Tunes { bloom_bits: false, probes: false, memtable_bytes: false, spread: false };
+
 /// All of them, ours first.
-pub const ALL: [Engine; 8] = [
+pub const ALL: [Engine; 10] = [
     umbel::ENGINE,
     lmdb::ENGINE,
     rocksdb::ENGINE,
     leveldb::ENGINE,
+    pebble::ENGINE,
     fjall::ENGINE,
     redb::ENGINE,
+    sled::ENGINE,
     surrealkv::ENGINE,
     none::ENGINE,
 ];

@@ -5,14 +5,10 @@
 
 pub mod arguments;
 pub mod beside;
-pub mod disk;
-pub mod engine;
 pub mod engines;
 #[cfg(feature = "filters")]
 pub mod filters;
-pub mod latency;
-pub mod machine;
-pub mod measure;
+pub mod lab;
 pub mod memory;
 pub mod plan;
 pub mod population;

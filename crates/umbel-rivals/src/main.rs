@@ -4,22 +4,27 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use umbel_lab::engine::Result;
 use umbel_lab::keys::{Keys, Shape};
+use umbel_lab::machine::{Machine, loads};
 use umbel_rivals::arguments::{Arguments, USAGE};
-use umbel_rivals::engine::Result;
-use umbel_rivals::machine::{Machine, loads};
 use umbel_rivals::memory::Part;
 use umbel_rivals::population::Population;
 use umbel_rivals::record::{Participant, Results};
 use umbel_rivals::report::{self, Heading};
 use umbel_rivals::run::Run;
-use umbel_rivals::{engines, memory};
+use umbel_rivals::{engines, lab, memory};
 
 /// The exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = words.as_slice()
+        && first == "lab"
+    {
+        return lab::run(rest);
+    }
     if words.iter().any(|word| word == "--help" || word == "-h") {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
@@ -60,8 +65,8 @@ fn memory_of(part: &str, arguments: &Arguments) -> Result<bool> {
         let shape = arguments.shapes[0];
         let keys = Keys::new(shape, arguments.num, arguments.key, arguments.value)?;
         let population = Population { keys, lived_in: false };
-        let cache_bytes = arguments.cache_mib << 20;
-        let peaks = memory::here(engine, part, population, cache_bytes, &arguments.stores)?;
+        let settings = arguments.settings();
+        let peaks = memory::here(engine, part, population, &settings, &arguments.stores)?;
         println!("{}", memory::line(peaks));
     }
     Ok(true)

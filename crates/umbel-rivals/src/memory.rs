@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use umbel_lab::engine::{Engine, Result, Settings, Store};
+use umbel_lab::measure::pause;
 
 use crate::arguments::Arguments;
-use crate::engine::{Engine, Result, Settings, Store};
-use crate::measure::pause;
 use crate::population::Population;
 use crate::work;
 
@@ -94,13 +94,12 @@ pub fn here(
     engine: Engine,
     part: Part,
     population: Population,
-    cache_bytes: u64,
+    settings: &Settings,
     at: &Path,
 ) -> Result<(u64, u64)> {
-    let settings = Settings { cache_bytes };
     let names = if part == Part::Fill { population.keys.shuffled() } else { Vec::new() };
     peaks(resident(), || {
-        let store: Box<dyn Store> = (engine.open)(at, &settings)?;
+        let store: Box<dyn Store> = (engine.open)(at, settings)?;
         match part {
             Part::Fill => {
                 work::fill(&*store, population.keys, &names)?;
@@ -156,10 +155,12 @@ fn one_part(
         ("--key", asked.key as u64),
         ("--value", asked.value as u64),
         ("--cache-mib", asked.cache_mib),
+        ("--memtable-mib", asked.memtable_mib),
     ];
     for (flag, number) in numbers {
         command.arg(flag).arg(number.to_string());
     }
+    command.arg("--bloom-bits").arg(asked.bloom_bits.to_string());
     command.args(["--memory-of", part, "--shape", shape, "--stores"]).arg(folder);
     let output = command.output()?;
     parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {

@@ -3,9 +3,8 @@
 //! INVARIANT: of a store that was lived in, every twentieth key is deleted and every tenth has a
 //! second value; no key is both. Keys are counted in the order of [`Keys::present`].
 
+use umbel_lab::engine::{Source, Write};
 use umbel_lab::keys::Keys;
-
-use crate::engine::{Source, Write};
 
 /// In how many parts the changes come.
 pub const PARTS: u64 = 3;

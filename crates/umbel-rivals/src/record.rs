@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::Tally;
-use crate::measure::Sample;
+use umbel_lab::engine::Tally;
+use umbel_lab::measure::Sample;
+
 use crate::memory::Memory;
 use crate::plan::Phase;
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use umbel_lab::keys::Shape;
+use umbel_lab::machine::Machine;
+use umbel_lab::measure::Sample;
 
 use crate::arguments::Arguments;
 use crate::engines;
-use crate::machine::Machine;
-use crate::measure::Sample;
 use crate::record::Results;
 
 mod json;
@@ -129,7 +129,7 @@ fn settings(heading: &Heading<'_>) -> String {
         "{} keys, values of {} bytes. Rounds: {} of filling, {} of reading, opening and synced \
          puts, {} of reading beside a writer. {} point reads each (a fifth as many seeks, {} \
          beside a writer), {} synced puts from one thread and twice as many from eight. Caches of \
-         {} MiB. ",
+         {} MiB; memtables of {} MiB and {} where an engine can be told. ",
         arguments.num,
         arguments.value,
         arguments.fill_rounds,
@@ -139,6 +139,11 @@ fn settings(heading: &Heading<'_>) -> String {
         arguments.beside_reads,
         arguments.synced,
         arguments.cache_mib,
+        arguments.memtable_mib,
+        match arguments.bloom_bits {
+            ..=0 => "no filters".to_string(),
+            bits => format!("filters of {bits} bits per key"),
+        },
     );
     text.push_str(match arguments.lived_in {
         true => LIVED_IN,
@@ -177,7 +182,13 @@ fn participants(results: &Results) -> String {
             Some(reason) if participant.version.is_empty() => {
                 writeln!(text, "- **{name}** skipped: {reason}.")
             }
-            _ => writeln!(text, "- **{name}** {}: {}.", participant.version, settings_of(name)),
+            _ => writeln!(
+                text,
+                "- **{name}** {}: {}.{}",
+                participant.version,
+                settings_of(name),
+                advice_of(name)
+            ),
         };
     }
     text
@@ -189,4 +200,12 @@ fn settings_of(name: &str) -> String {
         let together = if engine.multi_get { "" } else { "; multi_get as single gets" };
         format!("{}{together}", engine.settings)
     })
+}
+
+/// Where the settings come from.
+fn advice_of(name: &str) -> String {
+    let engine = engines::ALL.into_iter().find(|engine| engine.name == name);
+    let pages = engine.map_or(&[][..], |engine| engine.recommended);
+    let links: Vec<String> = pages.iter().map(|page| format!("<{page}>")).collect();
+    if links.is_empty() { String::new() } else { format!(" Advised in {}.", links.join(", ")) }
 }

@@ -7,16 +7,17 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use umbel_lab::disk;
+use umbel_lab::engine::{Engine, Result, Settings, Store};
 use umbel_lab::keys::{Keys, Shape};
+use umbel_lab::machine::loads;
+use umbel_lab::measure::{Sample, measure, now};
 
 use crate::arguments::Arguments;
-use crate::engine::{Engine, Result, Settings, Store};
-use crate::machine::loads;
-use crate::measure::{Sample, measure, now};
 use crate::plan::Phase;
 use crate::population::{PARTS, Population};
 use crate::record::{Participant, Record, Results};
-use crate::{beside, disk, engines, memory, work};
+use crate::{beside, engines, memory, work};
 
 /// What the reads before those that count add to their seed.
 const REHEARSAL: u64 = 50;
@@ -57,7 +58,7 @@ impl<'a> Run<'a> {
             arguments,
             population,
             shape,
-            settings: Settings { cache_bytes: arguments.cache_mib << 20 },
+            settings: arguments.settings(),
             folder,
             started: now(),
             contenders: Vec::new(),

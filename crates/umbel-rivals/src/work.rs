@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use umbel_lab::disk;
+use umbel_lab::engine::{Reader, Result, Source, Store, Tally, Write};
 use umbel_lab::keys::{Keys, Random};
+use umbel_lab::measure::{Sample, measure};
 
-use crate::disk;
-use crate::engine::{Reader, Result, Source, Store, Tally, Write};
-use crate::measure::{Sample, measure};
 use crate::plan::Phase;
 use crate::population::Population;
 

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use umbel_lab::engine::{Counters, Engine, Settings, Source, Tally, Write};
 use umbel_lab::keys::Shape;
 use umbel_rivals::arguments::Arguments;
 use umbel_rivals::engines;
 use umbel_rivals::plan::Phase;
+use umbel_rivals::record::Results;
 use umbel_rivals::run::Run;
 
 fn folder(name: &str) -> PathBuf {
@@ -16,19 +18,24 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs with 700 keys, of which `live` are there when they are read.
-fn run_small(shape: Shape, live: u64, rest: &str) {
+/// What a run with 700 keys finds out; all engines agree.
+fn results_of(name: &str, shape: Shape, rest: &str) -> Results {
     let line = format!("--num 700 --rounds 2 --fill-rounds 1 --beside-rounds 1 --synced 8 {rest}");
     let arguments =
         Arguments::parse(line.split_whitespace().map(str::to_string)).expect("the flags are right");
-    let folder = folder(&shape.to_string());
+    let folder = folder(name);
     let mut run = Run::new(&arguments, shape, folder.clone()).expect("a run");
     let mut saves = 0;
     run.run(|_| saves += 1);
     std::fs::remove_dir_all(&folder).expect("the folder is there");
     assert!(saves > 0);
-    let results = &run.results;
-    assert_eq!(results.disagreements(), Vec::<String>::new());
+    assert_eq!(run.results.disagreements(), Vec::<String>::new());
+    run.results
+}
+
+/// Runs with all engines, of whose keys `live` are there when they are read.
+fn run_small(shape: Shape, live: u64, rest: &str) {
+    let results = &results_of(&shape.to_string(), shape, rest);
     let mut engines = 0;
     for participant in &results.participants {
         let name = participant.name;
@@ -60,7 +67,7 @@ fn run_small(shape: Shape, live: u64, rest: &str) {
         assert!(beside.latency.expect("each was timed").max_ns > 0);
         assert!(beside.writes_per_second.expect("it wrote") > 0.0, "{name}");
     }
-    assert!(engines >= 6, "umbel, lmdb, fjall, redb, surrealkv and none need no library");
+    assert!(engines >= 7, "umbel, lmdb, fjall, redb, sled, surrealkv and none need no library");
 }
 
 #[test]
@@ -76,6 +83,96 @@ fn all_engines_agree_on_paths_after_compaction() {
 #[test]
 fn all_engines_agree_on_streams() {
     run_small(Shape::CategoryId, 665, "--compact");
+}
+
+/// What every engine found in every phase that reads, in an order that does not depend on times.
+fn answers(results: &Results) -> Vec<(&'static str, &'static str, usize, u64, Tally)> {
+    let mut answers: Vec<_> = results
+        .records
+        .iter()
+        .filter(|record| Phase::READS.contains(&record.phase))
+        .map(|r| (r.engine, r.phase.name(), r.way, r.round, r.sample.tally))
+        .collect();
+    answers.sort_unstable_by_key(|&(engine, phase, way, round, _)| (engine, phase, way, round));
+    answers
+}
+
+#[test]
+fn answers_depend_neither_on_filters_nor_on_memtables() {
+    let lsm = engines::ALL.iter().filter(|engine| engine.lsm && engine.missing.is_none());
+    let names: Vec<&str> = lsm.map(|engine| engine.name).collect();
+    let told = |name: &str, bits: i32, mib: u64| {
+        let engines = names.join(",");
+        let rest = format!("--engines {engines} --bloom-bits {bits} --memtable-mib {mib}");
+        answers(&results_of(name, Shape::Random, &rest))
+    };
+    let usual = told("usual", 10, 128);
+    assert!(usual.len() > names.len() * Phase::READS.len());
+    assert_eq!(told("none", -1, 128), usual);
+    assert_eq!(told("small", 0, 1), usual);
+}
+
+/// Puts `num` keys into an empty store of an engine and looks for as many that are not there.
+fn counted(engine: &Engine, bloom_bits: i32, num: u32) -> [Counters; 2] {
+    let folder = folder(&format!("{}-{bloom_bits}", engine.name));
+    let settings = Settings { bloom_bits, cache_bytes: 64 << 20, ..Settings::default() };
+    let store = (engine.open)(&folder, &settings).expect("a store");
+    let opened = store.counters();
+    for key in 0..num {
+        let mut one = One { key: (2 * key).to_be_bytes(), put: false };
+        store.write_all(&mut one).expect("a put");
+    }
+    store.flush().expect("a flush");
+    store.wait().expect("a wait");
+    let mut reader = store.reader(0).expect("a reader");
+    let mut tally = Tally::default();
+    for key in 0..num {
+        reader.get(&(2 * key + 1).to_be_bytes(), &mut tally).expect("a get");
+    }
+    assert_eq!(tally.found, 0);
+    drop(reader);
+    let read = store.counters();
+    store.close().expect("a close");
+    std::fs::remove_dir_all(&folder).expect("the folder is there");
+    [opened, read]
+}
+
+/// A key that is put once, as its own value.
+struct One {
+    key: [u8; 4],
+    put: bool,
+}
+
+impl Source for One {
+    fn next(&mut self) -> Option<Write<'_>> {
+        let first = !std::mem::replace(&mut self.put, true);
+        first.then_some((&self.key[..], Some(&self.key[..])))
+    }
+}
+
+#[test]
+fn what_engines_count_grows_with_what_they_do() {
+    for engine in engines::ALL.iter().filter(|engine| engine.missing.is_none()) {
+        let name = engine.name;
+        let [opened, read] = counted(engine, 10, 2000);
+        let grown = |count: fn(&Counters) -> Option<u64>| {
+            count(&read).map(|after| after - count(&opened).expect("it counted before"))
+        };
+        assert!(grown(|c| c.background_jobs).is_none_or(|jobs| jobs > 0), "{name}: {read:?}");
+        assert!(grown(|c| c.tables).is_none_or(|tables| tables > 0), "{name}: {read:?}");
+        if ["umbel", "rocksdb"].contains(&name) {
+            assert!(grown(|c| c.filter_probes) >= Some(1990), "{name}: {read:?}");
+            assert!(grown(|c| c.filter_negatives) >= Some(1900), "{name}: {read:?}");
+        }
+        if engine.lsm && name != "surrealkv" {
+            assert!(read.background_jobs.is_some() && read.tables.is_some(), "{name}");
+        }
+        let [_, without] = counted(engine, -1, 2000);
+        if let Some(bytes) = read.filter_bytes {
+            assert!(bytes >= 2000, "{name}: {bytes}");
+            assert_eq!(without.filter_bytes, Some(0), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use umbel_rivals::engine::Result;
+use umbel_lab::engine::Result;
+use umbel_lab::machine::{Machine, loads};
 use umbel_rivals::filters::arguments::{Arguments, USAGE};
 use umbel_rivals::filters::report::{self, Heading};
 use umbel_rivals::filters::run::run;
-use umbel_rivals::machine::{Machine, loads};
 
 /// The exit code for a wrong command line.
 const WRONG_USE: u8 = 2;

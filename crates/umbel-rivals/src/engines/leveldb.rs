@@ -6,20 +6,27 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
-use crate::measure::{now, pause};
+use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::measure::{now, pause};
 
 pub const ENGINE: Engine = Engine {
     name: "leveldb",
     missing: None,
-    settings: "128 MiB write buffer, 4 KiB blocks, 32 MiB tables, filters of 10 bits per key, no \
-               compression, the cache of the run, 5000 open files; single puts, log given to the \
-               kernel with each; it offers no lending get, so each get is a malloc and a copy",
+    settings: "write buffer of 128 MiB (or as the run says), 4 KiB blocks, 32 MiB tables, filters \
+               of 10 bits per key (or as the run says), no compression, the cache of the run, 5000 \
+               open files; single puts, log given to the kernel with each; it offers no lending \
+               get, so each get is a malloc and a copy",
+    recommended: &[
+        "https://github.com/google/leveldb/blob/main/doc/index.md",
+        "https://github.com/google/leveldb/blob/main/include/leveldb/options.h",
+        "https://github.com/bitcoin/bitcoin/blob/master/src/dbwrapper.cpp",
+    ],
+    tunes: Tunes { bloom_bits: true, probes: false, memtable_bytes: true, spread: false },
     multi_get: false,
     kept_cursor: true,
     lsm: true,
@@ -124,6 +131,7 @@ struct LevelDb {
     buffered: *mut WriteOpts,
     synced: *mut WriteOpts,
     snapshot: Mutex<Held>,
+    folder: PathBuf,
 }
 
 // SAFETY: LevelDB's handle may be used by several threads at once, says its documentation; the
@@ -132,17 +140,22 @@ unsafe impl Sync for LevelDb {}
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
+    let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
     // SAFETY: the constructors take nothing and return an object of their kind; the setters get
-    // that object and plain numbers; `name` ends in a zero and outlives the call. The filter and
-    // the cache are kept until after the store is closed, as the library asks.
+    // that object and plain numbers; `name` ends in a zero and outlives the call. The filter,
+    // which null stands for the lack of, and the cache are kept until after the store is closed,
+    // as the library asks.
     let store = unsafe {
-        let filter = leveldb_filterpolicy_create_bloom(10);
+        let filter = match settings.bloom_bits {
+            ..=0 => null_mut(),
+            bits => leveldb_filterpolicy_create_bloom(bits),
+        };
         let cache = leveldb_cache_create_lru(usize::try_from(settings.cache_bytes)?);
         let options = leveldb_options_create();
         leveldb_options_set_create_if_missing(options, 1);
         leveldb_options_set_filter_policy(options, filter);
         leveldb_options_set_cache(options, cache);
-        leveldb_options_set_write_buffer_size(options, 128 << 20);
+        leveldb_options_set_write_buffer_size(options, memtable_bytes);
         leveldb_options_set_max_file_size(options, 32 << 20);
         leveldb_options_set_max_open_files(options, 5000);
         leveldb_options_set_compression(options, 0);
@@ -160,6 +173,7 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
             buffered: leveldb_writeoptions_create(),
             synced,
             snapshot: Mutex::new(Held(null())),
+            folder: folder.to_path_buf(),
         }
     };
     Ok(Box::new(store))
@@ -197,18 +211,23 @@ impl LevelDb {
         checked(error)
     }
 
-    /// Sizes and work of the levels, as the library describes them.
-    fn levels(&self) -> String {
+    /// What the library says of itself under a name; nothing where it does not know it.
+    fn property(&self, name: &CStr) -> String {
         // SAFETY: the name ends in a zero; the answer is null or a string that is ours to free.
         unsafe {
-            let text = leveldb_property_value(self.db, c"leveldb.stats".as_ptr());
+            let text = leveldb_property_value(self.db, name.as_ptr());
             if text.is_null() {
                 return String::new();
             }
-            let levels = CStr::from_ptr(text).to_string_lossy().into_owned();
+            let value = CStr::from_ptr(text).to_string_lossy().into_owned();
             leveldb_free(text.cast());
-            levels
+            value
         }
+    }
+
+    /// Sizes and work of the levels, as the library describes them.
+    fn levels(&self) -> String {
+        self.property(c"leveldb.stats")
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -289,6 +308,16 @@ impl Store for LevelDb {
         Ok(Box::new(LevelDbReader { store: self, kept: None }))
     }
 
+    fn counters(&self) -> Counters {
+        let told = std::fs::read(self.folder.join("LOG")).unwrap_or_default();
+        let tables = self.property(c"leveldb.sstables");
+        Counters {
+            background_jobs: Some(jobs(&String::from_utf8_lossy(&told))),
+            tables: Some(tables.lines().filter(|line| !line.starts_with("---")).count() as u64),
+            ..Counters::default()
+        }
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         self.hold_snapshot(false)?;
         drop(self);
@@ -304,12 +333,25 @@ impl Drop for LevelDb {
             leveldb_close(self.db);
             leveldb_options_destroy(self.options);
             leveldb_cache_destroy(self.cache);
-            leveldb_filterpolicy_destroy(self.filter);
+            if !self.filter.is_null() {
+                leveldb_filterpolicy_destroy(self.filter);
+            }
             leveldb_readoptions_destroy(self.reads);
             leveldb_writeoptions_destroy(self.buffered);
             leveldb_writeoptions_destroy(self.synced);
         }
     }
+}
+
+/// Flushes and compactions that are done, of which the library keeps no count but tells in the file
+/// that it begins anew when the store is opened.
+fn jobs(told: &str) -> u64 {
+    let done = |line: &&str| {
+        let (_, said) = line.split_once(' ').unwrap_or_default();
+        let flushed = said.contains("Level-0 table #") && !said.ends_with("started");
+        flushed || ["Compacted ", "Moved #"].iter().any(|begin| said.contains(begin))
+    };
+    told.lines().filter(done).count() as u64
 }
 
 struct Walk<'a> {
@@ -389,5 +431,26 @@ impl Reader for LevelDbReader<'_> {
         // SAFETY: the iterator is ours.
         unsafe { leveldb_iter_seek_to_first(walk.iter) };
         walk.count(usize::MAX, tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_counted_and_not_what_begins() {
+        let told = "\
+2026/11/22-17:00:00.000000 1 Level-0 table #9: started
+2026/11/22-17:00:00.100000 1 Level-0 table #9: 2100 bytes OK
+2026/11/22-17:00:00.200000 1 Delete type=0 #8
+2026/11/22-17:00:00.300000 1 Compacting 1@0 + 0@1 files
+2026/11/22-17:00:00.400000 1 Generated table #10@0: 5 keys, 2100 bytes
+2026/11/22-17:00:00.500000 1 Compacted 1@0 + 0@1 files => 2100 bytes
+2026/11/22-17:00:00.600000 1 compacted to: files[ 0 1 0 0 0 0 0 ]
+2026/11/22-17:00:00.700000 1 Moved #10 to level-2 2100 bytes OK: files[ 0 0 1 0 0 0 0 ]
+";
+        assert_eq!(jobs(told), 3);
+        assert_eq!(jobs(""), 0);
     }
 }

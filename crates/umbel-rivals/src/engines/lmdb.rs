@@ -13,8 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lmdb_master_sys as sys;
-
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "lmdb",
@@ -23,6 +22,11 @@ pub const ENGINE: Engine = Engine {
                process, not the machine); read in one transaction kept open, and in a transaction \
                renewed for each call; a synced put is a synced transaction of its own; no cache of \
                its own, no filters",
+    recommended: &[
+        "http://www.lmdb.tech/doc/group__mdb.html",
+        "https://docs.rs/heed/latest/heed/struct.EnvOpenOptions.html",
+    ],
+    tunes: super::UNTUNED,
     multi_get: false,
     kept_cursor: true,
     lsm: false,

@@ -8,13 +8,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 
 pub const ENGINE: Engine = Engine {
     name: "none",
     missing: None,
     settings: "answers every question with the same value: what it takes is the harness's own; a \
                synced put writes 128 bytes into a file that was written before, and syncs its data",
+    recommended: &[],
+    tunes: super::UNTUNED,
     multi_get: true,
     kept_cursor: true,
     lsm: false,

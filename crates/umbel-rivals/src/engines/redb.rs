@@ -8,8 +8,7 @@ use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
     TableDefinition,
 };
-
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
@@ -18,6 +17,11 @@ pub const ENGINE: Engine = Engine {
                killed process loses; read in one transaction kept open, \
                and in a transaction per call; a synced put is a durable \
                transaction of its own; the cache of the run, no filters",
+    recommended: &[
+        "https://docs.rs/redb/latest/redb/struct.Builder.html",
+        "https://docs.rs/redb/latest/redb/enum.Durability.html",
+    ],
+    tunes: super::UNTUNED,
     multi_get: false,
     kept_cursor: false,
     lsm: false,

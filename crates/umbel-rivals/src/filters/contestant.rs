@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use crate::engine::Result;
+use umbel_lab::engine::Result;
+
 use crate::filters::keys::Key;
 
 /// How many keys are hashed before a filter is asked for all of them at once.

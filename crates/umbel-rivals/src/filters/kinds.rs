@@ -1,11 +1,11 @@
 //! The other kinds of `umbel-filter`.
 
 use umbel_filter::{
-    Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView, FuseBuilder, FuseView,
-    RibbonBuilder, RibbonView, hash_key,
+    Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView, FuseBuilder,
+    FuseView, RibbonBuilder, RibbonView, hash_key,
 };
+use umbel_lab::engine::Result;
 
-use crate::engine::Result;
 use crate::filters::contestant::OfHashes;
 use crate::filters::ours::{BITS_PER_KEY, SECRET};
 

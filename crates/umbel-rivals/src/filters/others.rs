@@ -1,16 +1,17 @@
 //! Filters of other crates, each with 10 bits for a key where that can be said, else with the rate
 //! of 1 % that a Bloom filter has with that many, else with what the crate is fixed to.
 
+use std::collections::hash_map::DefaultHasher;
+
 use bloomfilter::Bloom as ClassicBloom;
 use cuckoofilter::CuckooFilter;
 use fastbloom::BloomFilter;
 use growable_bloom_filter::GrowableBloom;
 use pleat::filter::RibbonFilter;
 use scalable_cuckoo_filter::ScalableCuckooFilter;
-use std::collections::hash_map::DefaultHasher;
+use umbel_lab::engine::Result;
 use xorf::{BinaryFuse8, BinaryFuse16, Filter as _, Xor8};
 
-use crate::engine::Result;
 use crate::filters::contestant::{OfHashes, OfKeys};
 use crate::filters::keys::Key;
 use crate::filters::ours::BITS_PER_KEY;

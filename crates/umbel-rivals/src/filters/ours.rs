@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use umbel_filter::{Bloom, BloomBuilder, BloomView, HashSecret, Parsed, hash_key};
+use umbel_lab::engine::Result;
 
-use crate::engine::Result;
 use crate::filters::contestant::OfHashes;
 use crate::filters::keys::secret;
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use umbel_lab::machine::Machine;
 
 use crate::filters::arguments::Arguments;
 use crate::filters::list::version;
 use crate::filters::run::{Place, Row, Way};
-use crate::machine::Machine;
 use crate::record::Spread;
 use crate::report::table::{NOTHING, Table, cell, maybe};
 

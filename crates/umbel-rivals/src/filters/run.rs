@@ -2,12 +2,13 @@
 
 use std::hint::black_box;
 
-use crate::engine::{Result, Tally};
+use umbel_lab::engine::{Result, Tally};
+use umbel_lab::measure::measure;
+
 use crate::filters::arguments::Arguments;
 use crate::filters::contestant::{Built, Contestant, Items};
 use crate::filters::keys::{Key, hashes, keys};
 use crate::filters::list;
-use crate::measure::measure;
 use crate::record::Spread;
 
 /// Questions of a repetition to a filter that fits the caches: too many to be learned by heart, few

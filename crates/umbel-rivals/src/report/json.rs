@@ -1,6 +1,7 @@
 //! Everything, for programs.
 
 use serde_json::{Value, json};
+use umbel_lab::engine::Engine;
 use umbel_lab::keys::Shape;
 
 use crate::engines;
@@ -30,6 +31,8 @@ pub fn json(heading: &Heading<'_>, done: &[(Shape, Results)]) -> Value {
         "beside_reads": arguments.beside_reads,
         "synced": arguments.synced,
         "cache_mib": arguments.cache_mib,
+        "memtable_mib": arguments.memtable_mib,
+        "bloom_bits": arguments.bloom_bits,
         "lived_in": arguments.lived_in,
         "compacted_first": arguments.compact,
         "shapes": done.iter().map(|(shape, results)| of_shape(*shape, results)).collect::<Vec<_>>(),
@@ -42,6 +45,7 @@ fn of_shape(shape: Shape, results: &Results) -> Value {
             "name": participant.name,
             "version": participant.version,
             "settings": settings_of(participant.name),
+            "recommended": engine(participant.name).map(|engine| engine.recommended),
             "disk_bytes": participant.disk_bytes,
             "lived_in_disk_bytes": participant.lived_in_disk_bytes,
             "written_bytes_fill_random": results.written_bytes(participant.name),
@@ -59,9 +63,13 @@ fn of_shape(shape: Shape, results: &Results) -> Value {
     })
 }
 
+fn engine(name: &str) -> Option<Engine> {
+    engines::ALL.into_iter().find(|engine| engine.name == name)
+}
+
 fn of_record(record: &Record) -> Value {
     let sample = &record.sample;
-    let engine = engines::ALL.into_iter().find(|engine| engine.name == record.engine);
+    let engine = engine(record.engine);
     let latency = sample.latency.map(|latency| {
         json!({
             "p50": latency.p50_ns,

@@ -1,9 +1,10 @@
 //! The tables about keys of one shape.
 
-use crate::engine::Engine;
+use umbel_lab::engine::Engine;
+use umbel_lab::latency::Latency;
+use umbel_lab::measure::Sample;
+
 use crate::engines;
-use crate::latency::Latency;
-use crate::measure::Sample;
 use crate::plan::Phase;
 use crate::record::{OURS, Record, Results, Spread};
 use crate::report::table::{NOTHING, Table, cell, figure, maybe};

@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 
 use umbel_lab::keys::Shape;
+use umbel_lab::measure::Sample;
 
 use crate::engines;
-use crate::measure::Sample;
 use crate::plan::Phase;
 use crate::record::{OURS, Results, Spread};
 use crate::report::table::{Table, figure};

@@ -8,7 +8,15 @@ macro_rules! opaque {
     };
 }
 
-opaque! { Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter Pinned }
+opaque! {
+    Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter Pinned
+    PerfContext
+}
+
+// Places in the enumeration of what a thread counts.
+pub const BLOCK_READ_COUNT: c_int = 2;
+pub const BLOOM_SST_HIT_COUNT: c_int = 44;
+pub const BLOOM_SST_MISS_COUNT: c_int = 45;
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {
@@ -53,6 +61,10 @@ unsafe extern "C" {
         sorted: bool,
     );
     pub fn rocksdb_property_int(db: *mut Db, name: *const c_char, value: *mut u64) -> c_int;
+    pub fn rocksdb_property_value(db: *mut Db, name: *const c_char) -> *mut c_char;
+    pub fn rocksdb_perfcontext_create() -> *mut PerfContext;
+    pub fn rocksdb_perfcontext_metric(context: *mut PerfContext, metric: c_int) -> u64;
+    pub fn rocksdb_perfcontext_destroy(context: *mut PerfContext);
     pub fn rocksdb_flush(db: *mut Db, options: *const FlushOpts, error: *mut *mut c_char);
     pub fn rocksdb_compact_range(
         db: *mut Db,

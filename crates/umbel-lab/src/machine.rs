@@ -4,8 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::UNIX_EPOCH;
 
+use serde::{Deserialize, Serialize};
+
 /// What a figure depends on besides the engines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The date in UTC, `2026-11-21`.
     pub date: String,
@@ -85,7 +87,18 @@ fn file_system(folder: &Path) -> Option<String> {
 #[expect(clippy::disallowed_methods, reason = "results are dated by the real clock")]
 fn today() -> String {
     let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (year, month, day) = civil(since.as_secs() / 86_400);
+    date(since.as_secs() / 86_400)
+}
+
+/// A moment in UTC, `2026-11-22T17:05:00Z`.
+pub fn utc(wall_micros: u64) -> String {
+    let seconds = wall_micros / 1_000_000;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{}T{hour:02}:{minute:02}:{second:02}Z", date(seconds / 86_400))
+}
+
+fn date(days: u64) -> String {
+    let (year, month, day) = civil(days);
     format!("{year}-{month:02}-{day:02}")
 }
 

@@ -19,6 +19,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Takes in what another reader read.
+    pub fn merge(&mut self, other: Tally) {
+        self.found += other.found;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
     /// Counts a value. Reads every byte of it, as whoever asked for it would.
     #[inline]
     pub fn value(&mut self, value: &[u8]) {
@@ -60,6 +66,77 @@ pub trait Source {
 pub struct Settings {
     /// Bytes of the cache of an engine that has one.
     pub cache_bytes: u64,
+    /// Bits per key of the filters of an engine that [can be told](Tunes::bloom_bits); -1 and 0
+    /// mean none.
+    pub bloom_bits: i32,
+    /// How many of these bits a key sets, where the engine [can be told](Tunes::probes).
+    pub probes: Option<u8>,
+    /// Bytes of a memtable, where the engine [can be told](Tunes::memtable_bytes).
+    pub memtable_bytes: u64,
+    /// How filters are spread over the levels, where the engine [can be told](Tunes::spread).
+    pub spread: FilterSpread,
+    /// Whether tables are compacted, where the engine can be told how filters are spread.
+    pub compacts: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            cache_bytes: 1 << 30,
+            bloom_bits: 10,
+            probes: None,
+            memtable_bytes: 128 << 20,
+            spread: FilterSpread::Advised,
+            compacts: true,
+        }
+    }
+}
+
+/// Who decides how many bits of filters each level has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterSpread {
+    /// The engine, by what reads ask.
+    Advised,
+    /// Nobody: the same at every level, and all are kept.
+    Uniform,
+    /// These bits for each level, level 0 first.
+    Levels([i32; 7]),
+}
+
+/// Which settings besides the cache an engine can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tunes {
+    /// Bits per key.
+    pub bloom_bits: bool,
+    /// How many of them a key sets.
+    pub probes: bool,
+    /// The size of memtables.
+    pub memtable_bytes: bool,
+    /// Filters by level, with and without an advisor.
+    pub spread: bool,
+}
+
+/// What a store has counted since it was opened, as far as its engine counts.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Counters {
+    /// Flushes and compactions done.
+    pub background_jobs: Option<u64>,
+    /// Blocks that reads had to load.
+    pub blocks_loaded: Option<u64>,
+    /// How often a filter was asked.
+    pub filter_probes: Option<u64>,
+    /// How often one said no.
+    pub filter_negatives: Option<u64>,
+    /// How often one said maybe for a key that was not there.
+    pub filter_false_positives: Option<u64>,
+    /// How often a table was searched in vain, for want of a filter or by a filter's mistake.
+    pub false_reads: Option<u64>,
+    /// Bytes of filters in memory.
+    pub filter_bytes: Option<u64>,
+    /// Bytes written to tables and the log for each byte of keys and values.
+    pub write_amplification: Option<f64>,
+    /// Tables, or sorted runs, that there are.
+    pub tables: Option<u64>,
 }
 
 /// An engine that can be asked to take part.
@@ -71,6 +148,10 @@ pub struct Engine {
     pub missing: Option<&'static str>,
     /// Its settings, in words.
     pub settings: &'static str,
+    /// Where its makers or users recommend them.
+    pub recommended: &'static [&'static str],
+    /// Which settings it can be told.
+    pub tunes: Tunes,
     /// Whether several keys can be asked for at once; otherwise they are asked for one by one.
     pub multi_get: bool,
     /// Whether a cursor can be kept and moved by the next seek.
@@ -111,6 +192,11 @@ pub trait Store: Sync {
 
     /// A reader, in one of the engine's ways.
     fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>>;
+
+    /// What it has counted.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
 
     /// Closes the store cleanly.
     fn close(self: Box<Self>) -> Result<()>;

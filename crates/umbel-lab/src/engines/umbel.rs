@@ -4,10 +4,15 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use umbel::{Db, DbCursor, Durability, Keyspace, KeyspaceOptions, Options, Snapshot};
+use umbel::{
+    Db, DbCursor, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, Snapshot,
+};
 
-use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use crate::engine::{
+    Counters, Engine, FilterSpread, Reader, Result, Settings, Source, Store, Tally, Tunes,
+};
 
+/// The entry of Umbel in a list of engines.
 pub const ENGINE: Engine = Engine {
     name: "umbel",
     missing: None,
@@ -16,6 +21,8 @@ pub const ENGINE: Engine = Engine {
                memory; single puts, \
                buffered, log on; read with values lent and cursors, and with values copied and \
                iterators",
+    recommended: &[],
+    tunes: Tunes { bloom_bits: true, probes: true, memtable_bytes: true, spread: true },
     multi_get: true,
     kept_cursor: true,
     lsm: true,
@@ -23,6 +30,9 @@ pub const ENGINE: Engine = Engine {
     fresh_way: 0,
     open,
 };
+
+/// As many tables in level 0 as may be asked for: they stay there.
+const LEVEL0_TABLES_MAX: usize = 1000;
 
 struct Umbel {
     db: Db,
@@ -34,13 +44,35 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     // One budget for everything: what the others are given for their caches alone.
     let options = Options { memory_bytes: Some(settings.cache_bytes), ..Options::default() };
     let db = Db::open(folder, options)?;
-    let keyspace = db.keyspace("default", KeyspaceOptions::default())?;
+    let keyspace = db.keyspace("default", keyspace_options(settings))?;
     Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))
+}
+
+fn keyspace_options(settings: &Settings) -> KeyspaceOptions {
+    let filter = |bits_per_key| {
+        // The textbook's filter, where the number of probes is told: that of lines has its own.
+        let kind = settings.probes.map_or(FilterKind::Blocked512, |_| FilterKind::Standard);
+        LevelFilter { kind, bits_per_key, probes: settings.probes }
+    };
+    let levels = match (settings.spread, settings.probes) {
+        (FilterSpread::Levels(bits), _) => Some(bits.map(filter)),
+        (_, Some(_)) => Some([filter(settings.bloom_bits); 7]),
+        (FilterSpread::Advised | FilterSpread::Uniform, None) => None,
+    };
+    let usual = KeyspaceOptions::default();
+    KeyspaceOptions {
+        bloom_bits: settings.bloom_bits,
+        level_filters: levels,
+        memtable_bytes: settings.memtable_bytes,
+        advisor: settings.spread == FilterSpread::Advised,
+        level0_tables: if settings.compacts { usual.level0_tables } else { LEVEL0_TABLES_MAX },
+        ..usual
+    }
 }
 
 impl Store for Umbel {
     fn version(&self) -> String {
-        super::built_with("umbel")
+        env!("CARGO_PKG_VERSION").to_string()
     }
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
@@ -83,6 +115,22 @@ impl Store for Umbel {
             return Ok(Box::new(Lent { keyspace: &self.keyspace, cursor: None }));
         }
         Ok(Box::new(Copied { keyspace: &self.keyspace }))
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.db.stats();
+        let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+        Counters {
+            background_jobs: Some(levels().map(|level| level.compactions).sum()),
+            blocks_loaded: Some(stats.cache_misses),
+            filter_probes: Some(levels().map(|level| level.filter_probes).sum()),
+            filter_negatives: Some(levels().map(|level| level.filter_true_negatives).sum()),
+            filter_false_positives: Some(levels().map(|level| level.filter_false_positives).sum()),
+            false_reads: Some(levels().map(|level| level.false_reads).sum()),
+            filter_bytes: Some(levels().map(|level| level.filter_bytes_in_memory).sum()),
+            write_amplification: Some(stats.write_amplification),
+            tables: Some(levels().map(|level| level.tables).sum()),
+        }
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,0 +1,306 @@
+//! `umbel lab`: the command line, and what it does.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+use umbel_env::Env;
+
+use crate::engine::Engine;
+use crate::experiment::{Experiment, engine_named, find};
+use crate::experiments::ALL;
+use crate::lab::Lab;
+use crate::lab_error::LabError;
+use crate::outcome::{Outcome, Scale};
+use crate::progress::Progress;
+use crate::run::{self, Manner};
+use crate::user_data::UserData;
+use crate::{compare, report, results, space, terminal};
+
+/// The name of the report in the folder of results.
+pub const REPORT: &str = "report.html";
+
+/// What the lab is to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum LabCommand {
+    /// Name every experiment and what it asks
+    List,
+    /// Run some experiments
+    Run {
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// How
+        #[command(flatten)]
+        flags: RunFlags,
+    },
+    /// Run every experiment
+    All(RunFlags),
+    /// Put two results of one experiment beside each other
+    Compare {
+        /// The first result file
+        #[arg(value_name = "A.json")]
+        first: PathBuf,
+        /// The second
+        #[arg(value_name = "B.json")]
+        second: PathBuf,
+    },
+    /// Write the report anew from the results in a folder
+    Report {
+        /// The folder
+        #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
+        out: PathBuf,
+    },
+}
+
+/// How experiments are run.
+#[derive(Debug, Clone, Args)]
+pub struct RunFlags {
+    /// How much is measured: all within minutes, or as much as the articles did
+    #[arg(long, value_enum, default_value = "small")]
+    scale: ScaleFlag,
+    /// Who is measured, several with commas between them; `cargo xtask rivals lab` knows more
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    engine: Vec<String>,
+    /// Your own keys and queries: lines of `put<tab>KEY`, `put<tab>KEY<tab>BYTES`, `get<tab>KEY`
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Where results and report are written
+    #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
+    out: PathBuf,
+    /// Where stores are made, and removed again; inside of --out where nothing is said
+    #[arg(long, value_name = "DIR")]
+    stores: Option<PathBuf>,
+    /// How often everybody is measured, in place of the experiment's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Go on with a run that was stopped
+    #[arg(long)]
+    resume: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ScaleFlag {
+    Small,
+    Full,
+}
+
+impl From<ScaleFlag> for Scale {
+    fn from(flag: ScaleFlag) -> Scale {
+        match flag {
+            ScaleFlag::Small => Scale::Small,
+            ScaleFlag::Full => Scale::Full,
+        }
+    }
+}
+
+/// What a program gives the lab besides its flags.
+pub struct Surroundings<'a> {
+    /// The world.
+    pub env: &'a Env,
+    /// The engines that are built in, the usual one first.
+    pub engines: &'a [Engine],
+    /// Becomes true when somebody asks to stop.
+    pub stop: &'a AtomicBool,
+    /// Whether output is for a program.
+    pub json: bool,
+}
+
+/// Does what was asked, and writes what is to be read to `output`.
+///
+/// # Errors
+/// Any [`LabError`].
+pub fn execute(
+    command: &LabCommand,
+    around: &Surroundings<'_>,
+    output: &mut dyn Write,
+) -> Result<(), LabError> {
+    match command {
+        LabCommand::List => say(output, &list(around.json)),
+        LabCommand::Run { names, flags } => {
+            let named = names.iter().map(|name| find(name, &ALL).map_err(LabError::Usage));
+            let chosen = named.collect::<Result<Vec<_>, _>>()?;
+            run_all(&chosen, flags, around, output)
+        }
+        LabCommand::All(flags) => run_all(&ALL, flags, around, output),
+        LabCommand::Compare { first, second } => {
+            let (a, b) = (results::load(around.env, first)?, results::load(around.env, second)?);
+            let rows = compare::rows(&a, &b)?;
+            let text = compare::text(&a, &b, &rows);
+            let json = || compare::json(&a, &rows).to_string() + "\n";
+            say(output, &if around.json { json() } else { text })
+        }
+        LabCommand::Report { out } => {
+            write_report(around.env, out)?;
+            said_report(out, around.json, output)
+        }
+    }
+}
+
+fn say(output: &mut dyn Write, text: &str) -> Result<(), LabError> {
+    let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(LabError::System(format!("could not write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn said_report(out: &Path, json: bool, output: &mut dyn Write) -> Result<(), LabError> {
+    let path = out.join(REPORT);
+    let text = if json {
+        json!({ "report": path }).to_string() + "\n"
+    } else {
+        format!("The report is {}\n", path.display())
+    };
+    say(output, &text)
+}
+
+fn list(json: bool) -> String {
+    if json {
+        let one = |experiment: &&Experiment| {
+            json!({
+                "name": experiment.name,
+                "asks": experiment.asks,
+                "source": experiment.source.name,
+            })
+        };
+        return json!({ "experiments": ALL.iter().map(one).collect::<Vec<Value>>() }).to_string()
+            + "\n";
+    }
+    let row =
+        |experiment: &&Experiment| vec![experiment.name.to_string(), experiment.asks.to_string()];
+    terminal::aligned(&ALL.iter().map(row).collect::<Vec<_>>())
+}
+
+fn run_all(
+    chosen: &[&'static Experiment],
+    flags: &RunFlags,
+    around: &Surroundings<'_>,
+    output: &mut dyn Write,
+) -> Result<(), LabError> {
+    let env = around.env;
+    let engines = engines_of(flags, around.engines)?;
+    let data = flags.data.as_ref().map(|path| UserData::read(env, path).map_err(LabError::Usage));
+    let data = data.transpose()?.map(Arc::new);
+    let refused = |error| {
+        LabError::System(format!("could not use the folder {}: {error}", flags.out.display()))
+    };
+    env.files.create_dir_all(&flags.out).map_err(refused)?;
+    let lock = env.files.lock(&flags.out.join("umbel-lab.lock")).map_err(|error| match error {
+        umbel_base::Error::Locked(_) => LabError::System(format!(
+            "another umbel lab works in {}; wait for it or name another folder with --out DIR",
+            flags.out.display()
+        )),
+        error => refused(error),
+    })?;
+    let stores = run::stores_in(flags.stores.as_ref().unwrap_or(&flags.out))?;
+    let lab = Lab {
+        env,
+        scale: flags.scale.into(),
+        engines: &engines,
+        stores: &stores,
+        data: data.as_ref(),
+    };
+    let done = run_each(chosen, flags, around, &lab, output);
+    // An empty folder is no harm, and nothing to stop for.
+    let _ = std::fs::remove_dir_all(&stores);
+    drop(lock);
+    done
+}
+
+fn run_each(
+    chosen: &[&'static Experiment],
+    flags: &RunFlags,
+    around: &Surroundings<'_>,
+    lab: &Lab<'_>,
+    output: &mut dyn Write,
+) -> Result<(), LabError> {
+    if lab.data.is_none() {
+        space::check("this run", run::most(chosen, lab), lab)?;
+    }
+    let manner =
+        Manner { rounds: flags.rounds, resume: flags.resume, out: &flags.out, stop: around.stop };
+    let mut progress = Progress::new(&lab.env.clock);
+    let several = chosen.len() > 1;
+    for experiment in chosen {
+        let path = results::path_of(&flags.out, experiment.name);
+        if flags.resume && several && is_done(lab, &path) {
+            continue;
+        }
+        if let Some(why) = left_out(experiment, lab) {
+            if several {
+                say(output, &format!("{}: left out: {why}\n\n", experiment.name))?;
+                continue;
+            }
+            return Err(LabError::Usage(format!("{}: {why}", experiment.name)));
+        }
+        let ran = run::run(experiment, lab, &manner, &mut progress);
+        progress.finish();
+        let done = ran?;
+        results::save(lab.env, &path, &done.outcome)?;
+        write_report(lab.env, &flags.out)?;
+        if !around.json {
+            say(output, &(terminal::text(experiment, &done.outcome) + "\n"))?;
+        }
+        done.forget()?;
+    }
+    said_report(&flags.out, around.json, output)
+}
+
+/// Whether an earlier part of this very run has the result already.
+fn is_done(lab: &Lab<'_>, path: &Path) -> bool {
+    let commit = crate::machine::Machine::look(lab.stores).commit;
+    results::load(lab.env, path).is_ok_and(|outcome| {
+        let engines = || outcome.engines.iter().map(|engine| engine.name.as_str());
+        outcome.scale == lab.scale
+            && outcome.machine.commit == commit
+            && engines().eq(lab.engines.iter().map(|engine| engine.name))
+    })
+}
+
+/// Why an experiment does not take part in this run.
+fn left_out(experiment: &Experiment, lab: &Lab<'_>) -> Option<String> {
+    if lab.data.is_some() && !experiment.takes_data {
+        return Some("it makes its own keys, so that --data says nothing to it".to_string());
+    }
+    lab.engines.iter().find_map(|engine| {
+        let why = (experiment.wants)(&engine.tunes)?;
+        Some(format!("{} {why}; leave --engine out to measure umbel", engine.name))
+    })
+}
+
+fn engines_of(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, LabError> {
+    if flags.engine.is_empty() {
+        return Ok(built_in.iter().take(1).copied().collect());
+    }
+    if flags.engine.iter().any(|name| name == "all") {
+        return Ok(built_in.iter().filter(|engine| engine.missing.is_none()).copied().collect());
+    }
+    let named = flags.engine.iter().map(|name| engine_named(name, built_in));
+    named.collect::<Result<_, _>>().map_err(LabError::Usage)
+}
+
+/// Writes the report of every result in a folder, in the order of the list.
+fn write_report(env: &Env, out: &Path) -> Result<(), LabError> {
+    let mut all: Vec<(&Experiment, Outcome)> = Vec::new();
+    for experiment in ALL {
+        let path = results::path_of(out, experiment.name);
+        if env.files.exists(&path).map_err(|error| LabError::System(error.to_string()))? {
+            all.push((experiment, results::load(env, &path)?));
+        }
+    }
+    if all.is_empty() {
+        return Err(LabError::Usage(format!(
+            "there is no result in {}; `umbel lab run` makes some",
+            out.display()
+        )));
+    }
+    let all: Vec<(&Experiment, &Outcome)> =
+        all.iter().map(|(experiment, outcome)| (*experiment, outcome)).collect();
+    results::write_whole(env, &out.join(REPORT), report::page(&all).as_bytes())
+}

@@ -1,0 +1,219 @@
+//! `cold`: data several times the memory, where a false read is a block from somewhere else.
+
+use super::leveldb_article::wants_bits;
+use super::say;
+use crate::engine::{Engine, FilterSpread, Result, Settings, Store, Tally};
+use crate::experiment::{Experiment, Figure, Needs, Source, Subject};
+use crate::lab::{Lab, Place};
+use crate::outcome::{Better, Outcome, Scale};
+use crate::recorder::Recorder;
+use crate::sanity::Expects;
+use crate::workload::{Queries, Workload};
+
+const LOADED_MISSING: Figure = Figure {
+    name: "blocks read, missing",
+    unit: "per 100 gets",
+    better: Better::Lower,
+    plot: true,
+};
+const LOADED: Figure =
+    Figure { name: "blocks read, random", unit: "per 100 gets", better: Better::Lower, plot: true };
+const MISSING: Figure =
+    Figure { name: "missing", unit: "ns per get", better: Better::Lower, plot: true };
+const RANDOM: Figure =
+    Figure { name: "random", unit: "ns per get", better: Better::Lower, plot: true };
+const FILTERS: Figure =
+    Figure { name: "filters", unit: "MiB", better: Better::Neither, plot: false };
+const BITS: [(&str, i32); 7] =
+    [("-1", -1), ("2", 2), ("4", 4), ("6", 6), ("10", 10), ("16", 16), ("24", 24)];
+
+/// The definition.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "cold",
+    title: "What a filter saves where memory is short",
+    asks: "With data several times the memory: how many reads of blocks does each bit save?",
+    hypothesis: "This is the case that the article about the store in Java believed in and could \
+                 not show. A filter in memory saves a read of a block for each table that has not \
+                 got the key; bits in filters must bring more than the same bytes of cached \
+                     blocks.",
+    source: Source {
+        name: "Building a database: Bloom filters and performance",
+        part: "its last words",
+    },
+    axis: "bits per key",
+    figures: &[LOADED_MISSING, LOADED, MISSING, RANDOM, FILTERS],
+    seeds: &[],
+    settings: |scale| {
+        let (num, memory) = sizes(scale);
+        let said = [
+            (
+                "keys",
+                format!(
+                    "{num}, numbers of 16 digits drawn with replacement, values of 100 \
+              bytes"
+                ),
+            ),
+            ("memory", format!("{} MiB for everything, a sixth of the data or less", memory >> 20)),
+            ("reads", format!("{} for each figure", reads(scale))),
+            (
+                "a block",
+                "of 4 KiB; it comes from the kernel's page cache or the device, as the \
+              machine has it"
+                    .into(),
+            ),
+        ];
+        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    },
+    needs: |scale| Needs {
+        disk_bytes: sizes(scale).0 * 500,
+        memory_bytes: scale.choose(256 << 20, 1 << 30),
+    },
+    rounds: |scale| scale.choose(3, 3),
+    warms_up: true,
+    takes_data: false,
+    wants: wants_bits,
+    subjects: |lab| {
+        let case = |(x, bits): &(&'static str, i32)| case(lab, x, *bits);
+        Ok(BITS.iter().map(case).collect())
+    },
+    meaning,
+};
+
+/// Keys and bytes of memory.
+fn sizes(scale: Scale) -> (u64, u64) {
+    scale.choose((500_000, 12 << 20), (8_000_000, 128 << 20))
+}
+
+fn reads(scale: Scale) -> u64 {
+    scale.choose(40_000, 400_000)
+}
+
+fn case(lab: &Lab<'_>, x: &'static str, bits: i32) -> Box<dyn Subject> {
+    let (num, memory) = sizes(lab.scale);
+    let workload = Workload::DbBench { num, reads: reads(lab.scale), value_bytes: 100 };
+    Box::new(Case { place: lab.place(), engine: lab.engines[0], x, bits, memory, workload })
+}
+
+struct Case {
+    place: Place,
+    engine: Engine,
+    x: &'static str,
+    bits: i32,
+    memory: u64,
+    workload: Workload,
+}
+
+impl Case {
+    fn ask(
+        &self,
+        store: &dyn Store,
+        mut queries: Queries<'_>,
+        expects: Expects,
+    ) -> Result<crate::lab::Timed> {
+        let reads = self.workload.reads();
+        let mut reader = store.reader(0)?;
+        let mut warm = queries.clone();
+        let (mut key, mut tally) = (Vec::new(), Tally::default());
+        // The cache holds what such reads leave in it.
+        for _ in 0..reads / 2 {
+            warm.next(&mut key);
+            reader.get(&key, &mut tally)?;
+        }
+        for _ in 0..reads / 2 {
+            queries.next(&mut key);
+        }
+        self.place.timed(expects, store, reads, || {
+            let mut tally = Tally::default();
+            for _ in 0..reads {
+                queries.next(&mut key);
+                reader.get(&key, &mut tally)?;
+            }
+            Ok(tally)
+        })
+    }
+}
+
+impl Subject for Case {
+    fn name(&self) -> String {
+        self.x.to_string()
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let folder = self.place.folder("store")?;
+        let settings = Settings {
+            cache_bytes: self.memory,
+            bloom_bits: self.bits,
+            spread: FilterSpread::Uniform,
+            ..Settings::default()
+        };
+        let store = folder.open(&self.engine, &settings)?;
+        let store = &*store;
+        recorder.next("filling")?;
+        self.workload.fill(store, recorder)?;
+        store.flush()?;
+        store.wait()?;
+        let seed = u64::from(recorder.round()) + 1;
+        recorder.next("random")?;
+        let random = self.ask(store, self.workload.queries(seed), Expects::COLD_READS)?;
+        recorder.next("missing")?;
+        let missing = self.workload.missing(seed).ok_or("there are no missing keys")?;
+        let missing = self.ask(store, missing, Expects::COLD_READS)?;
+        let mut record = |figure: Figure, value: f64, flags: &[String]| {
+            recorder.record("", self.x, figure.name, value, flags.to_vec());
+        };
+        record(RANDOM, random.sample.wall(), &random.flags);
+        record(MISSING, missing.sample.wall(), &missing.flags);
+        let loaded = |timed: &crate::lab::Timed| {
+            timed.per_operation(|counters| counters.blocks_loaded).map(|loaded| loaded * 100.0)
+        };
+        if let Some(loaded) = loaded(&random) {
+            record(LOADED, loaded, &random.flags);
+        }
+        if let Some(loaded) = loaded(&missing) {
+            record(LOADED_MISSING, loaded, &missing.flags);
+        }
+        if let Some(bytes) = store.counters().filter_bytes {
+            record(FILTERS, bytes as f64 / f64::from(1 << 20), &[]);
+        }
+        Ok(())
+    }
+}
+
+fn meaning(outcome: &Outcome) -> Vec<String> {
+    let of = |x: &str, figure: Figure| say::figure(outcome, "", x, figure.name);
+    let mut said = vec![format!(
+        "A hundred missing keys read {} blocks without filters, {} with 4 bits, {} with 10 and {} \
+         with 24; a missing key takes {}, {}, {} and {}.",
+        say::number(outcome, "", "-1", LOADED_MISSING.name),
+        say::number(outcome, "", "4", LOADED_MISSING.name),
+        say::number(outcome, "", "10", LOADED_MISSING.name),
+        say::number(outcome, "", "24", LOADED_MISSING.name),
+        of("-1", MISSING),
+        of("4", MISSING),
+        of("10", MISSING),
+        of("24", MISSING),
+    )];
+    let loaded = |x: &str| outcome.spread("", x, LOADED_MISSING.name).map(|s| s.median);
+    if let (Some(none), Some(four), Some(ten), Some(many)) =
+        (loaded("-1"), loaded("4"), loaded("10"), loaded("24"))
+    {
+        said.push(format!(
+            "Each of the first four bits saves {:.1} blocks per hundred missing keys, each of the \
+             next six {:.2}, each of the next fourteen {:.3}.",
+            (none - four) / 4.0,
+            (four - ten) / 6.0,
+            (ten - many) / 14.0,
+        ));
+    }
+    said.push(format!(
+        "Random keys, two thirds of which are there, read {} blocks per hundred without filters \
+         and {} with 10 bits, though the filters' {} are taken from the cache ({} and {} for a \
+             get).",
+        say::number(outcome, "", "-1", LOADED.name),
+        say::number(outcome, "", "10", LOADED.name),
+        of("10", FILTERS),
+        of("-1", RANDOM),
+        of("10", RANDOM),
+    ));
+    said
+}

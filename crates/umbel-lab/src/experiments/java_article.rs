@@ -1,0 +1,225 @@
+//! `java-article`: the test of the article about a store in Java, in which the filter brought
+//! nothing.
+
+use super::say;
+use crate::engine::{Engine, FilterSpread, Result, Settings, Source, Store, Tally, Write};
+use crate::experiment::{Experiment, Figure, Needs, Seed, Source as Article, Subject};
+use crate::keys::Random;
+use crate::lab::{Lab, Place};
+use crate::number::short;
+use crate::outcome::{Better, Outcome, Scale};
+use crate::recorder::Recorder;
+use crate::sanity::Expects;
+
+const PUT: Figure = Figure { name: "put", unit: "ns", better: Better::Lower, plot: true };
+const GET: Figure = Figure { name: "get, there", unit: "ns", better: Better::Lower, plot: true };
+const GET_MISSING: Figure =
+    Figure { name: "get, missing", unit: "ns", better: Better::Lower, plot: true };
+const SEARCHED: Figure = Figure {
+    name: "searched in vain, there",
+    unit: "tables per get",
+    better: Better::Lower,
+    plot: false,
+};
+const SEARCHED_MISSING: Figure = Figure {
+    name: "searched in vain, missing",
+    unit: "tables per get",
+    better: Better::Lower,
+    plot: false,
+};
+
+/// The article's sizes.
+const PUTS: u64 = 400_000;
+const GETS: u64 = 100_000;
+const MEMTABLE_RECORDS: u64 = 50_000;
+
+/// The definition.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "java-article",
+    title: "Why a filter can bring nothing",
+    asks: "400,000 puts, 100,000 gets, tables of 50,000 records, with and without filters: why did \
+           the article see no gain?",
+    hypothesis: "A filter saves searching tables that do not have a key. If everything is asked \
+                 that is there, and an index in memory says as fast as a filter that a table has \
+                 not got it, then there is nothing to save.",
+    source: Article {
+        name: "Building a database: Bloom filters and performance",
+        part: "its test",
+    },
+    axis: "filters",
+    figures: &[PUT, GET, GET_MISSING, SEARCHED, SEARCHED_MISSING],
+    seeds: &[
+        Seed {
+            series: "the article",
+            beside: "",
+            figure: "put",
+            unit: "µs",
+            points: &[("without", 100.0), ("with", 100.0)],
+        },
+        Seed {
+            series: "the article",
+            beside: "",
+            figure: "get, there",
+            unit: "µs",
+            points: &[("without", 556.0), ("with", 572.0)],
+        },
+    ],
+    settings: |scale| {
+        let (puts, gets, records) = sizes(scale);
+        let said = [
+            ("puts", format!("{puts}, `key` and a number, in no order")),
+            (
+                "gets",
+                format!(
+                    "{gets} of keys that are there, as the article's, and as many that are not"
+                ),
+            ),
+            (
+                "tables",
+                format!("one for each {records} records, none compacted: {}", puts / records),
+            ),
+        ];
+        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    },
+    needs: |_| Needs { disk_bytes: 512 << 20, memory_bytes: 512 << 20 },
+    rounds: |_| 5,
+    warms_up: true,
+    takes_data: false,
+    wants: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
+    subjects: |lab| Ok([-1, 10].map(|bits| case(lab, bits)).into_iter().collect()),
+    meaning,
+};
+
+fn sizes(scale: Scale) -> (u64, u64, u64) {
+    scale.choose((PUTS / 8, GETS, MEMTABLE_RECORDS / 8), (PUTS, GETS, MEMTABLE_RECORDS))
+}
+
+fn case(lab: &Lab<'_>, bits: i32) -> Box<dyn Subject> {
+    let engine = lab.engines[0];
+    Box::new(Java { place: lab.place(), engine, bits, scale: lab.scale })
+}
+
+struct Java {
+    place: Place,
+    engine: Engine,
+    bits: i32,
+    scale: Scale,
+}
+
+struct Records {
+    numbers: std::ops::Range<u64>,
+    key: String,
+    value: String,
+}
+
+impl Source for Records {
+    fn next(&mut self) -> Option<Write<'_>> {
+        let number = self.numbers.next()?;
+        self.key = key(number);
+        self.value = format!("value{number}");
+        Some((self.key.as_bytes(), Some(self.value.as_bytes())))
+    }
+}
+
+/// Keys in no order: a factor without a common divisor with the number of all strews them.
+fn key(number: u64) -> String {
+    format!("key{:010}", number.wrapping_mul(2_654_435_761) % (1 << 32))
+}
+
+impl Java {
+    fn fill(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<Tally> {
+        let (puts, _, records) = sizes(self.scale);
+        for first in (0..puts).step_by(records as usize) {
+            recorder.next("putting")?;
+            let numbers = first..(first + records).min(puts);
+            let (key, value) = (String::new(), String::new());
+            store.write_all(&mut Records { numbers, key, value })?;
+            store.flush()?;
+        }
+        Ok(Tally::default())
+    }
+
+    fn get(&self, store: &dyn Store, first: u64, seed: u64) -> Result<Tally> {
+        let (puts, gets, _) = sizes(self.scale);
+        let (mut reader, mut random) = (store.reader(0)?, Random::new(seed));
+        let mut tally = Tally::default();
+        for _ in 0..gets {
+            reader.get(key(first + random.below(puts)).as_bytes(), &mut tally)?;
+        }
+        Ok(tally)
+    }
+}
+
+impl Subject for Java {
+    fn name(&self) -> String {
+        if self.bits > 0 { "with" } else { "without" }.to_string()
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let x = self.name();
+        let (puts, gets, _) = sizes(self.scale);
+        let folder = self.place.folder("store")?;
+        let settings = Settings {
+            bloom_bits: self.bits,
+            spread: FilterSpread::Uniform,
+            compacts: false,
+            ..Settings::default()
+        };
+        let store = folder.open(&self.engine, &settings)?;
+        let store = &*store;
+        let filled =
+            self.place.timed(Expects::WRITES, store, puts, || self.fill(store, recorder))?;
+        recorder.record("", &x, PUT.name, filled.sample.wall(), filled.flags);
+        let seed = u64::from(recorder.round()) + 1;
+        // Missing keys lie among the others, and are those of numbers that were not put.
+        for (first, figure, searched) in [(0, GET, SEARCHED), (puts, GET_MISSING, SEARCHED_MISSING)]
+        {
+            recorder.next(figure.name)?;
+            self.get(store, first, 0)?;
+            let work = || self.get(store, first, seed);
+            let read = self.place.timed(Expects::READS, store, gets, work)?;
+            let found = read.sample.tally.found;
+            if found != if first == 0 { gets } else { 0 } {
+                return Err(format!("{found} of {gets} keys were found").into());
+            }
+            recorder.record("", &x, figure.name, read.sample.thread(), read.flags.clone());
+            if let Some(vain) = read.per_operation(|counters| counters.false_reads) {
+                recorder.record("", &x, searched.name, vain, Vec::new());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn meaning(outcome: &Outcome) -> Vec<String> {
+    let of = |x: &str, figure: &str| say::figure(outcome, "", x, figure);
+    let share = |figure: &str| say::beside(outcome, "", "with", "without", figure);
+    let faster = outcome.spread("", "with", "get, there").map_or_else(String::new, |spread| {
+        format!(", {} times less than the article's 572,000 ns", short(572_000.0 / spread.median))
+    });
+    vec![
+        format!(
+            "A key that is there takes {} without filters and {} with them ({}){faster}. To find \
+             it {} are searched in vain without and {} with.",
+            of("without", "get, there"),
+            of("with", "get, there"),
+            share("get, there"),
+            of("without", "searched in vain, there"),
+            of("with", "searched in vain, there"),
+        ),
+        format!(
+            "A missing key, which the article did not ask for, takes {} without and {} with \
+             ({}).",
+            of("without", "get, missing"),
+            of("with", "get, missing"),
+            share("get, missing"),
+        ),
+        "Why the article saw no gain: each of its gets opened a file and read a line of it, half a \
+         millisecond, and that happened only in the one table that had the key, since each table's \
+         whole index was a map in memory. What a filter could save was a look into that map, which \
+         costs as much as a filter made of six computed positions and a hash of the key made anew \
+         for each table. Its author expected that; the gain comes where to search a table costs a \
+         block, or where most of what is asked is not there."
+            .to_string(),
+    ]
+}

@@ -1,0 +1,135 @@
+//! What the experiments of the article about LevelDB's filters share.
+//!
+//! The article (seeds 001 and 003) changes `bloom_bits` of db_bench and measures `fillrandom`,
+//! `readrandom` and `readmissing`.
+
+use crate::engine::{Engine, Result, Settings, Tunes};
+use crate::experiment::{Needs, Source, Subject, Subjects};
+use crate::lab::Lab;
+use crate::outcome::Scale;
+use crate::store_case::StoreCase;
+use crate::workload::Workload;
+
+/// db_bench's own memtable, which makes some thirty tables of a million keys; as many at any scale.
+fn memtable(scale: Scale) -> u64 {
+    scale.choose(512 << 10, 4 << 20)
+}
+/// Bytes of a value in db_bench.
+pub const VALUE_BYTES: usize = 100;
+
+/// How often a user's own queries are asked at most.
+const PASSES_MAX: u64 = 1000;
+
+/// The article.
+pub const fn source(part: &'static str) -> Source {
+    Source { name: "LevelDB's Bloom filter, in experiments with db_bench", part }
+}
+
+/// One setting: the place, bits per key, hashes where they are chosen, bytes of a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The series it belongs to, where there are several.
+    pub series: &'static str,
+    /// Its place on the series.
+    pub x: &'static str,
+    /// Bits per key.
+    pub bits: i32,
+    /// How many of them a key sets.
+    pub hashes: Option<u8>,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+}
+
+impl Setting {
+    /// The usual one.
+    pub const fn bits(x: &'static str, bits: i32) -> Setting {
+        Setting { series: "", x, bits, hashes: None, value_bytes: VALUE_BYTES }
+    }
+
+    /// With a chosen number of hashes.
+    pub const fn hashes(x: &'static str, bits: i32, hashes: u8) -> Setting {
+        Setting { hashes: Some(hashes), ..Setting::bits(x, bits) }
+    }
+}
+
+/// How many keys are put.
+pub fn keys(scale: Scale) -> u64 {
+    scale.choose(100_000, 1_000_000)
+}
+
+/// How many are asked for.
+pub fn reads(scale: Scale) -> u64 {
+    scale.choose(100_000, 1_000_000)
+}
+
+/// How often.
+pub fn rounds(scale: Scale) -> u32 {
+    scale.choose(3, 5)
+}
+
+/// The sizes in words.
+pub fn settings(scale: Scale) -> Vec<(String, String)> {
+    let said = [
+        ("keys", format!("{}, numbers of 16 digits drawn with replacement", keys(scale))),
+        ("values", format!("{VALUE_BYTES} bytes where nothing else is said")),
+        ("reads", format!("{} for each measurement, after everything was read once", reads(scale))),
+        (
+            "memtable",
+            "4 MiB, as db_bench has it; tables are left in the levels they reached".into(),
+        ),
+        ("cache", "1 GiB: everything that is read is in memory".into()),
+        ("filters", "the same at every level, the last one included; no advisor".into()),
+    ];
+    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+}
+
+/// A store with long values and its log.
+pub fn needs(scale: Scale) -> Needs {
+    let bytes = keys(scale) * (16 + 1280) * 4;
+    Needs { disk_bytes: bytes, memory_bytes: scale.choose(512 << 20, 3 << 30) }
+}
+
+/// Whether bits can be told.
+pub fn wants_bits(tunes: &Tunes) -> Option<&'static str> {
+    (!tunes.bloom_bits).then_some("has no filters whose bits can be told")
+}
+
+/// Whether bits and hashes can be told.
+pub fn wants_hashes(tunes: &Tunes) -> Option<&'static str> {
+    let told = tunes.bloom_bits && tunes.probes;
+    (!told).then_some("chooses the number of hashes itself")
+}
+
+/// A store for each engine and setting.
+pub fn stores(lab: &Lab<'_>, list: &[Setting]) -> Result<Subjects> {
+    let several = lab.engines.len() > 1;
+    let case = |engine: &Engine, setting: &Setting| {
+        let settings = Settings {
+            bloom_bits: setting.bits,
+            probes: setting.hashes.filter(|_| setting.bits > 0),
+            memtable_bytes: memtable(lab.scale),
+            spread: crate::engine::FilterSpread::Uniform,
+            ..Settings::default()
+        };
+        let workload = match lab.data {
+            Some(data) => {
+                let most = data.gets.len() as u64 * PASSES_MAX;
+                Workload::Own { data: data.clone(), reads: reads(lab.scale).min(most) }
+            }
+            None => Workload::DbBench {
+                num: keys(lab.scale),
+                reads: reads(lab.scale),
+                value_bytes: setting.value_bytes,
+            },
+        };
+        let series = match (several, setting.series) {
+            (false, series) => series.to_string(),
+            (true, "") => engine.name.to_string(),
+            (true, series) => format!("{}, {series}", engine.name),
+        };
+        let point = (series.as_str(), setting.x);
+        Box::new(StoreCase::new(lab, *engine, settings, workload, point)) as Box<dyn Subject>
+    };
+    let all = lab.engines.iter();
+    Ok(all.flat_map(|engine| list.iter().map(move |setting| case(engine, setting))).collect())
+}

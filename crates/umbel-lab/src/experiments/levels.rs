@@ -1,0 +1,359 @@
+//! `levels`: the same memory for filters, spread over the levels in three ways.
+
+use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
+
+use super::hash_article::wants_umbel;
+use super::say;
+use crate::engine::{Result, Tally};
+use crate::experiment::{Experiment, Figure, Needs, Source, Subject};
+use crate::keys::{Keys, Random, Shape};
+use crate::lab::{Folder, Lab, Place};
+use crate::measure::measure;
+use crate::outcome::{Better, Outcome, Scale};
+use crate::recorder::Recorder;
+
+const MISSING: Figure =
+    Figure { name: "missing key", unit: "ns per get", better: Better::Lower, plot: true };
+const VAIN: Figure = Figure {
+    name: "false reads",
+    unit: "tables per 100 missing",
+    better: Better::Lower,
+    plot: true,
+};
+const HIT: Figure =
+    Figure { name: "key that is there", unit: "ns per get", better: Better::Lower, plot: true };
+const FILTERS: Figure = Figure {
+    name: "filters, missing keys asked",
+    unit: "MiB",
+    better: Better::Neither,
+    plot: false,
+};
+const FILTERS_HITS: Figure = Figure {
+    name: "filters, after only keys that are there",
+    unit: "MiB",
+    better: Better::Lower,
+    plot: true,
+};
+const RUNS: Figure =
+    Figure { name: "sorted runs", unit: "runs", better: Better::Neither, plot: false };
+
+/// Bits per key everywhere, and of the memory that the others may take.
+const BITS: i32 = 10;
+/// How many runs are younger than the last compaction, and the share of the keys in each.
+const YOUNG_RUNS: u64 = 3;
+const YOUNG_SHARE: u64 = 50;
+/// Gets after which the advisor surely knows.
+const TAUGHT: u64 = 400_000;
+/// Gets between two decisions.
+const DECIDE: u64 = 20_000;
+/// `ln(2)` squared: by it the logarithm of a rate becomes bits per key.
+const LN_2_SQUARED: f64 = std::f64::consts::LN_2 * std::f64::consts::LN_2;
+
+/// The definition.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "levels",
+    title: "The same memory, spread better",
+    asks: "With the memory of 10 bits per key: the same at every level, Monkey's optimum, or the \
+           advisor?",
+    hypothesis: "A missing key is asked for at every level, so that the sum of the rates counts. \
+                 Small levels can have low rates for little memory: the optimum gives each a rate \
+                 in proportion to its size. An advisor that knows what is asked should find it, \
+                 and give memory back where nothing missing is asked for.",
+    source: Source { name: "Monkey (SIGMOD 2017)", part: "optimal bits for each level" },
+    axis: "filters",
+    figures: &[MISSING, VAIN, HIT, FILTERS, FILTERS_HITS, RUNS],
+    seeds: &[],
+    settings: |scale| {
+        let said = [
+            ("keys", format!("{} of 16 random bytes, values of 100 bytes", keys(scale))),
+            (
+                "order",
+                "fill; twice: ask missing keys, compact, put a fiftieth three times; then \
+              measure missing keys, then keys that are there"
+                    .to_string(),
+            ),
+            ("reads", format!("{} for each figure", reads(scale))),
+        ];
+        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    },
+    needs: |scale| Needs {
+        disk_bytes: keys(scale) * 600,
+        memory_bytes: scale.choose(512 << 20, 3 << 30),
+    },
+    rounds: |scale| scale.choose(3, 3),
+    warms_up: true,
+    takes_data: false,
+    wants: wants_umbel,
+    subjects: |lab| Ok([Way::Uniform, Way::Monkey, Way::Advised].map(|way| case(lab, way)).into()),
+    meaning,
+};
+
+fn keys(scale: Scale) -> u64 {
+    scale.choose(200_000, 4_000_000)
+}
+
+fn reads(scale: Scale) -> u64 {
+    scale.choose(200_000, 2_000_000)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Uniform,
+    Monkey,
+    Advised,
+}
+
+fn case(lab: &Lab<'_>, way: Way) -> Box<dyn Subject> {
+    Box::new(Case { place: lab.place(), way, num: keys(lab.scale), reads: reads(lab.scale) })
+}
+
+struct Case {
+    place: Place,
+    way: Way,
+    num: u64,
+    reads: u64,
+}
+
+impl Case {
+    fn open(
+        &self,
+        name: &str,
+        level_filters: Option<[LevelFilter; 7]>,
+    ) -> Result<(Folder, Db, Keyspace)> {
+        let folder = self.place.folder(name)?;
+        let db =
+            Db::open(folder.path(), Options { memory_bytes: Some(2 << 30), ..Options::default() })?;
+        let part = (self.num * 2).clamp(64 << 10, 8 << 20);
+        let options = KeyspaceOptions {
+            bloom_bits: BITS,
+            level_filters,
+            advisor: self.way == Way::Advised,
+            memtable_bytes: part,
+            table_bytes: part * 4,
+            level_bytes_base: part * 3,
+            level_ratio: 5,
+            ..KeyspaceOptions::default()
+        };
+        let keyspace = db.keyspace("levels", options)?;
+        Ok((folder, db, keyspace))
+    }
+
+    fn keys(&self) -> Result<Keys> {
+        Ok(Keys::new(Shape::Random, self.num, 16, 100)?)
+    }
+
+    /// Fills, asks for missing keys so that the advisor knows, and writes all tables while it does.
+    fn fill(&self, db: &Db, keyspace: &Keyspace, recorder: &Recorder<'_>) -> Result<()> {
+        let keys = self.keys()?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut put = |index: u64| -> Result<()> {
+            keys.key(keys.present(index), &mut key);
+            keys.value(index, &mut value);
+            if index.is_multiple_of(1 << 16) {
+                recorder.next("filling")?;
+            }
+            Ok(keyspace.put(&key, &value)?)
+        };
+        (0..self.num).try_for_each(&mut put)?;
+        db.wait_for_compaction()?;
+        let mut random = Random::new(5);
+        // One large run, and small ones that came after it, as a store is between compactions; the
+        // second time all are written with it known what is asked of each.
+        for _ in 0..2 {
+            teach(db, keyspace, keys, false, self.num.max(TAUGHT))?;
+            keyspace.compact(None, None)?;
+            for _ in 0..YOUNG_RUNS {
+                (0..self.num / YOUNG_SHARE).try_for_each(|_| put(random.below(self.num)))?;
+                keyspace.flush()?;
+            }
+            db.wait_for_compaction()?;
+        }
+        Ok(())
+    }
+
+    /// Monkey's bits for the levels that this very filling leaves behind.
+    fn monkey(&self, recorder: &Recorder<'_>) -> Result<[LevelFilter; 7]> {
+        let (_folder, db, keyspace) = self.open("levels-first", None)?;
+        self.fill(&db, &keyspace, recorder)?;
+        let bits = monkey_bits(&keyspace.stats().levels);
+        db.close()?;
+        let filter =
+            |bits_per_key| LevelFilter { kind: FilterKind::Blocked512, bits_per_key, probes: None };
+        Ok(bits.map(filter))
+    }
+}
+
+/// Asks for keys that are there or not.
+fn ask(keyspace: &Keyspace, keys: Keys, there: bool, count: u64, seed: u64) -> Result<Tally> {
+    let (mut random, mut tally, mut key) = (Random::new(seed), Tally::default(), Vec::new());
+    for _ in 0..count {
+        let index = random.below(keys.num());
+        keys.key(if there { keys.present(index) } else { keys.absent(index) }, &mut key);
+        keyspace.get_with(&key, |value| tally.value(value))?;
+    }
+    Ok(tally)
+}
+
+/// Asks long enough for the advisor to know what is asked: it decides now and then, as it does once
+/// a second where there are background threads.
+fn teach(db: &Db, keyspace: &Keyspace, keys: Keys, there: bool, count: u64) -> Result<()> {
+    for part in 0..count.div_ceil(DECIDE) {
+        ask(keyspace, keys, there, DECIDE, 100 + part)?;
+        db.advice();
+    }
+    Ok(())
+}
+
+/// Bits for each level such that the sum of the rates over all sorted runs is least while they take
+/// no more than [`BITS`] for each key: every run's rate is in proportion to its entries.
+fn monkey_bits(levels: &[LevelStats]) -> [i32; 7] {
+    // The tables of level 0 are runs of their own.
+    let runs = |level: &LevelStats| if level.level == 0 { level.tables.max(1) } else { 1 };
+    let sizes: Vec<f64> =
+        levels.iter().map(|level| level.entries as f64 / runs(level) as f64).collect();
+    let all: f64 = levels.iter().map(|level| level.entries as f64).sum();
+    let bits = |share: f64| -> Vec<f64> {
+        let of = |size: &f64| {
+            if *size > 0.0 { (-(share * size).ln() / LN_2_SQUARED).max(0.0) } else { 0.0 }
+        };
+        sizes.iter().map(of).collect()
+    };
+    let taken = |bits: &[f64]| -> f64 {
+        levels.iter().zip(bits).map(|(level, bits)| level.entries as f64 * bits).sum()
+    };
+    // The smaller the share, the more bits: halve the interval of its logarithm.
+    let (mut low, mut high) = (-80.0f64, 0.0f64);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        let fits = taken(&bits(middle.exp())) <= all * f64::from(BITS);
+        *(if fits { &mut high } else { &mut low }) = middle;
+    }
+    let exact = bits(high.exp());
+    // Whole bits: down for the largest level, which has nearly all keys, so that the memory is not
+    // exceeded; to the nearest for the others.
+    let largest = sizes.iter().copied().fold(0.0, f64::max);
+    let mut whole = [0; 7];
+    for ((whole, exact), size) in whole.iter_mut().zip(&exact).zip(&sizes) {
+        *whole = if *size == largest { exact.floor() } else { exact.round().min(40.0) } as i32;
+    }
+    // A table may be made for a level that is empty now, and moved.
+    let most = whole.iter().copied().max().unwrap_or(BITS);
+    for (whole, size) in whole.iter_mut().zip(&sizes) {
+        if *size == 0.0 {
+            *whole = most;
+        }
+    }
+    whole
+}
+
+impl Subject for Case {
+    fn name(&self) -> String {
+        match self.way {
+            Way::Uniform => "10 bits everywhere",
+            Way::Monkey => "Monkey's optimum",
+            Way::Advised => "the advisor",
+        }
+        .to_string()
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let level_filters = match self.way {
+            Way::Monkey => Some(self.monkey(recorder)?),
+            Way::Uniform | Way::Advised => None,
+        };
+        let (_folder, db, keyspace) = self.open("levels", level_filters)?;
+        self.fill(&db, &keyspace, recorder)?;
+        let (keys, seed) = (self.keys()?, u64::from(recorder.round()) + 1);
+        let filters = || {
+            let bytes: u64 =
+                keyspace.stats().levels.iter().map(|level| level.filter_bytes_in_memory).sum();
+            bytes as f64 / f64::from(1 << 20)
+        };
+        let vain = || keyspace.stats().levels.iter().map(|level| level.false_reads).sum::<u64>();
+        let x = self.name();
+        let mut record =
+            |figure: Figure, value: f64| recorder.record("", &x, figure.name, value, Vec::new());
+        teach(&db, &keyspace, keys, false, self.reads)?;
+        let before = vain();
+        let missing = measure(self.reads, || ask(&keyspace, keys, false, self.reads, seed))?;
+        record(MISSING, missing.thread());
+        record(VAIN, (vain() - before) as f64 * 100.0 / self.reads as f64);
+        record(FILTERS, filters());
+        if missing.tally.found > 0 {
+            return Err("a key that was never put was found".into());
+        }
+        teach(&db, &keyspace, keys, true, self.reads * 2)?;
+        let there = measure(self.reads, || ask(&keyspace, keys, true, self.reads, seed))?;
+        if there.tally.found != self.reads {
+            return Err("a key that was put was not found".into());
+        }
+        record(HIT, there.thread());
+        record(FILTERS_HITS, filters());
+        let levels = keyspace.stats().levels;
+        let runs = levels.iter().map(|level| match level.level {
+            0 => level.tables,
+            _ => u64::from(level.tables > 0),
+        });
+        record(RUNS, runs.sum::<u64>() as f64);
+        Ok(db.close()?)
+    }
+}
+
+fn meaning(outcome: &Outcome) -> Vec<String> {
+    let of = |x: &str, figure: Figure| say::figure(outcome, "", x, figure.name);
+    let vain = |x: &str| say::number(outcome, "", x, VAIN.name);
+    let (plain, monkey, advised) = ("10 bits everywhere", "Monkey's optimum", "the advisor");
+    vec![
+        format!(
+            "A hundred missing keys are looked for in vain in {} tables with 10 bits everywhere, \
+             {} with Monkey's optimum ({}) and {} with the advisor ({}), which have {}, {} and \
+             {} of filters.",
+            vain(plain),
+            vain(monkey),
+            say::beside(outcome, "", monkey, plain, VAIN.name),
+            vain(advised),
+            say::beside(outcome, "", advised, plain, VAIN.name),
+            of(plain, FILTERS),
+            of(monkey, FILTERS),
+            of(advised, FILTERS),
+        ),
+        format!(
+            "After only keys that are there the advisor keeps {} of filters, where the others keep \
+             {} and {}; such a key takes {}, {} and {}.",
+            of(advised, FILTERS_HITS),
+            of(plain, FILTERS_HITS),
+            of(monkey, FILTERS_HITS),
+            of(advised, HIT),
+            of(plain, HIT),
+            of(monkey, HIT),
+        ),
+        format!(
+            "In time, with all tables in memory, a missing key takes {}, {} and {}: a table that \
+             is searched in vain costs a few dozen nanoseconds there. Where it costs a block \
+             from a device, the false reads are what counts; `cold` shows that.",
+            of(plain, MISSING),
+            of(monkey, MISSING),
+            of(advised, MISSING),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monkey_gives_small_levels_more_and_keeps_to_the_memory() {
+        let level =
+            |level, tables, entries| LevelStats { level, tables, entries, ..LevelStats::default() };
+        let levels = [level(0, 2, 20_000), level(1, 4, 100_000), level(2, 9, 1_000_000)];
+        let bits = monkey_bits(&levels);
+        assert!(bits[0] > bits[1] && bits[1] > bits[2], "{bits:?}");
+        let taken: i64 =
+            levels.iter().zip(bits).map(|(l, b)| l.entries as i64 * i64::from(b)).sum();
+        let all = 1_120_000 * i64::from(BITS);
+        assert!(taken <= all + all / 100 && taken > all * 9 / 10 - 1_000_000, "{taken} of {all}");
+        // Ten times smaller: 4.8 bits more, up to rounding.
+        assert!((4..=6).contains(&(bits[1] - bits[2])), "{bits:?}");
+    }
+}

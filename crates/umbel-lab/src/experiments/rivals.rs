@@ -1,0 +1,353 @@
+//! `rivals`: db_bench's set and YCSB's six workloads on every engine that is built in.
+//!
+//! INVARIANT: all engines are asked the same; what they answer is compared, and a run in which two
+//! differ stops.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use crate::experiment::{Experiment, Figure, Needs, Source as Article, Subject};
+use crate::keys::{Keys, Random, Shape};
+use crate::lab::{Place, Timed};
+use crate::number::{ratio, short};
+use crate::outcome::{Better, Outcome, Scale};
+use crate::recorder::Recorder;
+use crate::sanity::Expects;
+use crate::ycsb::{self, Records, Ycsb};
+
+const fn nanoseconds(name: &'static str, unit: &'static str) -> Figure {
+    Figure { name, unit, better: Better::Lower, plot: true }
+}
+
+const FILLSEQ: Figure = nanoseconds("fillseq", "ns per put");
+const FILLRANDOM: Figure = nanoseconds("fillrandom", "ns per put");
+const SETTLED: Figure = nanoseconds("fillrandom, settled", "ns per put");
+const OVERWRITE: Figure = nanoseconds("overwrite", "ns per put");
+const READRANDOM: Figure = nanoseconds("readrandom", "ns per get");
+const READMISSING: Figure = nanoseconds("readmissing", "ns per get");
+const READHOT: Figure = nanoseconds("readhot", "ns per get");
+const SEEKRANDOM: Figure = nanoseconds("seekrandom", "ns per seek and ten entries");
+const READSEQ: Figure = nanoseconds("readseq", "ns per entry");
+const YCSB: [Figure; 6] = [
+    nanoseconds("ycsb-a", "ns per operation"),
+    nanoseconds("ycsb-b", "ns per operation"),
+    nanoseconds("ycsb-c", "ns per operation"),
+    nanoseconds("ycsb-d", "ns per operation"),
+    nanoseconds("ycsb-e", "ns per operation"),
+    nanoseconds("ycsb-f", "ns per operation"),
+];
+const FIGURES: &[Figure] = &[
+    FILLSEQ,
+    FILLRANDOM,
+    SETTLED,
+    OVERWRITE,
+    READRANDOM,
+    READMISSING,
+    READHOT,
+    SEEKRANDOM,
+    READSEQ,
+    YCSB[0],
+    YCSB[1],
+    YCSB[2],
+    YCSB[3],
+    YCSB[4],
+    YCSB[5],
+];
+
+/// The definition.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "rivals",
+    title: "Side by side",
+    asks: "db_bench's set and YCSB A to F: how does each engine do, on the same questions?",
+    hypothesis: "A log-structured store writes faster than a B-tree and reads slower. With filters \
+                 at every level, hash indexes in blocks and memory laid out for few cache misses \
+                 it need not read slower.",
+    source: Article { name: "db_bench and YCSB", part: "the usual set" },
+    axis: "keys",
+    figures: FIGURES,
+    seeds: &[],
+    settings: |scale| {
+        let said = [
+            ("keys", "of 16 random bytes, values of 100 bytes".to_string()),
+            ("reads", format!("{} for each figure; all that is read lies in memory", reads(scale))),
+            (
+                "YCSB",
+                format!(
+                    "{} operations each, zipfian with 0.99, one after the other on one store",
+                    operations(scale)
+                ),
+            ),
+            ("durability", "writes survive the death of the process, not power loss".to_string()),
+            ("answers", "compared between all engines, every byte of every value".to_string()),
+        ];
+        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    },
+    needs: |scale| {
+        let most = sizes(scale).iter().map(|(_, num)| *num).max().unwrap_or(0);
+        Needs { disk_bytes: most * 900, memory_bytes: scale.choose(1 << 30, 8 << 30) }
+    },
+    rounds: |scale| scale.choose(2, 3),
+    warms_up: false,
+    takes_data: false,
+    wants: |_| None,
+    subjects: |lab| {
+        let answers = Rc::new(RefCell::new(BTreeMap::new()));
+        let case = |engine: &Engine, (x, num): &(&'static str, u64)| {
+            let case = Case {
+                place: lab.place(),
+                engine: *engine,
+                x,
+                num: *num,
+                scale: lab.scale,
+                answers: Rc::clone(&answers),
+            };
+            Box::new(case) as Box<dyn Subject>
+        };
+        let sizes = sizes(lab.scale);
+        let each = |size| lab.engines.iter().map(move |engine| (engine, size));
+        Ok(sizes.iter().flat_map(each).map(|(engine, size)| case(engine, size)).collect())
+    },
+    meaning,
+};
+
+fn sizes(scale: Scale) -> Vec<(&'static str, u64)> {
+    scale.choose(vec![("200 k", 200_000)], vec![("1 M", 1_000_000), ("10 M", 10_000_000)])
+}
+
+fn reads(scale: Scale) -> u64 {
+    scale.choose(100_000, 1_000_000)
+}
+
+fn operations(scale: Scale) -> u64 {
+    scale.choose(50_000, 500_000)
+}
+
+/// What the first engine answered, by size, figure and round.
+type Answers = BTreeMap<(&'static str, &'static str, u32), (&'static str, Tally)>;
+
+struct Case {
+    place: Place,
+    engine: Engine,
+    x: &'static str,
+    num: u64,
+    scale: Scale,
+    answers: Rc<RefCell<Answers>>,
+}
+
+struct Puts<'a> {
+    keys: Keys,
+    names: std::slice::Iter<'a, u64>,
+    /// Mixed into names to make other values.
+    salt: u64,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Source for Puts<'_> {
+    fn next(&mut self) -> Option<Write<'_>> {
+        let name = *self.names.next()?;
+        self.keys.key(name, &mut self.key);
+        self.keys.value(name ^ self.salt, &mut self.value);
+        Some((&self.key, Some(&self.value)))
+    }
+}
+
+impl Case {
+    fn put(&self, store: &dyn Store, keys: Keys, names: &[u64], salt: u64) -> Result<Timed> {
+        let (key, value) = (Vec::new(), Vec::new());
+        let mut puts = Puts { keys, names: names.iter(), salt, key, value };
+        self.place.timed(Expects::WRITES, store, names.len() as u64, || {
+            store.write_all(&mut puts)?;
+            Ok(Tally::default())
+        })
+    }
+
+    fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, timed: &Timed) {
+        recorder.record(self.engine.name, self.x, figure.name, value, timed.flags.clone());
+    }
+
+    /// Compares answers with those of the engine before.
+    fn check(&self, figure: Figure, round: u32, tally: Tally) -> Result<()> {
+        let mut answers = self.answers.borrow_mut();
+        let (name, first) =
+            *answers.entry((self.x, figure.name, round)).or_insert((self.engine.name, tally));
+        if first == tally {
+            return Ok(());
+        }
+        Err(format!(
+            "{} and {name} answer {} differently: {} values and {} were found, with checksums \
+             {:x} and {:x}; at least one of them is wrong, and no figure of this run counts",
+            self.engine.name, figure.name, tally.found, first.found, tally.sum, first.sum
+        )
+        .into())
+    }
+
+    fn fill_in_order(&self, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+        recorder.next("fillseq")?;
+        let folder = self.place.folder("store-in-order")?;
+        let store = folder.open(&self.engine, &settings())?;
+        let filled = self.put(&*store, keys, &keys.sorted(), 0)?;
+        self.record(recorder, FILLSEQ, filled.sample.wall(), &filled);
+        store.close()
+    }
+
+    fn fill(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+        recorder.next("fillrandom")?;
+        let names = keys.shuffled();
+        let filled = self.put(store, keys, &names, 0)?;
+        self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
+        let settled = self.settle(store)?;
+        let both = filled.sample.wall() + settled / self.num as f64;
+        self.record(recorder, SETTLED, both, &filled);
+        recorder.next("overwrite")?;
+        let again: Vec<u64> = names.into_iter().step_by(5).collect();
+        let filled = self.put(store, keys, &again, 1 << 60)?;
+        self.record(recorder, OVERWRITE, filled.sample.wall(), &filled);
+        self.settle(store)?;
+        Ok(())
+    }
+
+    /// Waits until nothing is left to do, and says how many nanoseconds there was something.
+    fn settle(&self, store: &dyn Store) -> Result<f64> {
+        let mut watched = std::time::Duration::ZERO;
+        let settled = self.place.timed(Expects::WRITES, store, 1, || {
+            store.flush()?;
+            watched = store.wait()?;
+            Ok(Tally::default())
+        })?;
+        Ok(settled.sample.wall_ns.saturating_sub(watched.as_nanos() as u64) as f64)
+    }
+
+    fn read(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+        recorder.next("warming up")?;
+        let mut reader = store.reader(0)?;
+        let (count, num, round) = (reads(self.scale), self.num, recorder.round());
+        let mut warm = Tally::default();
+        reader.scan(&mut warm)?;
+        let hot = (num / 100).max(1);
+        let name = |figure: Figure, random: &mut Random| match figure.name {
+            "readmissing" => keys.absent(random.below(num)),
+            "readhot" => keys.present(random.below(hot)),
+            _ => keys.present(random.below(num)),
+        };
+        for figure in [READRANDOM, READMISSING, READHOT, SEEKRANDOM] {
+            recorder.next(figure.name)?;
+            let seeks = figure.name == SEEKRANDOM.name;
+            let count = if seeks { count / 10 } else { count };
+            let mut ask = |count: u64, seed: u64| -> Result<Tally> {
+                let (mut random, mut tally, mut key) =
+                    (Random::new(seed), Tally::default(), Vec::new());
+                for _ in 0..count {
+                    keys.key(name(figure, &mut random), &mut key);
+                    one(&mut *reader, seeks, &key, &mut tally)?;
+                }
+                Ok(tally)
+            };
+            ask(count, 77)?;
+            let work = || ask(count, u64::from(round) + 1);
+            let read = self.place.timed(Expects::READS, store, count, work)?;
+            self.check(figure, round, read.sample.tally)?;
+            self.record(recorder, figure, read.sample.thread(), &read);
+        }
+        recorder.next("readseq")?;
+        let read = self.place.timed(Expects::READS, store, num, || {
+            let mut tally = Tally::default();
+            reader.scan(&mut tally)?;
+            Ok(tally)
+        })?;
+        self.check(READSEQ, round, read.sample.tally)?;
+        self.record(recorder, READSEQ, read.sample.thread(), &read);
+        Ok(())
+    }
+
+    fn ycsb(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (count, round) = (operations(self.scale), recorder.round());
+        let mut records = Records { keys, more: 0 };
+        for (workload, figure) in Ycsb::ALL.into_iter().zip(YCSB) {
+            recorder.next(workload.name())?;
+            let seed = u64::from(round) * 10 + 3;
+            let way = self.engine.fresh_way;
+            let ran = self.place.timed(Expects::WRITES, store, count, || {
+                ycsb::run(workload, store, way, &mut records, count, seed)
+            })?;
+            self.check(figure, round, ran.sample.tally)?;
+            self.record(recorder, figure, ran.sample.wall(), &ran);
+        }
+        Ok(())
+    }
+}
+
+fn one(reader: &mut dyn Reader, seeks: bool, key: &[u8], tally: &mut Tally) -> Result<()> {
+    if seeks { reader.seek(key, 10, tally) } else { reader.get(key, tally) }
+}
+
+fn settings() -> Settings {
+    Settings { cache_bytes: 2 << 30, ..Settings::default() }
+}
+
+impl Subject for Case {
+    fn name(&self) -> String {
+        format!("{}, {} keys", self.engine.name, self.x)
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let keys = Keys::new(Shape::Random, self.num, 16, 100)?;
+        self.fill_in_order(keys, recorder)?;
+        let folder = self.place.folder("store")?;
+        let store = folder.open(&self.engine, &settings())?;
+        self.fill(&*store, keys, recorder)?;
+        self.read(&*store, keys, recorder)?;
+        self.ycsb(&*store, keys, recorder)?;
+        store.close()
+    }
+}
+
+fn meaning(outcome: &Outcome) -> Vec<String> {
+    let ours = "umbel";
+    if outcome.series().len() < 2 {
+        return vec![
+            "Only one engine took part: `cargo xtask rivals lab run rivals --engine all` builds \
+             and asks all of them."
+                .to_string(),
+        ];
+    }
+    let mut said = Vec::new();
+    for x in outcome.places() {
+        let (mut won, mut even, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        for figure in &outcome.figures {
+            let of = |series: &str| outcome.spread(series, x, &figure.name);
+            let Some(own) = of(ours) else { continue };
+            let others = outcome.series().into_iter().filter(|series| *series != ours);
+            let others = others.filter_map(|series| Some((series, of(series)?)));
+            let Some((name, best)) = others.min_by(|a, b| a.1.median.total_cmp(&b.1.median)) else {
+                continue;
+            };
+            let text = format!(
+                "{} {} ({} for {} of {name})",
+                figure.name,
+                ratio(own.median, best.median),
+                short(own.median),
+                short(best.median)
+            );
+            if own.equals(&best) {
+                even.push(text);
+            } else if own.median < best.median {
+                won.push(text);
+            } else {
+                lost.push(text);
+            }
+        }
+        let list = |texts: &[String]| {
+            if texts.is_empty() { "nothing".to_string() } else { texts.join(", ") }
+        };
+        said.push(format!(
+            "{x} keys. Ahead of the best rival, in shares of its time: {}.",
+            list(&won)
+        ));
+        said.push(format!("{x} keys. Equal within the spread: {}.", list(&even)));
+        said.push(format!("{x} keys. Behind: {}.", list(&lost)));
+    }
+    said
+}

@@ -1,0 +1,155 @@
+//! Where experiments take place: the world, the scale, the engines and the keys.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_env::Env;
+
+use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
+use crate::measure::{Sample, measure};
+use crate::outcome::Scale;
+use crate::sanity::{self, Circumstances, Expects, Moment};
+use crate::user_data::UserData;
+
+/// What every experiment of a run shares.
+#[derive(Debug, Clone, Copy)]
+pub struct Lab<'a> {
+    /// The world.
+    pub env: &'a Env,
+    /// How much is measured.
+    pub scale: Scale,
+    /// The engines that were asked for, at least one.
+    pub engines: &'a [Engine],
+    /// The folder in which stores are made.
+    pub stores: &'a Path,
+    /// The user's own keys and queries, where some were given.
+    pub data: Option<&'a Arc<UserData>>,
+}
+
+/// The world and the folder for stores, to keep.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The world.
+    pub env: Env,
+    stores: PathBuf,
+}
+
+impl Place {
+    /// An empty folder of this name for a store, which is removed when the value is dropped.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn folder(&self, name: &str) -> Result<Folder> {
+        Folder::new(&self.stores, name)
+    }
+
+    /// Does some work on a store, and says what it took and what speaks against that.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn timed(
+        &self,
+        expects: Expects,
+        store: &dyn Store,
+        operations: u64,
+        work: impl FnOnce() -> Result<Tally>,
+    ) -> Result<Timed> {
+        let before = store.counters();
+        let start = Moment::now(&*self.env.clock);
+        let sample = measure(operations, work)?;
+        let moments = [start, Moment::now(&*self.env.clock)];
+        let after = store.counters();
+        let seen = Circumstances {
+            moments,
+            counters: [before, after],
+            operations,
+            thread: Duration::from_nanos(sample.thread_ns),
+        };
+        Ok(Timed { sample, before, after, flags: sanity::flags(expects, &seen) })
+    }
+}
+
+/// What some work took.
+#[derive(Debug, Clone)]
+pub struct Timed {
+    /// The times.
+    pub sample: Sample,
+    /// What the store had counted before.
+    pub before: Counters,
+    /// What it had counted after it.
+    pub after: Counters,
+    /// What speaks against the times.
+    pub flags: Vec<String>,
+}
+
+impl Timed {
+    /// How much a counter grew, for each operation; `None` where the engine does not count it.
+    pub fn per_operation(&self, counter: fn(&Counters) -> Option<u64>) -> Option<f64> {
+        let grown = counter(&self.after)?.saturating_sub(counter(&self.before)?);
+        Some(grown as f64 / self.sample.operations.max(1) as f64)
+    }
+}
+
+impl Lab<'_> {
+    /// The world and the folder for stores, to keep.
+    pub fn place(&self) -> Place {
+        Place { env: self.env.clone(), stores: self.stores.to_path_buf() }
+    }
+
+    /// An empty folder of this name for a store, which is removed when the value is dropped.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn folder(&self, name: &str) -> Result<Folder> {
+        Folder::new(self.stores, name)
+    }
+}
+
+/// A folder of a store that is removed with what is in it.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes it, empty.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn new(stores: &Path, name: &str) -> Result<Folder> {
+        let path = stores.join(name);
+        remove(&path)?;
+        std::fs::create_dir_all(&path)
+            .map_err(|error| format!("could not create {}: {error}", path.display()))?;
+        Ok(Folder(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Opens a store of an engine in it.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn open(&self, engine: &Engine, settings: &Settings) -> Result<Box<dyn Store>> {
+        let named = |error| format!("{}: {error}", engine.name);
+        (engine.open)(&self.0, settings).map_err(|error| named(error).into())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is removed when the next run begins.
+        let _ = remove(&self.0);
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("could not remove {}: {error}", path.display()).into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,256 @@
+//! What a run of an experiment found: the content of a result file.
+//!
+//! FORMAT: `docs/formats/lab-result.md` describes the JSON that these types become.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+/// The version of the format of result files.
+pub const VERSION: u32 = 1;
+/// Figures that differ by less than this share of the smaller one are never called different: no
+/// machine is quieter than that from one run to the next.
+pub const NOISE_FLOOR: f64 = 0.03;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// All experiments within minutes: enough to see directions.
+    Small,
+    /// As large as the articles had it, or larger.
+    Full,
+}
+
+impl Scale {
+    /// One of two values.
+    pub fn choose<T>(self, small: T, full: T) -> T {
+        match self {
+            Scale::Small => small,
+            Scale::Full => full,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.choose("small", "full")
+    }
+}
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less.
+    Lower,
+    /// More.
+    Higher,
+    /// Neither: it only explains other figures.
+    Neither,
+}
+
+/// What was measured at each point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FigureNote {
+    /// Its name, such as `readrandom`.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+}
+
+/// One repetition of one figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Which round it belongs to, from 0.
+    pub round: u32,
+    /// What was measured, in the figure's unit.
+    pub value: f64,
+    /// Why it counts for nothing, a sentence for each reason; empty where it counts.
+    pub flags: Vec<String>,
+}
+
+/// All repetitions of one figure at one point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Which line of the plot it is on, such as an engine, a hash or a setting.
+    pub series: String,
+    /// Where on that line, such as a number of bits.
+    pub x: String,
+    /// The name of the figure.
+    pub figure: String,
+    /// The repetitions, in the order of their rounds.
+    pub repetitions: Vec<Repetition>,
+}
+
+/// The middle and the ends of the repetitions that count.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of these values; `None` where there are none.
+    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let (below, above) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Spread { median: f64::midpoint(below, above), low, high })
+    }
+
+    /// Whether the two cannot be told apart: their ranges meet, or their medians differ by less
+    /// than [`NOISE_FLOOR`].
+    pub fn equals(&self, other: &Spread) -> bool {
+        let (a, b) = (self.median.abs(), other.median.abs());
+        let meet = self.low <= other.high && other.low <= self.high;
+        meet || (self.median - other.median).abs() <= a.min(b) * NOISE_FLOOR
+    }
+}
+
+impl Point {
+    /// The spread of the repetitions that count; `None` where none does.
+    pub fn spread(&self) -> Option<Spread> {
+        let counting = self.repetitions.iter().filter(|repetition| repetition.flags.is_empty());
+        Spread::of(counting.map(|repetition| repetition.value).collect())
+    }
+
+    /// How many repetitions count for nothing.
+    pub fn flagged(&self) -> usize {
+        self.repetitions.iter().filter(|repetition| !repetition.flags.is_empty()).count()
+    }
+}
+
+/// Who was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineNote {
+    /// Its name.
+    pub name: String,
+    /// Its version, as it says itself.
+    pub version: String,
+    /// Its settings, in words.
+    pub settings: String,
+    /// Where its makers or users recommend these settings.
+    pub recommended: Vec<String>,
+}
+
+/// What a run of one experiment found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// The version of the format, [`VERSION`].
+    pub umbel_lab: u32,
+    /// The experiment.
+    pub experiment: String,
+    /// How much was measured.
+    pub scale: Scale,
+    /// The engines that took part.
+    pub engines: Vec<EngineNote>,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// When it began, `2026-11-22T17:05:00Z`.
+    pub started: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What was the same for all points, as names and values.
+    pub settings: Vec<(String, String)>,
+    /// What the points differ in along a series, such as `bits per key`.
+    pub axis: String,
+    /// What was measured.
+    pub figures: Vec<FigureNote>,
+    /// The points, in the order in which they were first reached.
+    pub points: Vec<Point>,
+}
+
+impl Outcome {
+    /// The point of these names.
+    pub fn point(&self, series: &str, x: &str, figure: &str) -> Option<&Point> {
+        let is_it = |p: &&Point| p.series == series && p.x == x && p.figure == figure;
+        self.points.iter().find(is_it)
+    }
+
+    /// The spread at the point of these names.
+    pub fn spread(&self, series: &str, x: &str, figure: &str) -> Option<Spread> {
+        self.point(series, x, figure)?.spread()
+    }
+
+    /// The series, in the order in which they were first reached.
+    pub fn series(&self) -> Vec<&str> {
+        distinct(self.points.iter().map(|point| point.series.as_str()))
+    }
+
+    /// The places along the series, in the order in which they were first reached.
+    pub fn places(&self) -> Vec<&str> {
+        distinct(self.points.iter().map(|point| point.x.as_str()))
+    }
+
+    /// Takes a repetition in.
+    pub fn add(&mut self, series: &str, x: &str, figure: &str, repetition: Repetition) {
+        let is_it = |p: &&mut Point| p.series == series && p.x == x && p.figure == figure;
+        match self.points.iter_mut().find(is_it) {
+            Some(point) => point.repetitions.push(repetition),
+            None => self.points.push(Point {
+                series: series.to_string(),
+                x: x.to_string(),
+                figure: figure.to_string(),
+                repetitions: vec![repetition],
+            }),
+        }
+    }
+
+    /// How many repetitions count for nothing.
+    pub fn flagged(&self) -> usize {
+        self.points.iter().map(Point::flagged).sum()
+    }
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flagged_repetitions_never_count() {
+        let repetition = |value, flag: &str| Repetition {
+            round: 0,
+            value,
+            flags: if flag.is_empty() { vec![] } else { vec![flag.to_string()] },
+        };
+        let mut point = Point {
+            series: String::new(),
+            x: String::new(),
+            figure: String::new(),
+            repetitions: vec![repetition(3.0, ""), repetition(900.0, "the clock jumped")],
+        };
+        assert_eq!(point.spread(), Some(Spread { median: 3.0, low: 3.0, high: 3.0 }));
+        point.repetitions.push(repetition(5.0, ""));
+        assert_eq!(point.spread(), Some(Spread { median: 4.0, low: 3.0, high: 5.0 }));
+        assert_eq!(point.flagged(), 1);
+        point.repetitions.retain(|repetition| !repetition.flags.is_empty());
+        assert_eq!(point.spread(), None);
+    }
+
+    #[test]
+    fn ranges_that_meet_are_equal() {
+        let of = |values: &[f64]| Spread::of(values.to_vec()).expect("some values");
+        assert!(of(&[1.0, 2.0, 3.0]).equals(&of(&[2.9, 4.0, 5.0])));
+        assert!(!of(&[1.0, 2.0, 3.0]).equals(&of(&[3.5, 4.0, 5.0])));
+        assert!(of(&[100.0]).equals(&of(&[102.9])));
+        assert!(!of(&[100.0]).equals(&of(&[104.0])));
+        assert!(of(&[0.0]).equals(&of(&[0.0])));
+    }
+}

@@ -1,0 +1,99 @@
+//! Progress on standard error, with the time left: a bar on a terminal, a line now and then for
+//! whoever keeps a log.
+
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use umbel_env::Clock;
+
+/// Between two lines of a log.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How far a run is.
+pub struct Progress {
+    clock: Arc<dyn Clock>,
+    bar: Option<ProgressBar>,
+    experiment: String,
+    began: Duration,
+    done: u64,
+    total: u64,
+    /// When the last line was written, and the last thing said.
+    said: RefCell<(Duration, String)>,
+}
+
+impl Progress {
+    /// Nothing yet.
+    pub fn new(clock: &Arc<dyn Clock>) -> Progress {
+        Progress {
+            clock: Arc::clone(clock),
+            bar: None,
+            experiment: String::new(),
+            began: Duration::ZERO,
+            done: 0,
+            total: 0,
+            said: RefCell::default(),
+        }
+    }
+
+    /// An experiment of so many repetitions begins.
+    pub fn begin(&mut self, experiment: &str, total: u64) {
+        self.finish();
+        self.experiment = experiment.to_string();
+        (self.began, self.done, self.total) = (self.clock.now(), 0, total);
+        if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::new(total);
+            let template = "{prefix} {bar:24} {pos}/{len}, {eta} left  {wide_msg}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(self.experiment.clone());
+            bar.enable_steady_tick(Duration::from_millis(500));
+            self.bar = Some(bar);
+        }
+    }
+
+    /// What is done at this moment.
+    pub fn say(&self, doing: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(doing.to_string());
+            return;
+        }
+        let now = self.clock.now();
+        let mut said = self.said.borrow_mut();
+        if now.saturating_sub(said.0) < LINE_INTERVAL && !said.1.is_empty() {
+            return;
+        }
+        *said = (now, doing.to_string());
+        let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
+        let Progress { experiment, done, total, .. } = self;
+        let _ = writeln!(std::io::stderr(), "{experiment}: {done} of {total}{left}: {doing}");
+    }
+
+    /// A repetition is done.
+    pub fn step(&mut self) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// The time that is left, by what the repetitions so far took.
+    fn left(&self) -> Option<String> {
+        let elapsed = self.clock.now().saturating_sub(self.began).as_secs_f64();
+        let left = self.total.saturating_sub(self.done) as f64;
+        (self.done > 0).then(|| {
+            let seconds = (elapsed / self.done as f64 * left).round() as u64;
+            if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds / 60) }
+        })
+    }
+
+    /// The experiment is over.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Takes what a subject measures in one round, with what speaks against it.
+
+use crate::outcome::Repetition;
+
+/// A figure at a point, measured once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The series.
+    pub series: String,
+    /// The place on it.
+    pub x: String,
+    /// The name of the figure.
+    pub figure: String,
+    /// The value, and the reasons for which it does not count.
+    pub repetition: Repetition,
+}
+
+/// Takes what a subject measures in one round.
+pub struct Recorder<'a> {
+    round: u32,
+    records: Vec<Record>,
+    tick: &'a dyn Fn(&str) -> Result<(), Stopped>,
+}
+
+/// Somebody asked the run to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stopped")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+impl<'a> Recorder<'a> {
+    /// For a round. `tick` is told what is done next.
+    pub fn new(round: u32, tick: &'a dyn Fn(&str) -> Result<(), Stopped>) -> Recorder<'a> {
+        Recorder { round, records: Vec::new(), tick }
+    }
+
+    /// Which round it is, from 0.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// Says what is done next, and learns whether to go on. Long work calls it from time to time.
+    ///
+    /// # Errors
+    /// [`Stopped`] where somebody asked for that; hand it on.
+    pub fn next(&self, doing: &str) -> Result<(), Stopped> {
+        (self.tick)(doing)
+    }
+
+    /// Takes a figure at a point, with what speaks against it.
+    pub fn record(&mut self, series: &str, x: &str, figure: &str, value: f64, flags: Vec<String>) {
+        let mut flags = flags;
+        if !value.is_finite() {
+            flags.push(format!("{value} is no measurement"));
+        }
+        let value = if value.is_finite() { value } else { 0.0 };
+        self.records.push(Record {
+            series: series.to_string(),
+            x: x.to_string(),
+            figure: figure.to_string(),
+            repetition: Repetition { round: self.round, value, flags },
+        });
+    }
+
+    /// What was taken.
+    pub fn into_records(self) -> Vec<Record> {
+        self.records
+    }
+}

@@ -1,0 +1,130 @@
+//! Result files: written whole or not at all, and never believed when they were changed.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use umbel_env::{Access, Env};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::lab_error::LabError;
+use crate::outcome::{Outcome, VERSION};
+
+/// The longest result file that is read.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The whole of a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResultFile {
+    /// FORMAT: 16 hexadecimal digits of XXH3-64 over `result` as compact JSON.
+    checksum: String,
+    result: Outcome,
+}
+
+/// Only the version, to tell a later format from a damaged file.
+#[derive(Deserialize)]
+struct OnlyVersion {
+    result: VersionOf,
+}
+
+#[derive(Deserialize)]
+struct VersionOf {
+    umbel_lab: u32,
+}
+
+/// The file of an experiment's result in a folder.
+pub fn path_of(out: &Path, experiment: &str) -> PathBuf {
+    out.join(format!("{experiment}.json"))
+}
+
+/// Writes a result into its file, which is either the old one or the new one at any moment.
+///
+/// # Errors
+/// [`LabError::System`].
+pub fn save(env: &Env, path: &Path, outcome: &Outcome) -> Result<(), LabError> {
+    let compact = serde_json::to_string(outcome).map_err(LabError::bug)?;
+    let checksum = format!("{:016x}", xxh3_64(compact.as_bytes()));
+    let file = ResultFile { checksum, result: outcome.clone() };
+    let text = serde_json::to_string_pretty(&file).map_err(LabError::bug)? + "\n";
+    write_whole(env, path, text.as_bytes())
+}
+
+/// Writes a file whole: beside it first, then in its place.
+///
+/// # Errors
+/// [`LabError::System`].
+pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.new"));
+    let write = || {
+        if env.files.exists(&beside)? {
+            // Of a run that was killed while it wrote.
+            env.files.remove_file(&beside)?;
+        }
+        let file = env.files.create(&beside)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync()?;
+        env.files.rename(&beside, path)?;
+        env.files.sync_dir(folder)
+    };
+    write().map_err(|error| {
+        // Half of it is no use to anybody; where even this fails the next run replaces it.
+        let _ = env.files.remove_file(&beside);
+        LabError::System(format!("could not write {}: {error}", path.display()))
+    })
+}
+
+/// Reads a result file.
+///
+/// # Errors
+/// [`LabError::Usage`] where it is something else, [`LabError::Damaged`] where it was changed,
+/// [`LabError::System`] where it cannot be read.
+pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
+    let name = path.display();
+    let refused = |error| LabError::System(format!("could not read {name}: {error}"));
+    if path.is_dir() {
+        return Err(LabError::Usage(format!("{name} is a folder; name a result file in it")));
+    }
+    let file = env.files.open(path, Access::Read).map_err(refused)?;
+    let bytes = file.len().map_err(refused)?;
+    if bytes > FILE_BYTES_MAX {
+        return Err(LabError::Usage(format!("{name} has {bytes} bytes; it is no result file")));
+    }
+    let mut text = vec![0; bytes as usize];
+    file.read_exact_at(&mut text, 0).map_err(refused)?;
+    parse(&name.to_string(), &text)
+}
+
+/// The result in the text of a file called `name`.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(name: &str, text: &[u8]) -> Result<Outcome, LabError> {
+    if let Ok(OnlyVersion { result: VersionOf { umbel_lab } }) = serde_json::from_slice(text)
+        && umbel_lab != VERSION
+    {
+        return Err(LabError::Usage(format!(
+            "{name} has format {umbel_lab}, but this umbel reads format {VERSION}; take the umbel \
+             that wrote it, or measure again"
+        )));
+    }
+    let file: ResultFile =
+        serde_json::from_slice(text).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data if !text.starts_with(b"{\n  \"checksum\"") => {
+                LabError::Usage(format!("{name} is no result of `umbel lab`: {error}"))
+            }
+            _ if text.starts_with(b"{\n  \"checksum\"") => {
+                LabError::Damaged(format!("{name} is damaged: {error}; measure again"))
+            }
+            _ => LabError::Usage(format!("{name} is no result of `umbel lab`: {error}")),
+        })?;
+    let compact = serde_json::to_string(&file.result).map_err(LabError::bug)?;
+    if format!("{:016x}", xxh3_64(compact.as_bytes())) != file.checksum {
+        return Err(LabError::Damaged(format!(
+            "{name} is not what was written: its checksum is another; measure again"
+        )));
+    }
+    Ok(file.result)
+}

@@ -1,0 +1,274 @@
+//! One experiment from beginning to end: a warm-up, rounds in which everybody is measured in turn,
+//! and more of them where too few repetitions count.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::Failure;
+use crate::experiment::{Experiment, Needs, Subject};
+use crate::journal::{self, Entry, Heading, Journal};
+use crate::lab::{Folder, Lab};
+use crate::lab_error::LabError;
+use crate::machine::{Machine, utc};
+use crate::outcome::{EngineNote, FigureNote, Outcome, VERSION};
+use crate::progress::Progress;
+use crate::recorder::{Recorder, Stopped};
+use crate::space;
+
+/// How many rounds are added for repetitions that do not count.
+const EXTRA_ROUNDS: u32 = 2;
+/// How many repetitions must count before no round is added.
+const SOUND_LEAST: usize = 2;
+
+/// How an experiment is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner<'a> {
+    /// Rounds, where the user said how many.
+    pub rounds: Option<u32>,
+    /// Whether repetitions that a run left are taken over.
+    pub resume: bool,
+    /// Where results and repetitions are kept.
+    pub out: &'a Path,
+    /// Whether somebody asked to stop.
+    pub stop: &'a AtomicBool,
+}
+
+/// Runs an experiment and says what it found. Its repetitions are kept in its journal, which is
+/// there until the caller has the result in a file and calls [`Done::forget`].
+///
+/// # Errors
+/// Any [`LabError`]; repetitions that are done are kept.
+pub fn run(
+    experiment: &Experiment,
+    lab: &Lab<'_>,
+    manner: &Manner<'_>,
+    progress: &mut Progress,
+) -> Result<Done, LabError> {
+    if lab.data.is_none() {
+        space::check(experiment.name, (experiment.needs)(lab.scale), lab)?;
+    }
+    let failed = |failure: Failure| LabError::of(experiment.name, "before it began", &failure);
+    let engines = engine_notes(lab).map_err(failed)?;
+    let mut subjects = (experiment.subjects)(lab).map_err(|failure| match lab.data {
+        Some(_) => LabError::Usage(format!("{}: {failure}", experiment.name)),
+        None => failed(failure),
+    })?;
+    let heading = Heading {
+        umbel_lab_part: VERSION,
+        experiment: experiment.name.to_string(),
+        scale: lab.scale,
+        engines,
+        settings: settings_of(experiment, lab),
+        subjects: subjects.iter().map(|subject| subject.name()).collect(),
+        machine: Machine::look(lab.stores),
+        started: utc(lab.env.clock.wall_micros()),
+    };
+    let path = journal::path_of(manner.out, experiment.name);
+    let left = if manner.resume { Journal::resume(lab.env, &path, &heading)? } else { None };
+    let (journal, heading, entries) = match left {
+        Some(left) => left,
+        None => (Journal::begin(lab.env, &path, &heading)?, heading, Vec::new()),
+    };
+    let rounds = manner.rounds.unwrap_or((experiment.rounds)(lab.scale)).max(1);
+    let mut course = Course { experiment, lab, manner, journal, entries, progress };
+    course.progress.begin(experiment.name, u64::from(rounds) * subjects.len() as u64);
+    course.go(&mut subjects, rounds)?;
+    let outcome = outcome_of(experiment, heading, &course.entries);
+    Ok(Done { outcome, journal: course.journal })
+}
+
+/// An experiment that was run.
+pub struct Done {
+    /// What it found.
+    pub outcome: Outcome,
+    journal: Journal,
+}
+
+impl Done {
+    /// Removes the repetitions: the result is in a file.
+    ///
+    /// # Errors
+    /// [`LabError::System`].
+    pub fn forget(self) -> Result<(), LabError> {
+        self.journal.finish()
+    }
+}
+
+struct Course<'a> {
+    experiment: &'a Experiment,
+    lab: &'a Lab<'a>,
+    manner: &'a Manner<'a>,
+    journal: Journal,
+    entries: Vec<Entry>,
+    progress: &'a mut Progress,
+}
+
+impl Course<'_> {
+    fn go(&mut self, subjects: &mut [Box<dyn Subject>], rounds: u32) -> Result<(), LabError> {
+        let is_new = self.entries.len() < rounds as usize * subjects.len();
+        if is_new
+            && self.experiment.warms_up
+            && let Some(first) = subjects.first_mut()
+        {
+            self.measure(first.as_mut(), 0, "warm-up")?;
+        }
+        for round in 0..rounds {
+            for (at, subject) in subjects.iter_mut().enumerate() {
+                self.repeat(at, subject.as_mut(), round)?;
+            }
+        }
+        for round in rounds..rounds + EXTRA_ROUNDS {
+            for (at, subject) in subjects.iter_mut().enumerate() {
+                if self.lacks_sound_repetitions(at, rounds as usize) {
+                    self.repeat(at, subject.as_mut(), round)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a point of this subject has too few repetitions that count.
+    fn lacks_sound_repetitions(&self, subject: usize, rounds: usize) -> bool {
+        let of_subject = || self.entries.iter().filter(|entry| entry.subject == subject);
+        let Some(first) = of_subject().next() else { return false };
+        first.records.iter().any(|point| {
+            let is_point = |record: &&crate::recorder::Record| {
+                (&record.series, &record.x, &record.figure)
+                    == (&point.series, &point.x, &point.figure)
+            };
+            let records = of_subject().flat_map(|entry| &entry.records).filter(is_point);
+            let sound = records.filter(|record| record.repetition.flags.is_empty()).count();
+            sound < SOUND_LEAST.min(rounds)
+        })
+    }
+
+    fn repeat(&mut self, at: usize, subject: &mut dyn Subject, round: u32) -> Result<(), LabError> {
+        let is_it = |entry: &Entry| entry.subject == at && entry.round == round;
+        if self.entries.iter().any(is_it) {
+            self.progress.step();
+            return Ok(());
+        }
+        let entry = self.measure(subject, round, &format!("round {}", round + 1))?;
+        let entry = Entry { subject: at, ..entry };
+        self.journal.keep(&entry)?;
+        self.entries.push(entry);
+        self.progress.step();
+        Ok(())
+    }
+
+    fn measure(
+        &mut self,
+        subject: &mut dyn Subject,
+        round: u32,
+        what: &str,
+    ) -> Result<Entry, LabError> {
+        let (name, began) = (subject.name(), self.lab.env.clock.now());
+        let (stop, progress) = (self.manner.stop, &*self.progress);
+        let tick = |doing: &str| {
+            progress.say(&format!("{what}, {name}: {doing}"));
+            if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+        };
+        let mut recorder = Recorder::new(round, &tick);
+        let measured = recorder.next("").map_err(Failure::from);
+        measured.and_then(|()| subject.measure(&mut recorder)).map_err(|failure| {
+            if failure.is::<Stopped>() {
+                return self.stopped();
+            }
+            LabError::of(self.experiment.name, &name, &failure)
+        })?;
+        let seconds = self.lab.env.clock.now().saturating_sub(began).as_secs_f64();
+        Ok(Entry { subject: 0, round, seconds, records: recorder.into_records() })
+    }
+
+    fn stopped(&self) -> LabError {
+        LabError::Stopped(format!(
+            "stopped in {}; {} of its repetitions are kept in {}, and the same command with \
+             --resume goes on",
+            self.experiment.name,
+            self.entries.len(),
+            self.manner.out.display()
+        ))
+    }
+}
+
+fn settings_of(experiment: &Experiment, lab: &Lab<'_>) -> Vec<(String, String)> {
+    let Some(data) = lab.data else {
+        return (experiment.settings)(lab.scale);
+    };
+    let said = [
+        ("keys and queries", data.name.clone()),
+        ("puts", data.puts.len().to_string()),
+        ("gets", data.gets.len().to_string()),
+        ("of these of keys that were never put", data.missing.len().to_string()),
+    ];
+    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+}
+
+/// Asks every engine for its version, by opening a store of it.
+fn engine_notes(lab: &Lab<'_>) -> crate::engine::Result<Vec<EngineNote>> {
+    let note = |engine: &crate::engine::Engine| {
+        let folder: Folder = lab.folder(&format!("{}-version", engine.name))?;
+        let store = folder.open(engine, &crate::engine::Settings::default())?;
+        let version = store.version();
+        store.close()?;
+        Ok(EngineNote {
+            name: engine.name.to_string(),
+            version,
+            settings: engine.settings.to_string(),
+            recommended: engine.recommended.iter().map(|link| (*link).to_string()).collect(),
+        })
+    };
+    lab.engines.iter().map(note).collect()
+}
+
+fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> Outcome {
+    let figures = experiment.figures.iter().map(|figure| FigureNote {
+        name: figure.name.to_string(),
+        unit: figure.unit.to_string(),
+        better: figure.better,
+    });
+    let mut outcome = Outcome {
+        umbel_lab: VERSION,
+        experiment: heading.experiment,
+        scale: heading.scale,
+        engines: heading.engines,
+        machine: heading.machine,
+        started: heading.started,
+        seconds: entries.iter().map(|entry| entry.seconds).sum(),
+        settings: heading.settings,
+        axis: experiment.axis.to_string(),
+        figures: figures.collect(),
+        points: Vec::new(),
+    };
+    for record in entries.iter().flat_map(|entry| &entry.records) {
+        let (series, x, figure) = (&record.series, &record.x, &record.figure);
+        outcome.add(series, x, figure, record.repetition.clone());
+    }
+    outcome
+}
+
+/// What a run of several experiments needs at most at one time.
+pub fn most(experiments: &[&'static Experiment], lab: &Lab<'_>) -> Needs {
+    let needs = experiments.iter().map(|experiment| (experiment.needs)(lab.scale));
+    needs.fold(Needs { disk_bytes: 0, memory_bytes: 0 }, |most, needs| Needs {
+        disk_bytes: most.disk_bytes.max(needs.disk_bytes),
+        memory_bytes: most.memory_bytes.max(needs.memory_bytes),
+    })
+}
+
+/// Where stores are made: a folder of this program's own inside the one that was named, which is
+/// emptied of what a run that was killed left.
+///
+/// # Errors
+/// [`LabError::System`].
+pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
+    let stores = folder.join("umbel-lab-stores");
+    let emptied = std::fs::remove_dir_all(&stores).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    emptied.and_then(|()| std::fs::create_dir_all(&stores)).map_err(|error| {
+        LabError::System(format!("could not make room for stores in {}: {error}", stores.display()))
+    })?;
+    Ok(stores)
+}

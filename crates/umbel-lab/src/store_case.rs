@@ -1,0 +1,147 @@
+//! A store with certain settings, filled and read as db_bench does it: one subject of the
+//! experiments about bits and hashes.
+
+use crate::disk;
+use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
+use crate::experiment::{Figure, Subject};
+use crate::lab::{Folder, Lab, Place};
+use crate::outcome::Better;
+use crate::recorder::Recorder;
+use crate::sanity::Expects;
+use crate::workload::{Workload, get};
+
+/// Random puts, until they are acknowledged.
+pub const FILLRANDOM: Figure =
+    Figure { name: "fillrandom", unit: "ns per put", better: Better::Lower, plot: true };
+/// The same until nothing is left to do in the background.
+pub const SETTLED: Figure =
+    Figure { name: "fill, settled", unit: "ns per put", better: Better::Lower, plot: true };
+/// Gets of random keys, of which two thirds are there.
+pub const READRANDOM: Figure =
+    Figure { name: "readrandom", unit: "ns per get", better: Better::Lower, plot: true };
+/// Gets of keys that are not there.
+pub const READMISSING: Figure =
+    Figure { name: "readmissing", unit: "ns per get", better: Better::Lower, plot: true };
+/// Tables searched in vain for a hundred missing keys.
+pub const FALSE_READS: Figure = Figure {
+    name: "false reads",
+    unit: "tables per 100 missing",
+    better: Better::Lower,
+    plot: true,
+};
+/// The share of questions to filters about absent keys that were answered with maybe.
+pub const FALSE_POSITIVES: Figure =
+    Figure { name: "false positives", unit: "% of probes", better: Better::Neither, plot: false };
+/// What the filters take.
+pub const FILTERS: Figure =
+    Figure { name: "filters", unit: "MiB", better: Better::Neither, plot: false };
+
+/// All of these.
+pub const FIGURES: &[Figure] =
+    &[FILLRANDOM, SETTLED, READRANDOM, READMISSING, FALSE_READS, FALSE_POSITIVES, FILTERS];
+
+/// A store with certain settings.
+pub struct StoreCase {
+    place: Place,
+    engine: Engine,
+    settings: Settings,
+    workload: Workload,
+    series: String,
+    x: String,
+}
+
+impl StoreCase {
+    /// The store that is point `x` of a series.
+    pub fn new(
+        lab: &Lab<'_>,
+        engine: Engine,
+        settings: Settings,
+        workload: Workload,
+        point: (&str, &str),
+    ) -> StoreCase {
+        let (series, x) = (point.0.to_string(), point.1.to_string());
+        StoreCase { place: lab.place(), engine, settings, workload, series, x }
+    }
+
+    fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, flags: &[String]) {
+        recorder.record(&self.series, &self.x, figure.name, value, flags.to_vec());
+    }
+
+    fn fill(&self, store: &dyn Store, folder: &Folder, recorder: &mut Recorder<'_>) -> Result<()> {
+        let puts = self.workload.puts();
+        let work = || self.workload.fill(store, recorder);
+        let filled = self.place.timed(Expects::WRITES, store, puts, work)?;
+        recorder.next("settling")?;
+        let mut watched = std::time::Duration::ZERO;
+        let settled = self.place.timed(Expects::WRITES, store, puts, || {
+            store.flush()?;
+            watched = store.wait()?;
+            disk::sync_all(folder.path())?;
+            Ok(Tally::default())
+        })?;
+        self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled.flags);
+        let waited = settled.sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
+        let both = filled.sample.wall() + waited as f64 / puts.max(1) as f64;
+        let flags = [filled.flags, settled.flags].concat();
+        self.record(recorder, SETTLED, both, &flags);
+        Ok(())
+    }
+
+    fn read(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (reads, seed) = (self.workload.reads(), u64::from(recorder.round()) + 1);
+        let mut reader = store.reader(0)?;
+        recorder.next("warming up")?;
+        self.workload.warm_up(&mut *reader)?;
+        recorder.next("readrandom")?;
+        let work = || get(&mut *reader, self.workload.queries(seed), reads);
+        let read = self.place.timed(Expects::READS, store, reads, work)?;
+        self.record(recorder, READRANDOM, read.sample.thread(), &read.flags);
+        if let Some(missing) = self.workload.missing(seed) {
+            recorder.next("readmissing")?;
+            if let Some(missing) = self.workload.missing(0) {
+                get(&mut *reader, missing, reads / 4)?;
+            }
+            let work = || get(&mut *reader, missing, reads);
+            let read = self.place.timed(Expects::READS, store, reads, work)?;
+            if read.sample.tally.found > 0 {
+                return Err(format!(
+                    "{} keys that were never put were found",
+                    read.sample.tally.found
+                )
+                .into());
+            }
+            self.record(recorder, READMISSING, read.sample.thread(), &read.flags);
+            if let Some(searched) = read.per_operation(|counters| counters.false_reads) {
+                self.record(recorder, FALSE_READS, searched * 100.0, &[]);
+            }
+            if let Some(share) = false_positives(&read.before, &read.after) {
+                self.record(recorder, FALSE_POSITIVES, share * 100.0, &[]);
+            }
+        }
+        if let Some(bytes) = store.counters().filter_bytes {
+            self.record(recorder, FILTERS, bytes as f64 / f64::from(1 << 20), &[]);
+        }
+        Ok(())
+    }
+}
+
+/// The share of questions to filters that were answered with maybe, all keys being absent.
+fn false_positives(before: &Counters, after: &Counters) -> Option<f64> {
+    let probes = after.filter_probes?.saturating_sub(before.filter_probes?);
+    let passed = after.filter_false_positives?.saturating_sub(before.filter_false_positives?);
+    (probes > 0).then(|| passed as f64 / probes as f64)
+}
+
+impl Subject for StoreCase {
+    fn name(&self) -> String {
+        if self.series.is_empty() { self.x.clone() } else { format!("{}, {}", self.series, self.x) }
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let folder = self.place.folder("store")?;
+        let store = folder.open(&self.engine, &self.settings)?;
+        self.fill(&*store, &folder, recorder)?;
+        self.read(&*store, recorder)?;
+        store.close()
+    }
+}

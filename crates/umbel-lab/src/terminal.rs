@@ -1,0 +1,109 @@
+//! A result as a table for the terminal.
+
+use crate::experiment::Experiment;
+use crate::number::{ratio, short};
+use crate::outcome::{Outcome, Spread};
+
+/// The whole of what is printed about an experiment.
+pub fn text(experiment: &Experiment, outcome: &Outcome) -> String {
+    let mut text = format!("{}: {}\n\n", outcome.experiment, experiment.asks);
+    text.push_str(&table(outcome));
+    for paragraph in (experiment.meaning)(outcome) {
+        text.push('\n');
+        text.push_str(&folded(&paragraph, 96));
+    }
+    let (flagged, all) = (outcome.flagged(), repetitions(outcome));
+    if flagged > 0 {
+        text.push_str(&format!(
+            "\n{flagged} of {all} repetitions count for nothing; the report says why\n"
+        ));
+    }
+    text
+}
+
+fn repetitions(outcome: &Outcome) -> usize {
+    outcome.points.iter().map(|point| point.repetitions.len()).sum()
+}
+
+/// A row for each place of each series, a column for each figure: the median, the least and the
+/// greatest; and the ratio to the first place of the series, `=` where they cannot be told apart.
+fn table(outcome: &Outcome) -> String {
+    let several = outcome.series().len() > 1;
+    let mut head = vec![outcome.axis.clone()];
+    if several {
+        head.insert(0, String::new());
+    }
+    head.extend(outcome.figures.iter().map(|figure| format!("{}, {}", figure.name, figure.unit)));
+    let mut rows = vec![head];
+    for series in outcome.series() {
+        let places = outcome.places();
+        let has =
+            |x: &&str| outcome.points.iter().any(|point| point.series == series && point.x == *x);
+        let places: Vec<&str> = places.into_iter().filter(has).collect();
+        for x in &places {
+            let mut row = vec![(*x).to_string()];
+            if several {
+                row.insert(0, series.to_string());
+            }
+            let first = places.first().copied().unwrap_or_default();
+            row.extend(outcome.figures.iter().map(|figure| {
+                let base = outcome.spread(series, first, &figure.name);
+                let point = outcome.point(series, x, &figure.name);
+                cell(point.map(crate::outcome::Point::spread), base.filter(|_| *x != first))
+            }));
+            rows.push(row);
+        }
+    }
+    aligned(&rows)
+}
+
+fn cell(spread: Option<Option<Spread>>, base: Option<Spread>) -> String {
+    let Some(spread) = spread else { return "–".to_string() };
+    let Some(spread) = spread else { return "not sound".to_string() };
+    let range = if spread.low < spread.high {
+        format!(" ({}–{})", short(spread.low), short(spread.high))
+    } else {
+        String::new()
+    };
+    let beside = match base {
+        None => String::new(),
+        Some(base) if base.equals(&spread) => "  =".to_string(),
+        Some(base) => format!("  ×{}", ratio(spread.median, base.median)),
+    };
+    format!("{}{range}{beside}", short(spread.median))
+}
+
+/// Columns with two spaces between them.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A paragraph in lines of at most `width` characters.
+fn folded(paragraph: &str, width: usize) -> String {
+    let (mut text, mut length) = (String::new(), 0);
+    for word in paragraph.split_whitespace() {
+        let letters = word.chars().count();
+        if length > 0 && length + 1 + letters > width {
+            text.push('\n');
+            length = 0;
+        } else if length > 0 {
+            text.push(' ');
+            length += 1;
+        }
+        text.push_str(word);
+        length += letters;
+    }
+    text + "\n"
+}

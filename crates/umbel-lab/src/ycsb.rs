@@ -1,0 +1,169 @@
+//! The six core workloads of YCSB (Cooper et al., SoCC 2010), as reads and writes in one order that
+//! is the same for every engine.
+
+use crate::engine::{Result, Source, Store, Tally, Write};
+use crate::keys::{Keys, Random, mix};
+use crate::zipfian;
+
+/// The longest scan of workload E.
+const SCAN_MAX: u64 = 100;
+
+/// A core workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ycsb {
+    /// Half reads, half updates.
+    A,
+    /// 95 reads of a hundred, 5 updates.
+    B,
+    /// Reads alone.
+    C,
+    /// 95 reads of a hundred, most of what came last, and 5 inserts.
+    D,
+    /// 95 scans of a hundred, and 5 inserts.
+    E,
+    /// Half reads, half reads with an update of what was read.
+    F,
+}
+
+/// What is done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Read,
+    Scan,
+    Update,
+    Insert,
+    Modify,
+}
+
+impl Ycsb {
+    /// All of them.
+    pub const ALL: [Ycsb; 6] = [Ycsb::A, Ycsb::B, Ycsb::C, Ycsb::D, Ycsb::E, Ycsb::F];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ycsb::A => "ycsb-a",
+            Ycsb::B => "ycsb-b",
+            Ycsb::C => "ycsb-c",
+            Ycsb::D => "ycsb-d",
+            Ycsb::E => "ycsb-e",
+            Ycsb::F => "ycsb-f",
+        }
+    }
+
+    fn step(self, draw: u64) -> Step {
+        match self {
+            Ycsb::A if draw < 50 => Step::Read,
+            Ycsb::A => Step::Update,
+            Ycsb::B if draw < 95 => Step::Read,
+            Ycsb::B => Step::Update,
+            Ycsb::C => Step::Read,
+            Ycsb::D if draw < 95 => Step::Read,
+            Ycsb::E if draw < 95 => Step::Scan,
+            Ycsb::D | Ycsb::E => Step::Insert,
+            Ycsb::F if draw < 50 => Step::Read,
+            Ycsb::F => Step::Modify,
+        }
+    }
+}
+
+/// Keys that are there and those that come to be: as many as `keys` has, and `more`.
+#[derive(Debug, Clone, Copy)]
+pub struct Records {
+    /// The keys of the beginning.
+    pub keys: Keys,
+    /// How many were inserted since.
+    pub more: u64,
+}
+
+impl Records {
+    fn count(&self) -> u64 {
+        self.keys.num() + self.more
+    }
+
+    fn name(&self, index: u64) -> u64 {
+        match index.checked_sub(self.keys.num()) {
+            None => self.keys.present(index),
+            Some(further) => self.keys.further(further),
+        }
+    }
+}
+
+/// Does so many operations of a workload, and says what was read. Each write is acknowledged before
+/// the next operation begins, and every read sees it: engines that gather writes commit each alone.
+///
+/// # Errors
+/// Those of the store.
+pub fn run(
+    ycsb: Ycsb,
+    store: &dyn Store,
+    way: usize,
+    records: &mut Records,
+    operations: u64,
+    seed: u64,
+) -> Result<Tally> {
+    let (mut reader, mut random, mut tally) =
+        (store.reader(way)?, Random::new(seed), Tally::default());
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for _ in 0..operations {
+        let step = ycsb.step(random.below(100));
+        let index = match step {
+            Step::Insert => records.count(),
+            _ => draw(ycsb, records.count(), &mut random),
+        };
+        records.keys.key(records.name(index), &mut key);
+        match step {
+            Step::Read | Step::Modify => reader.get(&key, &mut tally)?,
+            Step::Scan => {
+                let entries = 1 + random.below(SCAN_MAX) as usize;
+                reader.seek(&key, entries, &mut tally)?;
+            }
+            Step::Update | Step::Insert => {}
+        }
+        if matches!(step, Step::Update | Step::Insert | Step::Modify) {
+            records.keys.value(random.below(u64::MAX), &mut value);
+            records.more += u64::from(step == Step::Insert);
+            store.write_all(&mut One(Some((&key, Some(&value)))))?;
+        }
+    }
+    Ok(tally)
+}
+
+/// Some keys are asked for much more often than others; those that came last, in workload D.
+fn draw(ycsb: Ycsb, count: u64, random: &mut Random) -> u64 {
+    let rank = zipfian::rank(random.below(1 << 53), count).saturating_sub(1).min(count - 1);
+    match ycsb {
+        Ycsb::D => count - 1 - rank,
+        _ => mix(rank) % count,
+    }
+}
+
+/// One write.
+struct One<'a>(Option<Write<'a>>);
+
+impl Source for One<'_> {
+    fn next(&mut self) -> Option<Write<'_>> {
+        self.0.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_those_of_the_workloads() {
+        for (ycsb, read, scan, update, insert, modify) in [
+            (Ycsb::A, 50, 0, 50, 0, 0),
+            (Ycsb::B, 95, 0, 5, 0, 0),
+            (Ycsb::C, 100, 0, 0, 0, 0),
+            (Ycsb::D, 95, 0, 0, 5, 0),
+            (Ycsb::E, 0, 95, 0, 5, 0),
+            (Ycsb::F, 50, 0, 0, 0, 50),
+        ] {
+            let count = |step| (0..100).filter(|draw| ycsb.step(*draw) == step).count();
+            let counts = [Step::Read, Step::Scan, Step::Update, Step::Insert, Step::Modify];
+            assert_eq!(counts.map(count), [read, scan, update, insert, modify], "{ycsb:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Result files: whole, or an error.
+
+use std::fs;
+
+use umbel_lab::lab_error::LabError;
+use umbel_lab::results::parse;
+
+use crate::doubles::{DATA, Stage};
+
+fn result() -> (Vec<u8>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
+    let words = ["run", "hash-count", "--rounds", "1", "--data", data, "--out", out];
+    Stage::default().run(&words).expect("a run");
+    (fs::read(folder.path().join("hash-count.json")).expect("a result"), folder)
+}
+
+#[test]
+fn no_changed_byte_is_taken_for_what_was_measured() {
+    let (bytes, _folder) = result();
+    let right = parse("f", &bytes).expect("a result");
+    for at in (0..bytes.len()).step_by(5) {
+        for change in [0x01, 0x10] {
+            let mut changed = bytes.clone();
+            changed[at] ^= change;
+            match parse("f", &changed) {
+                Err(LabError::Damaged(_) | LabError::Usage(_)) => {}
+                // White space between values says nothing.
+                Ok(read) => assert_eq!(read, right, "byte {at}"),
+                Err(other) => panic!("byte {at}: {other:?}"),
+            }
+        }
+    }
+    for end in (0..bytes.len() - 1).step_by(41) {
+        let error = parse("f", &bytes[..end]).expect_err("cut short");
+        assert!(matches!(error, LabError::Damaged(_) | LabError::Usage(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn foreign_and_later_files_are_told_apart_from_damaged_ones() {
+    let (bytes, folder) = result();
+    let text = String::from_utf8(bytes).expect("text");
+    let later = text.replace("\"umbel_lab\": 1,", "\"umbel_lab\": 2, \"more\": true,");
+    let error = parse("f", later.as_bytes()).expect_err("later");
+    assert!(matches!(&error, LabError::Usage(text) if text.contains("format 2")), "{error:?}");
+    for foreign in ["", "{}", "[1, 2]", "not JSON", "{\"name\": \"package\"}"] {
+        let error = parse("f", foreign.as_bytes()).expect_err("foreign");
+        let is_foreign = matches!(&error, LabError::Usage(text) if text.contains("is no result"));
+        assert!(is_foreign, "{foreign}: {error:?}");
+    }
+    let path = folder.path().join("hash-count.json");
+    fs::write(&path, text.replace("hash-count", "hash-c0unt")).expect("written");
+    let path = path.to_str().expect("text");
+    let error = Stage::default().run(&["compare", path, path]).expect_err("changed");
+    assert!(error.to_string().contains("its checksum is another"), "{error}");
+    let out = folder.path().to_str().expect("text");
+    let error = Stage::default().run(&["report", "--out", out]).expect_err("changed");
+    assert!(matches!(error, LabError::Damaged(_)), "{error:?}");
+    let error = Stage::default().run(&["compare", out, out]).expect_err("a folder");
+    assert!(error.to_string().contains("is a folder"), "{error}");
+}

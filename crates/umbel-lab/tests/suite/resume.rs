@@ -1,0 +1,85 @@
+//! A run that was stopped goes on where it stopped, and only then.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use umbel_lab::engine::Engine;
+use umbel_lab::engines::umbel::ENGINE;
+use umbel_lab::lab_error::LabError;
+use umbel_lab::results::load;
+
+use crate::doubles::{DATA, Stage};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+
+/// The usual engine, which asks to stop when it is opened for the fifth time: after the version,
+/// the warm-up and three repetitions.
+const IMPATIENT: Engine = Engine {
+    open: |folder, settings| {
+        if OPENED.fetch_add(1, Ordering::Relaxed) == 4 {
+            STOP.store(true, Ordering::Relaxed);
+        }
+        (ENGINE.open)(folder, settings)
+    },
+    ..ENGINE
+};
+
+fn lines(path: &Path) -> usize {
+    fs::read_to_string(path).expect("a journal").lines().count()
+}
+
+#[test]
+fn a_stopped_run_goes_on_and_measures_nothing_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
+    let words = ["run", "hash-count", "--rounds", "3", "--data", data, "--out", out];
+    let engines = [IMPATIENT];
+    let stage = Stage { engines: &engines, stop: &STOP, ..Stage::default() };
+    let error = stage.run(&words).expect_err("it was stopped");
+    let LabError::Stopped(text) = error else { panic!("{error:?}") };
+    assert!(text.contains("2 of its repetitions are kept") && text.contains("--resume"), "{text}");
+    let part = folder.path().join("hash-count.part.jsonl");
+    assert_eq!(lines(&part), 3);
+    assert!(!folder.path().join("hash-count.json").exists());
+    // A line that was being written when the power went.
+    let whole = fs::read_to_string(&part).expect("a journal");
+    fs::write(&part, format!("{whole}{{\"subject\":0,\"rou")).expect("written");
+    STOP.store(false, Ordering::Relaxed);
+    // Another scale is another run.
+    let other = [&words[..], &["--resume", "--scale", "full"]].concat();
+    let error = stage.run(&other).expect_err("another scale").to_string();
+    assert!(
+        error.contains("with another --scale") && error.contains("leave --resume out"),
+        "{error}"
+    );
+    let opened = OPENED.load(Ordering::Relaxed);
+    stage.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
+    // The version, the warm-up, and four repetitions that were left of six.
+    assert_eq!(OPENED.load(Ordering::Relaxed) - opened, 6);
+    let outcome = load(&stage.env, &folder.path().join("hash-count.json")).expect("a result");
+    let point = outcome.point("", "6", "fillrandom").expect("it was measured");
+    let rounds: Vec<u32> = point.repetitions.iter().map(|one| one.round).collect();
+    assert_eq!(rounds, [0, 1, 2]);
+    assert!(!part.exists());
+}
+
+#[test]
+fn a_damaged_journal_is_refused_and_a_new_run_replaces_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
+    let words = ["run", "hash-count", "--rounds", "1", "--data", data, "--out", out];
+    let part = folder.path().join("hash-count.part.jsonl");
+    fs::write(&part, "{\"not\": \"ours\"}\n").expect("written");
+    let stage = Stage::default();
+    let error = stage.run(&[&words[..], &["--resume"]].concat()).expect_err("damaged");
+    let LabError::Damaged(text) = error else { panic!("{error:?}") };
+    assert!(text.contains("hash-count.part.jsonl, line 1"), "{text}");
+    stage.run(&words).expect("a new run");
+    assert!(!part.exists());
+}

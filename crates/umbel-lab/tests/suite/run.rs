@@ -1,0 +1,127 @@
+//! Running, listing, and what is refused before anything is begun.
+
+use std::fs;
+
+use crate::doubles::{DATA, LIAR, Stage};
+use umbel_lab::engines::umbel::ENGINE;
+use umbel_lab::lab_error::LabError;
+
+#[test]
+fn every_experiment_is_listed_with_its_question() {
+    let text = Stage::default().run(&["list"]).expect("a list");
+    for name in [
+        "bits-per-key",
+        "value-size",
+        "hash-count",
+        "bits-and-hashes",
+        "more-bits-same-hashes",
+        "read-missing",
+        "hash-function",
+        "hash-sharing",
+        "java-article",
+        "new-streams",
+        "saturation",
+        "levels",
+        "cold",
+        "amplification",
+        "rivals",
+    ] {
+        let line = text.lines().find(|line| line.starts_with(name));
+        assert!(line.is_some_and(|line| line.ends_with('?')), "{name}: {line:?}");
+    }
+    let json = Stage::default().run_as(&["list"], true).expect("a list");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["experiments"].as_array().map(Vec::len), Some(15));
+}
+
+#[test]
+fn a_users_own_keys_make_a_result_a_report_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, out) = (folder.path().join("data"), folder.path().join("out"));
+    fs::write(&data, DATA).expect("written");
+    let words = [
+        "run",
+        "hash-count",
+        "--rounds",
+        "2",
+        "--data",
+        data.to_str().expect("text"),
+        "--out",
+        out.to_str().expect("text"),
+    ];
+    let text = Stage::default().run(&words).expect("a run");
+    assert!(text.contains("Seven hashes beside six") && text.contains("report.html"), "{text}");
+    let mut names: Vec<String> = fs::read_dir(&out)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["hash-count.json", "report.html", "umbel-lab.lock"]);
+    let report = fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(
+        report.contains("Six hashes or seven?") && report.contains(data.to_str().expect("text"))
+    );
+    // Once more from the file alone, and beside itself.
+    let again = ["report", "--out", out.to_str().expect("text")];
+    Stage::default().run(&again).expect("a report");
+    let file = out.join("hash-count.json");
+    let file = file.to_str().expect("text");
+    let text = Stage::default().run(&["compare", file, file]).expect("a comparison");
+    assert!(text.contains(" 0 better, 0 worse, 0 different, 0 not sound"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_begun() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let out = out.to_str().expect("text");
+    let stage = Stage::default();
+    let refused = |words: &[&str]| match stage.run(words) {
+        Err(LabError::Usage(text) | LabError::System(text)) => text,
+        other => panic!("{words:?}: {other:?}"),
+    };
+    let text = refused(&["run", "hash-cuont", "--out", out]);
+    assert!(text.contains("did you mean `hash-count`?"), "{text}");
+    let text = refused(&["run", "levels", "--engine", "rocksdb", "--out", out]);
+    assert!(text.contains("cargo xtask rivals lab"), "{text}");
+    let bad = folder.path().join("bad");
+    fs::write(&bad, "put\ta\nget\ta\nnonsense\n").expect("written");
+    let bad = bad.to_str().expect("text");
+    let text = refused(&["run", "hash-count", "--data", bad, "--out", out]);
+    assert!(text.contains("bad, line 3: `nonsense` is neither"), "{text}");
+    fs::write(bad, DATA).expect("written");
+    let text = refused(&["run", "levels", "--data", bad, "--out", out]);
+    assert!(text.contains("makes its own keys"), "{text}");
+    let text = refused(&["run", "hash-count", "--out", bad]);
+    assert!(text.contains("could not use the folder"), "{text}");
+    let text = refused(&["report", "--out", folder.path().to_str().expect("text")]);
+    assert!(text.contains("there is no result"), "{text}");
+}
+
+#[test]
+fn a_folder_belongs_to_one_run_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stage = Stage::default();
+    let _held = stage.env.files.lock(&folder.path().join("umbel-lab.lock")).expect("a lock");
+    let out = folder.path().to_str().expect("text");
+    let error = stage.run(&["run", "hash-sharing", "--out", out]).expect_err("held");
+    assert!(error.to_string().contains("another umbel lab works in"), "{error}");
+}
+
+#[test]
+fn engines_that_disagree_stop_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("text");
+    let engines = [ENGINE, LIAR];
+    let stage = Stage { engines: &engines, ..Stage::default() };
+    let words = ["run", "rivals", "--rounds", "1", "--engine", "all", "--out", out];
+    let error = stage.run(&words).expect_err("they disagree");
+    let LabError::Failed(text) = error else { panic!("{error:?}") };
+    assert!(
+        text.contains("liar and umbel answer ")
+            && text.contains(" differently")
+            && text.contains("no figure of this run counts"),
+        "{text}"
+    );
+    assert!(!folder.path().join("rivals.json").exists());
+}

@@ -1,0 +1,83 @@
+// What Pebble and Go's collector are told, which is what CockroachDB tells them wherever that does
+// not depend on its own keys.
+package main
+
+import (
+	"log"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// settings are those that are the same for all engines.
+type settings struct {
+	cacheBytes    int64
+	memtableBytes uint64
+	bloomBits     int
+}
+
+func options(s settings) *pebble.Options {
+	opts := &pebble.Options{
+		CacheSize:                   s.cacheBytes,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, compactionsMost() },
+		FormatMajorVersion:          pebble.FormatNewest,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       1000,
+		LBaseMaxBytes:               64 << 20,
+		Logger:                      quiet{},
+		MaxOpenFiles:                16384,
+		MemTableSize:                s.memtableBytes,
+		MemTableStopWritesThreshold: 4,
+		TargetByteDeletionRate:      128 << 20,
+	}
+	opts.Experimental.EnableColumnarBlocks = func() bool { return true }
+	opts.Experimental.L0CompactionConcurrency = 2
+	opts.Experimental.MultiLevelCompactionHeuristic = pebble.NoMultiLevel{}
+	for i := range opts.Levels {
+		level := &opts.Levels[i]
+		level.BlockSize = 32 << 10
+		level.IndexBlockSize = 256 << 10
+		level.FilterPolicy = pebble.NoFilterPolicy
+		if s.bloomBits > 0 {
+			level.FilterPolicy = bloom.FilterPolicy(s.bloomBits)
+		}
+	}
+	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+		return pebble.DBCompressionNone
+	})
+	return opts
+}
+
+// compactionsMost is how many compactions run at once at most: one processor is left to others.
+func compactionsMost() int {
+	return min(3, max(1, runtime.GOMAXPROCS(0)-1))
+}
+
+// quiet writes errors to standard error, and nothing else.
+type quiet struct{}
+
+func (quiet) Infof(string, ...interface{})               {}
+func (quiet) Errorf(format string, words ...interface{}) { log.Printf(format, words...) }
+func (quiet) Fatalf(format string, words ...interface{}) { log.Fatalf(format, words...) }
+
+var collector sync.Once
+
+// tuneCollector sets Go's garbage collector as a CockroachDB node does that was told nothing: 300 %,
+// and a soft limit of 2.25 times the quarter of the memory that its queries may take, as far as the
+// cache leaves room for it.
+func tuneCollector(cacheBytes int64) {
+	collector.Do(func() {
+		debug.SetGCPercent(300)
+		var info syscall.Sysinfo_t
+		if syscall.Sysinfo(&info) != nil {
+			return
+		}
+		memory := float64(info.Totalram) * float64(info.Unit)
+		limit := min(2.25*memory/4, 0.9*memory-1.15*float64(cacheBytes))
+		debug.SetMemoryLimit(int64(max(limit, 256<<20)))
+	})
+}

@@ -1,0 +1,115 @@
+//! sled.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sled::{Config, Db, Mode};
+use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+
+pub const ENGINE: Engine = Engine {
+    name: "sled",
+    missing: None,
+    settings: "its defaults with the mode of high throughput and the cache of the run; no \
+               compression, no filters; single puts that wait in its own memory until it writes \
+               and syncs them, every half a second, so that a killed process loses what came \
+               since; a synced put is one put and a flush of everything; it has no snapshots, so \
+               none is held while it is read; it cannot be asked whether it is busy, so its files \
+               are watched",
+    recommended: &[
+        "https://docs.rs/sled/0.34.7/sled/struct.Config.html",
+        "https://github.com/spacejam/sled/blob/main/README.md",
+    ],
+    tunes: super::UNTUNED,
+    multi_get: false,
+    kept_cursor: false,
+    lsm: false,
+    ways: &["lent"],
+    fresh_way: 0,
+    open,
+};
+
+struct Sled {
+    db: Db,
+    folder: PathBuf,
+}
+
+fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
+    let config =
+        Config::new().path(folder).mode(Mode::HighThroughput).cache_capacity(settings.cache_bytes);
+    Ok(Box::new(Sled { db: config.open()?, folder: folder.to_path_buf() }))
+}
+
+impl Store for Sled {
+    fn version(&self) -> String {
+        super::built_with("sled")
+    }
+
+    fn write_all(&self, source: &mut dyn Source) -> Result<()> {
+        while let Some((key, value)) = source.next() {
+            match value {
+                Some(value) => self.db.insert(key, value)?,
+                None => self.db.remove(key)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.db.insert(key, value)?;
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush()?;
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Duration> {
+        super::watch_files(&self.folder)
+    }
+
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn hold_snapshot(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(SledReader { db: &self.db }))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.flush()
+    }
+}
+
+struct SledReader<'a> {
+    db: &'a Db,
+}
+
+impl Reader for SledReader<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut Tally) -> Result<()> {
+        if let Some(value) = self.db.get(key)? {
+            tally.value(&value);
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut Tally) -> Result<()> {
+        for entry in self.db.range(key..).take(entries) {
+            let (key, value) = entry?;
+            tally.entry(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, tally: &mut Tally) -> Result<()> {
+        for entry in self.db.iter() {
+            let (key, value) = entry?;
+            tally.entry(&key, &value);
+        }
+        Ok(())
+    }
+}
