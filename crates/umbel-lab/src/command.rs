@@ -122,7 +122,12 @@ pub fn execute(
         LabCommand::List => say(output, &list(around.json)),
         LabCommand::Run { names, flags } => {
             let named = names.iter().map(|name| find(name, &ALL).map_err(LabError::Usage));
-            let chosen = named.collect::<Result<Vec<_>, _>>()?;
+            let mut chosen: Vec<&'static Experiment> = Vec::new();
+            for experiment in named.collect::<Result<Vec<_>, _>>()? {
+                if chosen.iter().all(|other| other.name != experiment.name) {
+                    chosen.push(experiment);
+                }
+            }
             run_all(&chosen, flags, around, output)
         }
         LabCommand::All(flags) => run_all(&ALL, flags, around, output),
@@ -134,8 +139,9 @@ pub fn execute(
             say(output, &if around.json { json() } else { text })
         }
         LabCommand::Report { out } => {
-            write_report(around.env, out)?;
-            said_report(out, around.json, output)
+            let left_out = write_report(around.env, out)?;
+            said_report(out, around.json, output)?;
+            left_out.map_or(Ok(()), Err)
         }
     }
 }
@@ -198,6 +204,7 @@ fn run_all(
         )),
         error => refused(error),
     })?;
+    let _stores_lock = flags.stores.as_ref().map(|stores| lock_stores(env, stores)).transpose()?;
     let stores = run::stores_in(flags.stores.as_ref().unwrap_or(&flags.out))?;
     let lab = Lab {
         env,
@@ -211,6 +218,17 @@ fn run_all(
     let _ = std::fs::remove_dir_all(&stores);
     drop(lock);
     done
+}
+
+/// Stores of two runs in one place would delete each other.
+fn lock_stores(env: &Env, stores: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
+    let made = env.files.create_dir_all(stores);
+    made.and_then(|()| env.files.lock(&stores.join("umbel-lab-stores.lock"))).map_err(|error| {
+        LabError::System(format!(
+            "could not make stores in {}, where another umbel lab may work: {error}",
+            stores.display()
+        ))
+    })
 }
 
 fn run_each(
@@ -227,46 +245,54 @@ fn run_each(
         Manner { rounds: flags.rounds, resume: flags.resume, out: &flags.out, stop: around.stop };
     let mut progress = Progress::new(&lab.env.clock);
     let several = chosen.len() > 1;
+    let mut measured = false;
     for experiment in chosen {
         let path = results::path_of(&flags.out, experiment.name);
-        if flags.resume && several && is_done(lab, &path) {
-            continue;
-        }
         if let Some(why) = left_out(experiment, lab) {
             if several {
-                say(output, &format!("{}: left out: {why}\n\n", experiment.name))?;
+                note(&format!("{} is left out: {why}", experiment.name));
                 continue;
             }
             return Err(LabError::Usage(format!("{}: {why}", experiment.name)));
+        }
+        if flags.resume
+            && let Ok(outcome) = load_of(lab.env, &path, experiment)
+            && run::is_done(experiment, lab, &manner, &outcome)?
+        {
+            note(&format!("measured already: {}", path.display()));
+            write_report(lab.env, &flags.out)?;
+            measured = true;
+            continue;
         }
         let ran = run::run(experiment, lab, &manner, &mut progress);
         progress.finish();
         let done = ran?;
         results::save(lab.env, &path, &done.outcome)?;
+        let outcome = done.forget()?;
         write_report(lab.env, &flags.out)?;
+        measured = true;
         if !around.json {
-            say(output, &(terminal::text(experiment, &done.outcome) + "\n"))?;
+            say(output, &(terminal::text(experiment, &outcome) + "\n"))?;
         }
-        done.forget()?;
+    }
+    if !measured {
+        return Err(LabError::Usage("nothing is left to measure".to_string()));
     }
     said_report(&flags.out, around.json, output)
 }
 
-/// Whether an earlier part of this very run has the result already.
-fn is_done(lab: &Lab<'_>, path: &Path) -> bool {
-    let commit = crate::machine::Machine::look(lab.stores).commit;
-    results::load(lab.env, path).is_ok_and(|outcome| {
-        let engines = || outcome.engines.iter().map(|engine| engine.name.as_str());
-        outcome.scale == lab.scale
-            && outcome.machine.commit == commit
-            && engines().eq(lab.engines.iter().map(|engine| engine.name))
-    })
+/// A line for people. Nobody listening there is no reason to stop.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Why an experiment does not take part in this run.
 fn left_out(experiment: &Experiment, lab: &Lab<'_>) -> Option<String> {
     if lab.data.is_some() && !experiment.takes_data {
         return Some("it makes its own keys, so that --data says nothing to it".to_string());
+    }
+    if lab.engines.len() > 1 && !experiment.several_engines {
+        return Some("it measures one engine at a time; name one with --engine".to_string());
     }
     lab.engines.iter().find_map(|engine| {
         let why = (experiment.wants)(&engine.tunes)?;
@@ -278,29 +304,59 @@ fn engines_of(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, LabE
     if flags.engine.is_empty() {
         return Ok(built_in.iter().take(1).copied().collect());
     }
-    if flags.engine.iter().any(|name| name == "all") {
+    if flags.engine == ["all"] {
         return Ok(built_in.iter().filter(|engine| engine.missing.is_none()).copied().collect());
     }
-    let named = flags.engine.iter().map(|name| engine_named(name, built_in));
-    named.collect::<Result<_, _>>().map_err(LabError::Usage)
+    let mut engines: Vec<Engine> = Vec::new();
+    for name in &flags.engine {
+        let engine = engine_named(name, built_in).map_err(LabError::Usage)?;
+        if engines.iter().all(|other| other.name != engine.name) {
+            engines.push(engine);
+        }
+    }
+    Ok(engines)
 }
 
-/// Writes the report of every result in a folder, in the order of the list.
-fn write_report(env: &Env, out: &Path) -> Result<(), LabError> {
+/// Writes the report of every result in a folder, in the order of the list, but of those that
+/// cannot be believed: it says so on standard error, and returns the first reason.
+fn write_report(env: &Env, out: &Path) -> Result<Option<LabError>, LabError> {
     let mut all: Vec<(&Experiment, Outcome)> = Vec::new();
+    let mut left_out = None;
     for experiment in ALL {
         let path = results::path_of(out, experiment.name);
         if env.files.exists(&path).map_err(|error| LabError::System(error.to_string()))? {
-            all.push((experiment, results::load(env, &path)?));
+            match load_of(env, &path, experiment) {
+                Ok(outcome) => all.push((experiment, outcome)),
+                Err(error) => {
+                    note(&format!("left out of the report: {error}"));
+                    left_out = left_out.or(Some(error));
+                }
+            }
         }
     }
     if all.is_empty() {
-        return Err(LabError::Usage(format!(
-            "there is no result in {}; `umbel lab run` makes some",
-            out.display()
-        )));
+        return Err(left_out.unwrap_or_else(|| {
+            LabError::Usage(format!(
+                "there is no result in {}; `umbel lab run` makes some",
+                out.display()
+            ))
+        }));
     }
     let all: Vec<(&Experiment, &Outcome)> =
         all.iter().map(|(experiment, outcome)| (*experiment, outcome)).collect();
-    results::write_whole(env, &out.join(REPORT), report::page(&all).as_bytes())
+    results::write_whole(env, &out.join(REPORT), report::page(&all).as_bytes())?;
+    Ok(left_out)
+}
+
+/// The result of an experiment in the file that has its name.
+fn load_of(env: &Env, path: &Path, experiment: &Experiment) -> Result<Outcome, LabError> {
+    let outcome = results::load(env, path)?;
+    if outcome.experiment != experiment.name {
+        return Err(LabError::Usage(format!(
+            "{} is a result of `{}`; a result has the name of its experiment",
+            path.display(),
+            outcome.experiment
+        )));
+    }
+    Ok(outcome)
 }

@@ -109,6 +109,13 @@ pub fn text(a: &Outcome, b: &Outcome, rows: &[Row]) -> String {
     said("commit", &a.machine.commit, &b.machine.commit);
     said("processor", &a.machine.processor, &b.machine.processor);
     said("kernel", &a.machine.kernel, &b.machine.kernel);
+    said("file system", &a.machine.file_system, &b.machine.file_system);
+    said("binary", &a.machine.binary, &b.machine.binary);
+    let settings = |outcome: &Outcome| {
+        let named = |(name, value): &(String, String)| format!("{name}: {value}");
+        outcome.settings.iter().map(named).collect::<Vec<_>>().join("; ")
+    };
+    said("settings", &settings(a), &settings(b));
     let engines = |outcome: &Outcome| {
         let named =
             |engine: &crate::outcome::EngineNote| format!("{} {}", engine.name, engine.version);

@@ -30,6 +30,8 @@ pub struct Experiment {
     pub needs: fn(Scale) -> Needs,
     /// How often everybody is measured.
     pub rounds: fn(Scale) -> u32,
+    /// Whether several engines can be measured in one run.
+    pub several_engines: bool,
     /// Whether the first subject is measured once for nothing before the rounds.
     pub warms_up: bool,
     /// Whether it can be run with the user's own keys and queries.

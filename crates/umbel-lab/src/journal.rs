@@ -18,6 +18,7 @@ use crate::recorder::Record;
 
 /// What a run measures: one with another heading cannot go on with these repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Heading {
     /// The version of the format.
     pub umbel_lab_part: u32,
@@ -35,6 +36,8 @@ pub struct Heading {
     pub machine: Machine,
     /// When it began.
     pub started: String,
+    /// How many rounds were asked for; a run may go on with another number.
+    pub rounds: u32,
 }
 
 impl Heading {
@@ -51,6 +54,7 @@ impl Heading {
             () if self.settings != left.settings => differ("--data, or other settings"),
             () if self.subjects != left.subjects => differ("list of subjects"),
             () if self.machine.commit != left.machine.commit => differ("commit"),
+            () if self.machine.binary != left.machine.binary => differ("build of umbel"),
             () if machine(self) != machine(left) => differ("machine or kernel"),
             () => Ok(()),
         }
@@ -72,6 +76,7 @@ pub struct Entry {
 
 /// A line behind the first.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Line {
     subject: usize,
     round: u32,
@@ -128,7 +133,7 @@ impl Journal {
         let file = env.files.open(path, Access::ReadWrite).map_err(refused)?;
         let mut text = vec![0; file.len().map_err(refused)? as usize];
         file.read_exact_at(&mut text, 0).map_err(refused)?;
-        let Some((left, entries, end)) = parse(path, &text)? else {
+        let Some((left, mut entries, end)) = parse(path, &text)? else {
             return Ok(None);
         };
         heading.may_continue(&left).map_err(|reason| {
@@ -138,6 +143,10 @@ impl Journal {
             ))
         })?;
         file.set_len(end).map_err(refused)?;
+        if left.rounds != heading.rounds {
+            // Nobody is to have more repetitions than the others.
+            entries.retain(|entry| entry.round < heading.rounds);
+        }
         let journal = Journal { env: env.clone(), path: path.to_path_buf(), file, end };
         Ok(Some((journal, left, entries)))
     }
@@ -207,6 +216,13 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Option<Parsed>, LabError> {
         let line: Line = serde_json::from_slice(line).map_err(|error| damaged(number, &error))?;
         if line.subject >= heading.subjects.len() {
             return Err(damaged(number, &"there is no such subject"));
+        }
+        let is_it = |entry: &Entry| entry.subject == line.subject && entry.round == line.round;
+        if entries.iter().any(is_it) {
+            return Err(damaged(number, &"this subject has this round already"));
+        }
+        if !line.seconds.is_finite() || line.seconds < 0.0 {
+            return Err(damaged(number, &"it took no length of time"));
         }
         let records = line.records.into_iter().map(|(series, x, figure, value, flags)| Record {
             series,

@@ -55,11 +55,25 @@ impl Place {
         operations: u64,
         work: impl FnOnce() -> Result<Tally>,
     ) -> Result<Timed> {
-        let before = store.counters();
+        self.watched(expects, &|| store.counters(), operations, work)
+    }
+
+    /// The same for what is no [`Store`]: `counters` says what it has counted.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn watched(
+        &self,
+        expects: Expects,
+        counters: &dyn Fn() -> Counters,
+        operations: u64,
+        work: impl FnOnce() -> Result<Tally>,
+    ) -> Result<Timed> {
+        let before = counters();
         let start = Moment::now(&*self.env.clock);
         let sample = measure(operations, work)?;
         let moments = [start, Moment::now(&*self.env.clock)];
-        let after = store.counters();
+        let after = counters();
         let seen = Circumstances {
             moments,
             counters: [before, after],

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a figure depends on besides the engines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// The date in UTC, `2026-11-21`.
     pub date: String,
@@ -21,8 +22,11 @@ pub struct Machine {
     pub kernel: String,
     /// The file system of the stores.
     pub file_system: String,
-    /// The commit that was measured, and whether there were changes on top.
+    /// The commit of the source folder, and whether there were changes on top.
     pub commit: String,
+    /// XXH3-64 of the program that measured: two with the same commit may have been built of
+    /// different sources.
+    pub binary: String,
 }
 
 impl Machine {
@@ -44,6 +48,7 @@ impl Machine {
             kernel: said_by(Command::new("uname").arg("-sr")).unwrap_or_else(unknown),
             file_system: file_system(stores).unwrap_or_else(unknown),
             commit: commit().unwrap_or_else(unknown),
+            binary: binary().unwrap_or_else(unknown),
         }
     }
 }
@@ -61,6 +66,11 @@ fn said_by(command: &mut Command) -> Option<String> {
         return None;
     }
     Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+fn binary() -> Option<String> {
+    let bytes = std::fs::read(std::env::current_exe().ok()?).ok()?;
+    Some(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)))
 }
 
 fn commit() -> Option<String> {

@@ -11,6 +11,11 @@ pub const VERSION: u32 = 1;
 /// Figures that differ by less than this share of the smaller one are never called different: no
 /// machine is quieter than that from one run to the next.
 pub const NOISE_FLOOR: f64 = 0.03;
+/// From so many repetitions on the chance that two that are the same are called different is small:
+/// of four each, one in 35.
+pub const ENOUGH: usize = 4;
+/// The share where one has fewer.
+pub const FEW_FLOOR: f64 = 0.1;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,7 @@ pub enum Better {
 
 /// What was measured at each point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FigureNote {
     /// Its name, such as `readrandom`.
     pub name: String,
@@ -62,6 +68,7 @@ pub struct FigureNote {
 
 /// One repetition of one figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Repetition {
     /// Which round it belongs to, from 0.
     pub round: u32,
@@ -73,6 +80,7 @@ pub struct Repetition {
 
 /// All repetitions of one figure at one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Point {
     /// Which line of the plot it is on, such as an engine, a hash or a setting.
     pub series: String,
@@ -93,24 +101,63 @@ pub struct Spread {
     pub low: f64,
     /// The greatest.
     pub high: f64,
+    /// How many there are.
+    pub count: usize,
+    /// Between these the median of many more would lie, with some 94 % or more certainty: order
+    /// statistics, the least and the greatest where there are few.
+    pub interval: (f64, f64),
 }
 
 impl Spread {
     /// Of these values; `None` where there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
-        let (low, high) = (*values.first()?, *values.last()?);
-        let (below, above) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Spread { median: f64::midpoint(below, above), low, high })
+        let (low, high, count) = (*values.first()?, *values.last()?, values.len());
+        let (below, above) = (values[(count - 1) / 2], values[count / 2]);
+        let outside = outside_of_interval(count);
+        let interval = (values[outside], values[count - 1 - outside]);
+        Some(Spread { median: f64::midpoint(below, above), low, high, count, interval })
     }
 
-    /// Whether the two cannot be told apart: their ranges meet, or their medians differ by less
-    /// than [`NOISE_FLOOR`].
+    /// Everything divided by a number above 0.
+    pub fn divided_by(&self, whole: f64) -> Spread {
+        let [median, low, high] = [self.median, self.low, self.high].map(|value| value / whole);
+        let interval = (self.interval.0 / whole, self.interval.1 / whole);
+        Spread { median, low, high, interval, ..*self }
+    }
+
+    /// A value that stands alone.
+    pub fn single(value: f64) -> Spread {
+        let interval = (value, value);
+        Spread { median: value, low: value, high: value, count: 1, interval }
+    }
+
+    /// Whether the two cannot be told apart: the intervals of their medians meet, or the medians
+    /// differ by less than [`NOISE_FLOOR`], or [`FEW_FLOOR`] where one has few repetitions.
     pub fn equals(&self, other: &Spread) -> bool {
         let (a, b) = (self.median.abs(), other.median.abs());
-        let meet = self.low <= other.high && other.low <= self.high;
-        meet || (self.median - other.median).abs() <= a.min(b) * NOISE_FLOOR
+        let meet = self.interval.0 <= other.interval.1 && other.interval.0 <= self.interval.1;
+        let is_few = self.count.min(other.count) < ENOUGH;
+        let floor = if is_few { FEW_FLOOR } else { NOISE_FLOOR };
+        meet || (self.median - other.median).abs() <= a.min(b) * floor
     }
+}
+
+/// How many of so many sorted values may be left out at each end so that the others hold the median
+/// with a certainty of 93.75 %, that of the ends of five: the sign test.
+fn outside_of_interval(count: usize) -> usize {
+    let mut outside = 0;
+    // The chance that no more than `outside` of them lie on one side of the median, twice.
+    let (mut chance, mut term) = (0.0, 2.0f64.powi(1 - count.min(1000) as i32));
+    while outside < count / 2 {
+        chance += term;
+        if chance > 0.0625 {
+            break;
+        }
+        term *= (count - outside) as f64 / (outside + 1) as f64;
+        outside += 1;
+    }
+    outside.saturating_sub(1)
 }
 
 impl Point {
@@ -128,6 +175,7 @@ impl Point {
 
 /// Who was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EngineNote {
     /// Its name.
     pub name: String,
@@ -157,6 +205,8 @@ pub struct Outcome {
     pub started: String,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// How many rounds were asked for; there are more where repetitions did not count.
+    pub rounds: u32,
     /// What was the same for all points, as names and values.
     pub settings: Vec<(String, String)>,
     /// What the points differ in along a series, such as `bits per key`.
@@ -236,21 +286,38 @@ mod tests {
             figure: String::new(),
             repetitions: vec![repetition(3.0, ""), repetition(900.0, "the clock jumped")],
         };
-        assert_eq!(point.spread(), Some(Spread { median: 3.0, low: 3.0, high: 3.0 }));
+        let of = |values: &[f64]| Spread::of(values.to_vec());
+        assert_eq!(point.spread(), of(&[3.0]));
         point.repetitions.push(repetition(5.0, ""));
-        assert_eq!(point.spread(), Some(Spread { median: 4.0, low: 3.0, high: 5.0 }));
+        assert_eq!(point.spread(), of(&[3.0, 5.0]));
         assert_eq!(point.flagged(), 1);
         point.repetitions.retain(|repetition| !repetition.flags.is_empty());
         assert_eq!(point.spread(), None);
     }
 
     #[test]
-    fn ranges_that_meet_are_equal() {
+    fn figures_whose_intervals_meet_are_equal() {
         let of = |values: &[f64]| Spread::of(values.to_vec()).expect("some values");
-        assert!(of(&[1.0, 2.0, 3.0]).equals(&of(&[2.9, 4.0, 5.0])));
-        assert!(!of(&[1.0, 2.0, 3.0]).equals(&of(&[3.5, 4.0, 5.0])));
-        assert!(of(&[100.0]).equals(&of(&[102.9])));
-        assert!(!of(&[100.0]).equals(&of(&[104.0])));
+        assert!(of(&[1.0, 2.0, 3.0, 3.0]).equals(&of(&[2.9, 4.0, 5.0, 5.0])));
+        assert!(!of(&[1.0, 2.0, 3.0, 3.0]).equals(&of(&[3.5, 4.0, 5.0, 5.0])));
+        assert!(of(&[100.0; 4]).equals(&of(&[102.9; 4])));
+        assert!(!of(&[100.0; 4]).equals(&of(&[104.0; 4])));
+        assert!(of(&[100.0]).equals(&of(&[109.0])), "one repetition says little");
+        assert!(!of(&[100.0]).equals(&of(&[112.0])));
         assert!(of(&[0.0]).equals(&of(&[0.0])));
+    }
+
+    #[test]
+    fn one_outlier_among_many_does_not_make_figures_equal() {
+        let of = |values: Vec<f64>| Spread::of(values).expect("some values");
+        let mut values = vec![100.0; 8];
+        values.push(210.0);
+        assert!(!of(values).equals(&of(vec![200.0; 9])));
+    }
+
+    #[test]
+    fn intervals_leave_out_what_the_sign_test_allows() {
+        let outside: Vec<usize> = [1, 2, 4, 5, 6, 7, 8, 9, 12, 20].map(outside_of_interval).into();
+        assert_eq!(outside, [0, 0, 0, 0, 0, 0, 0, 1, 2, 5]);
     }
 }

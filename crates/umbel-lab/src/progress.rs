@@ -72,6 +72,14 @@ impl Progress {
         let _ = writeln!(std::io::stderr(), "{experiment}: {done} of {total}{left}: {doing}");
     }
 
+    /// So many repetitions more than was thought.
+    pub fn add(&mut self, more: u64) {
+        self.total += more;
+        if let Some(bar) = &self.bar {
+            bar.inc_length(more);
+        }
+    }
+
     /// A repetition is done.
     pub fn step(&mut self) {
         self.done += 1;

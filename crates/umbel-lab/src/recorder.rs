@@ -1,5 +1,7 @@
 //! Takes what a subject measures in one round, with what speaks against it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::outcome::Repetition;
 
 /// A figure at a point, measured once.
@@ -19,7 +21,8 @@ pub struct Record {
 pub struct Recorder<'a> {
     round: u32,
     records: Vec<Record>,
-    tick: &'a dyn Fn(&str) -> Result<(), Stopped>,
+    say: &'a dyn Fn(&str),
+    stop: &'a AtomicBool,
 }
 
 /// Somebody asked the run to stop.
@@ -35,9 +38,9 @@ impl std::fmt::Display for Stopped {
 impl std::error::Error for Stopped {}
 
 impl<'a> Recorder<'a> {
-    /// For a round. `tick` is told what is done next.
-    pub fn new(round: u32, tick: &'a dyn Fn(&str) -> Result<(), Stopped>) -> Recorder<'a> {
-        Recorder { round, records: Vec::new(), tick }
+    /// For a round. `say` is told what is done next; `stop` becomes true when somebody asks to.
+    pub fn new(round: u32, say: &'a dyn Fn(&str), stop: &'a AtomicBool) -> Recorder<'a> {
+        Recorder { round, records: Vec::new(), say, stop }
     }
 
     /// Which round it is, from 0.
@@ -45,12 +48,22 @@ impl<'a> Recorder<'a> {
         self.round
     }
 
-    /// Says what is done next, and learns whether to go on. Long work calls it from time to time.
+    /// Says what is done next, and learns whether to go on.
     ///
     /// # Errors
     /// [`Stopped`] where somebody asked for that; hand it on.
     pub fn next(&self, doing: &str) -> Result<(), Stopped> {
-        (self.tick)(doing)
+        (self.say)(doing);
+        self.go_on()
+    }
+
+    /// Whether to go on, for work that takes long: one load.
+    ///
+    /// # Errors
+    /// [`Stopped`] where somebody asked for that; hand it on.
+    #[inline]
+    pub fn go_on(&self) -> Result<(), Stopped> {
+        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
     /// Takes a figure at a point, with what speaks against it.

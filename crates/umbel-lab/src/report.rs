@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::experiment::Experiment;
-use crate::outcome::{NOISE_FLOOR, Outcome};
+use crate::outcome::{ENOUGH, FEW_FLOOR, NOISE_FLOOR, Outcome};
 
 mod bars;
 mod comparison;
@@ -124,9 +124,11 @@ fn how_to_read() -> Markup {
                     the highest."
                 }
                 li {
-                    "Two figures are " strong { "equal" } ", marked " b { "=" } ", where their \
-                    ranges meet or their medians differ by less than "
-                    (tick::tick(NOISE_FLOOR * 100.0)) " %: they cannot be told apart."
+                    "Two figures are " strong { "equal" } ", marked " b { "=" } ", where the \
+                    intervals of their medians meet (of up to eight repetitions, their ranges) or \
+                    the medians differ by less than " (tick::tick(NOISE_FLOOR * 100.0))
+                    " %, " (tick::tick(FEW_FLOOR * 100.0)) " % where one has fewer than "
+                    (ENOUGH) " repetitions: they cannot be told apart."
                 }
                 li {
                     "A " strong { "ratio" } " is to the first place of the same series or, where \

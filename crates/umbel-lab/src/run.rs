@@ -2,7 +2,7 @@
 //! and more of them where too few repetitions count.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::engine::Failure;
 use crate::experiment::{Experiment, Needs, Subject};
@@ -44,37 +44,78 @@ pub fn run(
     manner: &Manner<'_>,
     progress: &mut Progress,
 ) -> Result<Done, LabError> {
-    if lab.data.is_none() {
-        space::check(experiment.name, (experiment.needs)(lab.scale), lab)?;
-    }
+    let needs = match lab.data {
+        None => (experiment.needs)(lab.scale),
+        // The log and a compaction under way besides the tables, and what the system keeps.
+        Some(data) => Needs { disk_bytes: data.bytes() * 4 + (64 << 20), memory_bytes: 256 << 20 },
+    };
+    space::check(experiment.name, needs, lab)?;
     let failed = |failure: Failure| LabError::of(experiment.name, "before it began", &failure);
-    let engines = engine_notes(lab).map_err(failed)?;
     let mut subjects = (experiment.subjects)(lab).map_err(|failure| match lab.data {
         Some(_) => LabError::Usage(format!("{}: {failure}", experiment.name)),
         None => failed(failure),
     })?;
-    let heading = Heading {
-        umbel_lab_part: VERSION,
-        experiment: experiment.name.to_string(),
-        scale: lab.scale,
-        engines,
-        settings: settings_of(experiment, lab),
-        subjects: subjects.iter().map(|subject| subject.name()).collect(),
-        machine: Machine::look(lab.stores),
-        started: utc(lab.env.clock.wall_micros()),
-    };
+    let heading = heading_of(experiment, lab, manner, &subjects).map_err(failed)?;
     let path = journal::path_of(manner.out, experiment.name);
     let left = if manner.resume { Journal::resume(lab.env, &path, &heading)? } else { None };
     let (journal, heading, entries) = match left {
         Some(left) => left,
         None => (Journal::begin(lab.env, &path, &heading)?, heading, Vec::new()),
     };
-    let rounds = manner.rounds.unwrap_or((experiment.rounds)(lab.scale)).max(1);
+    let rounds = rounds_of(experiment, lab, manner);
     let mut course = Course { experiment, lab, manner, journal, entries, progress };
     course.progress.begin(experiment.name, u64::from(rounds) * subjects.len() as u64);
     course.go(&mut subjects, rounds)?;
-    let outcome = outcome_of(experiment, heading, &course.entries);
+    let outcome = outcome_of(experiment, Heading { rounds, ..heading }, &course.entries);
     Ok(Done { outcome, journal: course.journal })
+}
+
+/// Whether a result is what this very run would measure, so that it need not.
+///
+/// # Errors
+/// [`LabError::Failed`] where an engine cannot say its version.
+pub fn is_done(
+    experiment: &Experiment,
+    lab: &Lab<'_>,
+    manner: &Manner<'_>,
+    outcome: &Outcome,
+) -> Result<bool, LabError> {
+    let failed = |failure: Failure| LabError::of(experiment.name, "before it began", &failure);
+    let journal = journal::path_of(manner.out, experiment.name);
+    if lab.env.files.exists(&journal).unwrap_or(true) {
+        // Repetitions of a later run wait there.
+        return Ok(false);
+    }
+    let heading = heading_of(experiment, lab, manner, &[]).map_err(failed)?;
+    let machine = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };
+    Ok(outcome.scale == heading.scale
+        && outcome.engines == heading.engines
+        && outcome.settings == heading.settings
+        && outcome.rounds == heading.rounds
+        && machine(&outcome.machine) == machine(&heading.machine))
+}
+
+fn rounds_of(experiment: &Experiment, lab: &Lab<'_>, manner: &Manner<'_>) -> u32 {
+    manner.rounds.unwrap_or((experiment.rounds)(lab.scale)).max(1)
+}
+
+fn heading_of(
+    experiment: &Experiment,
+    lab: &Lab<'_>,
+    manner: &Manner<'_>,
+    subjects: &[Box<dyn Subject>],
+) -> crate::engine::Result<Heading> {
+    Ok(Heading {
+        umbel_lab_part: VERSION,
+        experiment: experiment.name.to_string(),
+        scale: lab.scale,
+        engines: engine_notes(lab)?,
+        settings: settings_of(experiment, lab),
+        subjects: subjects.iter().map(|subject| subject.name()).collect(),
+        machine: Machine::look(lab.stores),
+        started: utc(lab.env.clock.wall_micros()),
+        rounds: rounds_of(experiment, lab, manner),
+    })
 }
 
 /// An experiment that was run.
@@ -89,8 +130,9 @@ impl Done {
     ///
     /// # Errors
     /// [`LabError::System`].
-    pub fn forget(self) -> Result<(), LabError> {
-        self.journal.finish()
+    pub fn forget(self) -> Result<Outcome, LabError> {
+        self.journal.finish()?;
+        Ok(self.outcome)
     }
 }
 
@@ -120,6 +162,7 @@ impl Course<'_> {
         for round in rounds..rounds + EXTRA_ROUNDS {
             for (at, subject) in subjects.iter_mut().enumerate() {
                 if self.lacks_sound_repetitions(at, rounds as usize) {
+                    self.progress.add(1);
                     self.repeat(at, subject.as_mut(), round)?;
                 }
             }
@@ -164,11 +207,8 @@ impl Course<'_> {
     ) -> Result<Entry, LabError> {
         let (name, began) = (subject.name(), self.lab.env.clock.now());
         let (stop, progress) = (self.manner.stop, &*self.progress);
-        let tick = |doing: &str| {
-            progress.say(&format!("{what}, {name}: {doing}"));
-            if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
-        };
-        let mut recorder = Recorder::new(round, &tick);
+        let say = |doing: &str| progress.say(&format!("{what}, {name}: {doing}"));
+        let mut recorder = Recorder::new(round, &say, stop);
         let measured = recorder.next("").map_err(Failure::from);
         measured.and_then(|()| subject.measure(&mut recorder)).map_err(|failure| {
             if failure.is::<Stopped>() {
@@ -196,12 +236,14 @@ fn settings_of(experiment: &Experiment, lab: &Lab<'_>) -> Vec<(String, String)> 
         return (experiment.settings)(lab.scale);
     };
     let said = [
-        ("keys and queries", data.name.clone()),
+        ("keys and queries", format!("{}, XXH3 {:016x}", data.name, data.digest)),
         ("puts", data.puts.len().to_string()),
         ("gets", data.gets.len().to_string()),
         ("of these of keys that were never put", data.missing.len().to_string()),
     ];
-    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    let own = said.map(|(name, value)| (name.to_string(), value)).into_iter();
+    let made = |(name, _): &(String, String)| !["keys", "values", "reads"].contains(&name.as_str());
+    own.chain((experiment.settings)(lab.scale).into_iter().filter(made)).collect()
 }
 
 /// Asks every engine for its version, by opening a store of it.
@@ -234,6 +276,7 @@ fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> O
         engines: heading.engines,
         machine: heading.machine,
         started: heading.started,
+        rounds: heading.rounds,
         seconds: entries.iter().map(|entry| entry.seconds).sum(),
         settings: heading.settings,
         axis: experiment.axis.to_string(),
@@ -256,6 +299,9 @@ pub fn most(experiments: &[&'static Experiment], lab: &Lab<'_>) -> Needs {
     })
 }
 
+/// The file that says that a folder of stores is this program's own.
+const MARK: &str = "made-by-umbel-lab";
+
 /// Where stores are made: a folder of this program's own inside the one that was named, which is
 /// emptied of what a run that was killed left.
 ///
@@ -263,11 +309,23 @@ pub fn most(experiments: &[&'static Experiment], lab: &Lab<'_>) -> Needs {
 /// [`LabError::System`].
 pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
     let stores = folder.join("umbel-lab-stores");
+    let mark = stores.join(MARK);
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    if is_there(&stores) && !is_there(&mark) {
+        return Err(LabError::System(format!(
+            "{} is there and was not made by umbel lab; move it away, or name another place with \
+             --stores DIR",
+            stores.display()
+        )));
+    }
     let emptied = std::fs::remove_dir_all(&stores).or_else(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     });
-    emptied.and_then(|()| std::fs::create_dir_all(&stores)).map_err(|error| {
+    let made = emptied
+        .and_then(|()| std::fs::create_dir_all(&stores))
+        .and_then(|()| std::fs::write(&mark, "what is in this folder is removed\n"));
+    made.map_err(|error| {
         LabError::System(format!("could not make room for stores in {}: {error}", stores.display()))
     })?;
     Ok(stores)

@@ -8,10 +8,10 @@ pub fn listen() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
     {
-        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         use signal_hook::flag::{register, register_conditional_default};
 
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             // Where it cannot be listened to, it ends the process, and repetitions are kept.
             let _ = register_conditional_default(signal, Arc::clone(&stop));
             let _ = register(signal, Arc::clone(&stop));

@@ -90,18 +90,17 @@ impl StoreCase {
     fn read(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<()> {
         let (reads, seed) = (self.workload.reads(), u64::from(recorder.round()) + 1);
         let mut reader = store.reader(0)?;
-        recorder.next("warming up")?;
-        self.workload.warm_up(&mut *reader)?;
+        self.workload.warm_up(&mut *reader, recorder)?;
         recorder.next("readrandom")?;
-        let work = || get(&mut *reader, self.workload.queries(seed), reads);
+        let work = || get(&mut *reader, self.workload.queries(seed), reads, recorder);
         let read = self.place.timed(Expects::READS, store, reads, work)?;
         self.record(recorder, READRANDOM, read.sample.thread(), &read.flags);
         if let Some(missing) = self.workload.missing(seed) {
             recorder.next("readmissing")?;
             if let Some(missing) = self.workload.missing(0) {
-                get(&mut *reader, missing, reads / 4)?;
+                get(&mut *reader, missing, reads / 4, recorder)?;
             }
-            let work = || get(&mut *reader, missing, reads);
+            let work = || get(&mut *reader, missing, reads, recorder);
             let read = self.place.timed(Expects::READS, store, reads, work)?;
             if read.sample.tally.found > 0 {
                 return Err(format!(
@@ -112,10 +111,10 @@ impl StoreCase {
             }
             self.record(recorder, READMISSING, read.sample.thread(), &read.flags);
             if let Some(searched) = read.per_operation(|counters| counters.false_reads) {
-                self.record(recorder, FALSE_READS, searched * 100.0, &[]);
+                self.record(recorder, FALSE_READS, searched * 100.0, &read.flags);
             }
             if let Some(share) = false_positives(&read.before, &read.after) {
-                self.record(recorder, FALSE_POSITIVES, share * 100.0, &[]);
+                self.record(recorder, FALSE_POSITIVES, share * 100.0, &read.flags);
             }
         }
         if let Some(bytes) = store.counters().filter_bytes {

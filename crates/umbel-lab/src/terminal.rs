@@ -68,6 +68,7 @@ fn cell(spread: Option<Option<Spread>>, base: Option<Spread>) -> String {
     let beside = match base {
         None => String::new(),
         Some(base) if base.equals(&spread) => "  =".to_string(),
+        Some(Spread { median: 0.0, .. }) => String::new(),
         Some(base) => format!("  ×{}", ratio(spread.median, base.median)),
     };
     format!("{}{range}{beside}", short(spread.median))
@@ -75,6 +76,15 @@ fn cell(spread: Option<Option<Spread>>, base: Option<Spread>) -> String {
 
 /// Columns with two spaces between them.
 pub fn aligned(rows: &[Vec<String>]) -> String {
+    let plain = |cell: &String| -> String {
+        // A result may come from anywhere.
+        let shown = |letter: char| match letter {
+            letter if letter.is_control() => letter.escape_default().collect(),
+            letter => vec![letter],
+        };
+        cell.chars().flat_map(shown).collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(plain).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -82,7 +92,7 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');

@@ -1,8 +1,9 @@
 //! `--data FILE`: the user's own keys and queries.
 //!
 //! FORMAT: a text file of lines. `put KEY` or `put KEY BYTES` puts a value of that many bytes (100
-//! where none is said); `get KEY` asks for a key. Words are separated by one tab; a key is all
-//! bytes between its tabs or the line's end. Empty lines and lines that begin with `#` say nothing.
+//! where none is said); `get KEY` asks for a key. All puts are done before the first get. Words are
+//! separated by one tab; a key is all bytes between its tabs or the line's end. Empty lines and
+//! lines that begin with `#` say nothing.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,6 +30,8 @@ pub struct Put {
 pub struct UserData {
     /// What the file is called.
     pub name: String,
+    /// XXH3-64 of its bytes.
+    pub digest: u64,
     /// What is put.
     pub puts: Vec<Put>,
     /// What is asked for.
@@ -60,7 +63,8 @@ impl UserData {
     /// # Errors
     /// A sentence that names the line.
     pub fn parse(name: &str, text: &[u8]) -> Result<UserData, String> {
-        let mut data = UserData { name: name.to_string(), ..UserData::default() };
+        let digest = xxhash_rust::xxh3::xxh3_64(text);
+        let mut data = UserData { name: name.to_string(), digest, ..UserData::default() };
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if !line.is_empty() && !line.starts_with(b"#") {
@@ -78,6 +82,11 @@ impl UserData {
         let missing = data.gets.iter().filter(|key| !there.contains(key.as_slice()));
         data.missing = missing.cloned().collect();
         Ok(data)
+    }
+
+    /// Bytes of all keys and values that are put.
+    pub fn bytes(&self) -> u64 {
+        self.puts.iter().map(|put| (put.key.len() + put.value_bytes) as u64).sum()
     }
 
     fn take(&mut self, line: &[u8]) -> Result<(), String> {

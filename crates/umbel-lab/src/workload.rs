@@ -10,8 +10,8 @@ use crate::user_data::UserData;
 
 /// Digits of db_bench's keys.
 const DIGITS: usize = 16;
-/// Writes between two looks at whether to stop.
-const WRITES_PER_LOOK: u64 = 1 << 18;
+/// Operations between two looks at whether to stop: some milliseconds, where values are long more.
+const PER_LOOK: u64 = 256;
 
 /// Keys and values.
 #[derive(Debug, Clone)]
@@ -58,6 +58,7 @@ impl Workload {
     /// # Errors
     /// Those of the store, or that the run was stopped.
     pub fn fill(&self, store: &dyn Store, recorder: &Recorder<'_>) -> Result<Tally> {
+        recorder.next("filling")?;
         let mut writes = Writes {
             workload: self,
             recorder,
@@ -96,10 +97,11 @@ impl Workload {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn warm_up(&self, reader: &mut dyn Reader) -> Result<()> {
+    pub fn warm_up(&self, reader: &mut dyn Reader, recorder: &Recorder<'_>) -> Result<()> {
+        recorder.next("warming up")?;
         let mut tally = Tally::default();
         reader.scan(&mut tally)?;
-        get(reader, self.queries(0), self.reads())?;
+        get(reader, self.queries(0), self.reads(), recorder)?;
         Ok(())
     }
 }
@@ -107,10 +109,18 @@ impl Workload {
 /// Gets of so many keys.
 ///
 /// # Errors
-/// Those of the store.
-pub fn get(reader: &mut dyn Reader, mut queries: Queries<'_>, count: u64) -> Result<Tally> {
+/// Those of the store, or that the run was stopped.
+pub fn get(
+    reader: &mut dyn Reader,
+    mut queries: Queries<'_>,
+    count: u64,
+    recorder: &Recorder<'_>,
+) -> Result<Tally> {
     let (mut tally, mut key) = (Tally::default(), Vec::new());
-    for _ in 0..count {
+    for at in 0..count {
+        if at.is_multiple_of(PER_LOOK) {
+            recorder.go_on()?;
+        }
         queries.next(&mut key);
         reader.get(&key, &mut tally)?;
     }
@@ -164,8 +174,8 @@ impl Source for Writes<'_> {
         if self.at == self.workload.puts() {
             return None;
         }
-        if self.at.is_multiple_of(WRITES_PER_LOOK)
-            && let Err(stopped) = self.recorder.next("filling")
+        if self.at.is_multiple_of(PER_LOOK)
+            && let Err(stopped) = self.recorder.go_on()
         {
             self.stopped = Some(stopped);
             return None;

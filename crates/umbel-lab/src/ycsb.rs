@@ -102,6 +102,8 @@ pub fn run(
     operations: u64,
     seed: u64,
 ) -> Result<Tally> {
+    // Which keys are hot does not change while others are inserted.
+    let known = records.count();
     let (mut reader, mut random, mut tally) =
         (store.reader(way)?, Random::new(seed), Tally::default());
     let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -109,7 +111,7 @@ pub fn run(
         let step = ycsb.step(random.below(100));
         let index = match step {
             Step::Insert => records.count(),
-            _ => draw(ycsb, records.count(), &mut random),
+            _ => draw(ycsb, records.count(), known, &mut random),
         };
         records.keys.key(records.name(index), &mut key);
         match step {
@@ -130,11 +132,13 @@ pub fn run(
 }
 
 /// Some keys are asked for much more often than others; those that came last, in workload D.
-fn draw(ycsb: Ycsb, count: u64, random: &mut Random) -> u64 {
-    let rank = zipfian::rank(random.below(1 << 53), count).saturating_sub(1).min(count - 1);
+/// Inserted ones are read in D alone.
+fn draw(ycsb: Ycsb, count: u64, known: u64, random: &mut Random) -> u64 {
+    let most = if ycsb == Ycsb::D { count } else { known };
+    let rank = zipfian::rank(random.below(1 << 53), most).saturating_sub(1).min(most - 1);
     match ycsb {
-        Ycsb::D => count - 1 - rank,
-        _ => mix(rank) % count,
+        Ycsb::D => most - 1 - rank,
+        _ => mix(rank) % most,
     }
 }
 

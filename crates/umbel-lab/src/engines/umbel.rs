@@ -118,24 +118,29 @@ impl Store for Umbel {
     }
 
     fn counters(&self) -> Counters {
-        let stats = self.db.stats();
-        let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-        Counters {
-            background_jobs: Some(levels().map(|level| level.compactions).sum()),
-            blocks_loaded: Some(stats.cache_misses),
-            filter_probes: Some(levels().map(|level| level.filter_probes).sum()),
-            filter_negatives: Some(levels().map(|level| level.filter_true_negatives).sum()),
-            filter_false_positives: Some(levels().map(|level| level.filter_false_positives).sum()),
-            false_reads: Some(levels().map(|level| level.false_reads).sum()),
-            filter_bytes: Some(levels().map(|level| level.filter_bytes_in_memory).sum()),
-            write_amplification: Some(stats.write_amplification),
-            tables: Some(levels().map(|level| level.tables).sum()),
-        }
+        counters(&self.db)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
         self.hold_snapshot(false)?;
         Ok(self.db.close()?)
+    }
+}
+
+/// What a store of Umbel has counted.
+pub fn counters(db: &Db) -> Counters {
+    let stats = db.stats();
+    let levels = || stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+    Counters {
+        background_jobs: Some(levels().map(|level| level.compactions).sum()),
+        blocks_loaded: Some(stats.cache_misses),
+        filter_probes: Some(levels().map(|level| level.filter_probes).sum()),
+        filter_negatives: Some(levels().map(|level| level.filter_true_negatives).sum()),
+        filter_false_positives: Some(levels().map(|level| level.filter_false_positives).sum()),
+        false_reads: Some(levels().map(|level| level.false_reads).sum()),
+        filter_bytes: Some(levels().map(|level| level.filter_bytes_in_memory).sum()),
+        write_amplification: Some(stats.write_amplification),
+        tables: Some(levels().map(|level| level.tables).sum()),
     }
 }
 

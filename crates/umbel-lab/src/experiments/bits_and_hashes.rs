@@ -29,6 +29,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     settings: article::settings,
     needs: article::needs,
     rounds: article::rounds,
+    several_engines: true,
     warms_up: true,
     takes_data: true,
     wants: article::wants_hashes,

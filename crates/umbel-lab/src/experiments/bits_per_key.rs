@@ -68,6 +68,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     settings: article::settings,
     needs: article::needs,
     rounds: article::rounds,
+    several_engines: true,
     warms_up: true,
     takes_data: true,
     wants: article::wants_bits,
@@ -120,10 +121,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     said.push(format!(
         "The article found its optimum for random reads at 10 bits, 0.75 of the time without \
          filters, and at 1000 bits 1.78 of it for reads and 1.80 for writes, since LevelDB reads a \
-         filter of each table it asks through its cache. Here a key takes one cache line of a \
-         filter up to some 40 bits, and what more bits cost is memory: beside no filters 1000 \
-         bits are, for random reads, {}, and until a fill has settled, {}. Past 10 to 30 bits \
-         there are no false reads left to save.",
+         filter of each table it asks through its cache. Where filters are in memory and \
+         a key takes one cache line of one, more bits cost memory first of all: measured here, \
+         1000 bits are, beside no filters, for random reads {}, and until a fill has settled {}.",
         say::beside(outcome, series, "1000", "-1", "readrandom"),
         say::beside(outcome, series, "1000", "-1", "fill, settled"),
     ));

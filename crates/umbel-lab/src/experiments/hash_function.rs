@@ -8,14 +8,14 @@ use umbel_table::{FilterKeep, KeepAll, Table, TableBuilder, TableHasher, TableOp
 
 use super::hash_article;
 use super::say;
-use crate::engine::{Result, Tally};
+use crate::engine::{Counters, Result, Tally};
 use crate::experiment::{Experiment, Figure, Needs, Seed, Subject, Subjects};
 use crate::keys::{decimal, stream};
 use crate::lab::{Lab, Place};
-use crate::measure::measure;
 use crate::number::ratio;
-use crate::outcome::{Better, Outcome, Scale};
+use crate::outcome::{Better, Outcome, Scale, Spread};
 use crate::recorder::Recorder;
+use crate::sanity::Expects;
 
 const GET: Figure = Figure { name: "get", unit: "ns", better: Better::Lower, plot: true };
 const HASH: Figure = Figure { name: "hash alone", unit: "ns", better: Better::Lower, plot: true };
@@ -92,6 +92,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     },
     needs: |_| Needs { disk_bytes: 64 << 20, memory_bytes: 256 << 20 },
     rounds: |scale| scale.choose(5, 5),
+    several_engines: false,
     warms_up: true,
     takes_data: false,
     wants: hash_article::wants_umbel,
@@ -174,14 +175,14 @@ impl Subject for Case {
             Ok(tally)
         };
         get(self.reads / 10)?;
-        let read = measure(self.reads, || get(self.reads))?;
-        if read.tally.found != self.reads {
-            return Err(
-                format!("{} of {} reads found the key", read.tally.found, self.reads).into()
-            );
+        let nothing = Counters::default;
+        let read = self.place.watched(Expects::READS, &nothing, self.reads, || get(self.reads))?;
+        let found = read.sample.tally.found;
+        if found != self.reads {
+            return Err(format!("{found} of {} reads found the key", self.reads).into());
         }
-        recorder.record(series, &x, GET.name, read.thread(), Vec::new());
-        let hashed = measure(self.reads, || {
+        recorder.record(series, &x, GET.name, read.sample.thread(), read.flags);
+        let hashed = self.place.watched(Expects::READS, &nothing, self.reads, || {
             let mut sum = 0u64;
             for _ in 0..self.reads {
                 sum = sum.wrapping_add(self.hasher.hash(std::hint::black_box(key.as_slice())));
@@ -189,7 +190,7 @@ impl Subject for Case {
             std::hint::black_box(sum);
             Ok(Tally::default())
         })?;
-        recorder.record(series, &x, HASH.name, hashed.thread(), Vec::new());
+        recorder.record(series, &x, HASH.name, hashed.sample.thread(), hashed.flags);
         Ok(())
     }
 }
@@ -198,30 +199,30 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     let keyed = HashKind::Keyed.name();
     let mut said = Vec::new();
     for x in ["8 B", "36 B", "1000 B"] {
-        let fastest = outcome
-            .series()
-            .into_iter()
-            .filter_map(|series| Some((series, outcome.spread(series, x, "hash alone")?.median)));
-        let fastest = fastest.min_by(|a, b| a.1.total_cmp(&b.1));
-        let slowest = outcome
-            .series()
-            .into_iter()
-            .filter_map(|series| Some((series, outcome.spread(series, x, "hash alone")?.median)));
-        let slowest = slowest.max_by(|a, b| a.1.total_cmp(&b.1));
-        let share = outcome.spread(keyed, x, "hash alone").zip(outcome.spread(keyed, x, "get"));
-        if let (Some(fastest), Some(slowest), Some((hash, get))) = (fastest, slowest, share) {
-            said.push(format!(
-                "Keys of {x}: the keyed hash takes {} of a get of {}, a share of {}; alone {} is \
-                 the fastest with {:.1} ns and {} the slowest with {:.1} ns.",
-                say::figure(outcome, keyed, x, "hash alone"),
-                say::figure(outcome, keyed, x, "get"),
-                ratio(hash.median, get.median),
-                fastest.0,
-                fastest.1,
-                slowest.0,
-                slowest.1,
-            ));
-        }
+        let of = |series: &str| outcome.spread(series, x, "hash alone");
+        let all = outcome.series().into_iter().filter_map(|series| Some((series, of(series)?)));
+        let all: Vec<(&str, Spread)> = all.collect();
+        let order = |a: &&(&str, Spread), b: &&(&str, Spread)| a.1.median.total_cmp(&b.1.median);
+        let share = of(keyed).zip(outcome.spread(keyed, x, "get"));
+        let ends = all.iter().min_by(order).zip(all.iter().max_by(order));
+        let (Some((least, most)), Some((hash, get))) = (ends, share) else { continue };
+        let alike = all.iter().filter(|one| one.0 != least.0 && one.1.equals(&least.1));
+        let alike: Vec<&str> = alike.map(|one| one.0).collect();
+        let beside = match alike.as_slice() {
+            [] => String::new(),
+            alike => format!(" ({} cannot be told from it)", alike.join(", ")),
+        };
+        said.push(format!(
+            "Keys of {x}: the keyed hash takes {} of a get of {}, a share of {}; alone {} is the \
+             fastest with {:.1} ns{beside} and {} the slowest with {:.1} ns.",
+            say::figure(outcome, keyed, x, "hash alone"),
+            say::figure(outcome, keyed, x, "get"),
+            ratio(hash.median, get.median),
+            least.0,
+            least.1.median,
+            most.0,
+            most.1.median,
+        ));
     }
     said.push(
         "The article measured some 180 ns for a read, and 10 to 20 of them between the hashes of \

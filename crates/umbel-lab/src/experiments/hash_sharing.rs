@@ -3,14 +3,14 @@
 use umbel_filter::{Bloom, BloomBuilder, HashSecret, hash_key};
 
 use super::hash_article;
-use crate::engine::{Result, Tally};
+use crate::engine::{Counters, Result, Tally};
 use crate::experiment::{Experiment, Figure, Needs, Seed, Subject, Subjects};
 use crate::keys::{decimal, stream};
-use crate::lab::Lab;
-use crate::measure::measure;
+use crate::lab::{Lab, Place};
 use crate::number::ratio;
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
+use crate::sanity::Expects;
 
 const GET: Figure = Figure { name: "missing key", unit: "ns", better: Better::Lower, plot: true };
 
@@ -67,6 +67,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     },
     needs: |_| Needs { disk_bytes: 1 << 20, memory_bytes: 256 << 20 },
     rounds: |scale| scale.choose(5, 7),
+    several_engines: false,
     warms_up: true,
     takes_data: false,
     wants: hash_article::wants_umbel,
@@ -89,7 +90,8 @@ fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
         for tables in TABLES {
             for shared in [false, true] {
                 let (keys, reads) = (keys(lab.scale), reads(lab.scale));
-                all.push(Box::new(Case { secret, size, tables, shared, keys, reads }));
+                let place = lab.place();
+                all.push(Box::new(Case { place, secret, size, tables, shared, keys, reads }));
             }
         }
     }
@@ -97,6 +99,7 @@ fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
 }
 
 struct Case {
+    place: Place,
     secret: HashSecret,
     size: usize,
     tables: usize,
@@ -153,9 +156,11 @@ impl Subject for Case {
             Ok(tally)
         };
         read(ASKED as u64 * 2)?;
-        let sample = measure(self.reads, || read(self.reads))?;
+        let nothing = Counters::default;
+        let work = || read(self.reads);
+        let timed = self.place.watched(Expects::READS, &nothing, self.reads, work)?;
         let x = self.tables.to_string();
-        recorder.record(&self.series(), &x, GET.name, sample.thread(), Vec::new());
+        recorder.record(&self.series(), &x, GET.name, timed.sample.thread(), timed.flags);
         Ok(())
     }
 }

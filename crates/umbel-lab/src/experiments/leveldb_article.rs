@@ -64,7 +64,7 @@ pub fn reads(scale: Scale) -> u64 {
 
 /// How often.
 pub fn rounds(scale: Scale) -> u32 {
-    scale.choose(3, 5)
+    scale.choose(4, 5)
 }
 
 /// The sizes in words.
@@ -75,7 +75,11 @@ pub fn settings(scale: Scale) -> Vec<(String, String)> {
         ("reads", format!("{} for each measurement, after everything was read once", reads(scale))),
         (
             "memtable",
-            "4 MiB, as db_bench has it; tables are left in the levels they reached".into(),
+            format!(
+                "{} KiB, so that there are some tens of tables; they are left in the levels that \
+                 they reached",
+                memtable(scale) >> 10
+            ),
         ),
         ("cache", "1 GiB: everything that is read is in memory".into()),
         ("filters", "the same at every level, the last one included; no advisor".into()),

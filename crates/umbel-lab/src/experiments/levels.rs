@@ -5,12 +5,13 @@ use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, 
 use super::hash_article::wants_umbel;
 use super::say;
 use crate::engine::{Result, Tally};
+use crate::engines::umbel::counters;
 use crate::experiment::{Experiment, Figure, Needs, Source, Subject};
 use crate::keys::{Keys, Random, Shape};
 use crate::lab::{Folder, Lab, Place};
-use crate::measure::measure;
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
+use crate::sanity::Expects;
 
 const MISSING: Figure =
     Figure { name: "missing key", unit: "ns per get", better: Better::Lower, plot: true };
@@ -80,7 +81,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         disk_bytes: keys(scale) * 600,
         memory_bytes: scale.choose(512 << 20, 3 << 30),
     },
-    rounds: |scale| scale.choose(3, 3),
+    rounds: |scale| scale.choose(4, 4),
+    several_engines: false,
     warms_up: true,
     takes_data: false,
     wants: wants_umbel,
@@ -264,37 +266,37 @@ impl Subject for Case {
         let (_folder, db, keyspace) = self.open("levels", level_filters)?;
         self.fill(&db, &keyspace, recorder)?;
         let (keys, seed) = (self.keys()?, u64::from(recorder.round()) + 1);
-        let filters = || {
-            let bytes: u64 =
-                keyspace.stats().levels.iter().map(|level| level.filter_bytes_in_memory).sum();
-            bytes as f64 / f64::from(1 << 20)
-        };
-        let vain = || keyspace.stats().levels.iter().map(|level| level.false_reads).sum::<u64>();
+        let count = || counters(&db);
+        let filters = || count().filter_bytes.unwrap_or(0) as f64 / f64::from(1 << 20);
         let x = self.name();
-        let mut record =
-            |figure: Figure, value: f64| recorder.record("", &x, figure.name, value, Vec::new());
+        let mut record = |figure: Figure, value: f64, flags: &[String]| {
+            recorder.record("", &x, figure.name, value, flags.to_vec());
+        };
         teach(&db, &keyspace, keys, false, self.reads)?;
-        let before = vain();
-        let missing = measure(self.reads, || ask(&keyspace, keys, false, self.reads, seed))?;
-        record(MISSING, missing.thread());
-        record(VAIN, (vain() - before) as f64 * 100.0 / self.reads as f64);
-        record(FILTERS, filters());
-        if missing.tally.found > 0 {
+        let work = || ask(&keyspace, keys, false, self.reads, seed);
+        let missing = self.place.watched(Expects::READS, &count, self.reads, work)?;
+        record(MISSING, missing.sample.thread(), &missing.flags);
+        if let Some(vain) = missing.per_operation(|counters| counters.false_reads) {
+            record(VAIN, vain * 100.0, &missing.flags);
+        }
+        record(FILTERS, filters(), &[]);
+        if missing.sample.tally.found > 0 {
             return Err("a key that was never put was found".into());
         }
         teach(&db, &keyspace, keys, true, self.reads * 2)?;
-        let there = measure(self.reads, || ask(&keyspace, keys, true, self.reads, seed))?;
-        if there.tally.found != self.reads {
+        let work = || ask(&keyspace, keys, true, self.reads, seed);
+        let there = self.place.watched(Expects::READS, &count, self.reads, work)?;
+        if there.sample.tally.found != self.reads {
             return Err("a key that was put was not found".into());
         }
-        record(HIT, there.thread());
-        record(FILTERS_HITS, filters());
+        record(HIT, there.sample.thread(), &there.flags);
+        record(FILTERS_HITS, filters(), &[]);
         let levels = keyspace.stats().levels;
         let runs = levels.iter().map(|level| match level.level {
             0 => level.tables,
             _ => u64::from(level.tables > 0),
         });
-        record(RUNS, runs.sum::<u64>() as f64);
+        record(RUNS, runs.sum::<u64>() as f64, &[]);
         Ok(db.close()?)
     }
 }

@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "new-streams",
     title: "How many new streams can be created in a second?",
-    asks: "Ten million new streams: what does it cost to learn of each that it is new?",
+    asks: "One new stream after the other: what does it cost to learn of each that it is new?",
     hypothesis: "To put the first event of a stream one has to know that there is none. Without a \
                  filter every look goes through all tables, the more the more there are; a filter \
                  that holds all names answers at once.",
@@ -34,7 +34,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     settings: article::settings,
     needs: article::needs,
-    rounds: |scale| scale.choose(3, 3),
+    rounds: |scale| scale.choose(4, 4),
+    several_engines: true,
     warms_up: true,
     takes_data: false,
     wants: super::leveldb_article::wants_bits,

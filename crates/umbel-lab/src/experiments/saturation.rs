@@ -25,7 +25,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     }],
     settings: article::settings,
     needs: article::needs,
-    rounds: |scale| scale.choose(3, 3),
+    rounds: |scale| scale.choose(4, 4),
+    several_engines: false,
     warms_up: true,
     takes_data: false,
     wants: super::leveldb_article::wants_bits,
@@ -53,10 +54,10 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             of("growing filter", last, "new streams"),
             of("growing filter", last, "existence filter"),
         ),
-        "The article's curve sinks from the rate with a filter to that without one and not below, \
-         and so does the share of questions here. A filter that grows is designed for as many \
-         streams as there are at any moment, so that there is nothing to choose and nothing to \
-         rebuild at a restart with another size."
+        "The article's curve sinks from the rate with a filter to that without one, and not below. \
+         What sinks it is the share of questions that a full filter lets through. A filter that \
+         grows is designed for as many streams as there are at any moment, so that there is \
+         nothing to choose and nothing to rebuild at a restart with another size."
             .to_string(),
     ]
 }

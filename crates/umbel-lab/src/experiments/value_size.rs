@@ -61,6 +61,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     settings: article::settings,
     needs: article::needs,
     rounds: article::rounds,
+    several_engines: true,
     warms_up: true,
     takes_data: false,
     wants: article::wants_bits,
@@ -95,9 +96,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     said.push(
         "The article (writes 7 % slower and reads 7 % faster at 128 bytes, 8 % and 9.5 % at 1280) \
          explains the difference by the number of filters: a table of a certain size holds fewer \
-         keys, so that there are more and smaller filters. The same holds here: with the same \
-         memtable longer values make ten times as many tables, and a missing key is kept from \
-         that many more of them."
+         keys, so that there are more and smaller filters. With a memtable of a fixed size \
+         that holds for any store of this kind: longer values make more tables, and a missing key \
+         is kept from more of them, so that filters bring more the longer the values are."
             .to_string(),
     );
     said

@@ -229,10 +229,10 @@ impl<'a> Cell<'a> {
 
     fn stand_to(&mut self, base: Option<Spread>, is_base: bool, better: Better) {
         let (Some(base), Some(spread)) = (base, self.spread) else { return };
-        let [median, low, high] =
-            [spread.median, spread.low, spread.high].map(|value| value / base.median);
-        if base.median > 0.0 && median >= 0.0 && median.is_finite() && high.is_finite() {
-            self.ratio = Some(Spread { median, low, high });
+        let ratio = spread.divided_by(base.median);
+        let is_number = ratio.median.is_finite() && ratio.high.is_finite();
+        if base.median > 0.0 && ratio.median >= 0.0 && is_number {
+            self.ratio = Some(ratio);
         }
         let less = spread.median < base.median;
         self.verdict = match better {

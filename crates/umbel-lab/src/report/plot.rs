@@ -201,7 +201,7 @@ impl Draw<'_> {
         let seed = article.seed;
         let spots = article.cells.iter().zip(self.places).map(|(cell, place)| {
             let (Some(value), Some(ratio)) = (cell.value, cell.ratio) else { return Spot::Missing };
-            let spread = Spread { median: ratio, low: ratio, high: ratio };
+            let spread = Spread::single(ratio);
             let value = short(value);
             let hint = format!("{}, {place}: {value} {}", seed.series, seed.unit);
             Spot::Mark(Mark { spread, hint })

@@ -62,3 +62,21 @@ fn foreign_and_later_files_are_told_apart_from_damaged_ones() {
     let error = Stage::default().run(&["compare", out, out]).expect_err("a folder");
     assert!(error.to_string().contains("is a folder"), "{error}");
 }
+
+/// The story: one damaged file beside others ended a run after its first experiment, and a result
+/// under the name of another experiment was shown as that one's.
+#[test]
+fn a_report_leaves_out_what_cannot_be_believed_and_says_so() {
+    let (bytes, folder) = result();
+    fs::write(folder.path().join("levels.json"), &bytes).expect("written");
+    fs::write(folder.path().join("cold.json"), &bytes[..100]).expect("written");
+    let out = folder.path().to_str().expect("text");
+    let error = Stage::default().run(&["report", "--out", out]).expect_err("two are left out");
+    let LabError::Usage(text) = error else { panic!("{error:?}") };
+    assert!(text.contains("levels.json is a result of `hash-count`"), "{text}");
+    let report = fs::read_to_string(folder.path().join("report.html")).expect("a report");
+    assert!(report.contains("Six hashes") && !report.contains("The same memory"));
+    let data = folder.path().join("data");
+    let words = ["run", "bits-and-hashes", "--rounds", "1", "--data", data.to_str().expect("text")];
+    Stage::default().run(&[&words[..], &["--out", out]].concat()).expect("a run");
+}

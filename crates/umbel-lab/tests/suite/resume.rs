@@ -83,3 +83,28 @@ fn a_damaged_journal_is_refused_and_a_new_run_replaces_it() {
     stage.run(&words).expect("a new run");
     assert!(!part.exists());
 }
+
+/// The story: a folder had finished results, and a later run in it, of other data or of more
+/// rounds, was continued with --resume: the old results were taken for those of the new run.
+#[test]
+fn results_of_another_run_are_measured_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let (name, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
+    let stage = Stage::default();
+    let run = |rounds: &str| {
+        let words = ["run", "hash-count", "--rounds", rounds, "--data", name, "--out", out];
+        stage.run(&[&words[..], &["--resume"]].concat()).expect("a run");
+        load(&stage.env, &folder.path().join("hash-count.json")).expect("a result")
+    };
+    let first = run("1");
+    assert_eq!(run("1"), first, "the same again is not measured again");
+    let more = run("2");
+    assert_eq!((more.rounds, more.points[0].repetitions.len()), (2, 2));
+    // As many lines of another content.
+    fs::write(&data, DATA.replace("put\tc", "put\td")).expect("written");
+    let other = run("2");
+    assert_ne!(other.settings, more.settings);
+    assert_ne!(other.started, first.started);
+}

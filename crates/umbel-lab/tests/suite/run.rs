@@ -125,3 +125,23 @@ fn engines_that_disagree_stop_the_run() {
     );
     assert!(!folder.path().join("rivals.json").exists());
 }
+
+/// The story: a folder of that name which somebody else had made was emptied unasked, and two runs
+/// with one place for stores emptied it under each other.
+#[test]
+fn a_place_for_stores_is_emptied_only_where_it_is_ours_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, stores) = (folder.path().join("out"), folder.path().join("stores"));
+    let precious = stores.join("umbel-lab-stores/precious");
+    fs::create_dir_all(precious.parent().expect("a parent")).expect("made");
+    fs::write(&precious, "mine").expect("written");
+    let (out, stores_name) = (out.to_str().expect("text"), stores.to_str().expect("text"));
+    let stage = Stage::default();
+    let words = ["run", "hash-sharing", "--out", out, "--stores", stores_name];
+    let error = stage.run(&words).expect_err("it is not ours").to_string();
+    assert!(error.contains("was not made by umbel lab"), "{error}");
+    assert!(precious.exists());
+    let _held = stage.env.files.lock(&stores.join("umbel-lab-stores.lock")).expect("a lock");
+    let error = stage.run(&words).expect_err("another run").to_string();
+    assert!(error.contains("where another umbel lab may work"), "{error}");
+}
