@@ -6,7 +6,6 @@ import (
 	"log"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -64,20 +63,16 @@ func (quiet) Infof(string, ...interface{})               {}
 func (quiet) Errorf(format string, words ...interface{}) { log.Printf(format, words...) }
 func (quiet) Fatalf(format string, words ...interface{}) { log.Fatalf(format, words...) }
 
-var collector sync.Once
-
 // tuneCollector sets Go's garbage collector as a CockroachDB node does that was told nothing: 300 %,
 // and a soft limit of 2.25 times the quarter of the memory that its queries may take, as far as the
 // cache leaves room for it.
 func tuneCollector(cacheBytes int64) {
-	collector.Do(func() {
-		debug.SetGCPercent(300)
-		var info syscall.Sysinfo_t
-		if syscall.Sysinfo(&info) != nil {
-			return
-		}
-		memory := float64(info.Totalram) * float64(info.Unit)
-		limit := min(2.25*memory/4, 0.9*memory-1.15*float64(cacheBytes))
-		debug.SetMemoryLimit(int64(max(limit, 256<<20)))
-	})
+	debug.SetGCPercent(300)
+	var info syscall.Sysinfo_t
+	if syscall.Sysinfo(&info) != nil {
+		return
+	}
+	memory := float64(info.Totalram) * float64(info.Unit)
+	limit := min(2.25*memory/4, 0.9*memory-1.15*float64(cacheBytes))
+	debug.SetMemoryLimit(int64(max(limit, 256<<20)))
 }

@@ -199,11 +199,6 @@ func umbel_pebble_version() *C.char {
 	return C.CString(version + ", " + runtime.Version())
 }
 
-// Does nothing, so that what a call into Go takes can be measured.
-//
-//export umbel_pebble_nothing
-func umbel_pebble_nothing() {}
-
 //export umbel_pebble_free
 func umbel_pebble_free(text *C.char) { C.free(unsafe.Pointer(text)) }
 

@@ -121,3 +121,20 @@ pub fn chosen(names: &[String]) -> Result<Vec<Engine>> {
     };
     names.iter().map(find).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rival_says_where_its_settings_come_from() {
+        for (at, engine) in ALL.iter().enumerate() {
+            assert!(ALL[..at].iter().all(|other| other.name != engine.name), "{}", engine.name);
+            let rival = !["umbel", "none"].contains(&engine.name) && engine.missing.is_none();
+            assert_eq!(engine.recommended.is_empty(), !rival, "{}", engine.name);
+            let page = |address: &&str| address.starts_with("http") && address.contains("://");
+            assert!(engine.recommended.iter().all(page), "{}", engine.name);
+            assert!(engine.fresh_way < engine.ways.len(), "{}", engine.name);
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! The comparison of Umbel with other key-value engines: the same work, in the same process, on the
 //! same file system, with answers checked against each other.
 //!
-//! Unsafe code is in the files that speak to a C library, and nowhere else.
+//! Unsafe code is in the files that speak to a C library, and nowhere else. Pebble is written in
+//! Go: the folder `pebble` has what `build.rs` makes a C library of.
 
 pub mod arguments;
 pub mod beside;

@@ -152,7 +152,9 @@ impl Source for One {
 
 #[test]
 fn what_engines_count_grows_with_what_they_do() {
-    for engine in engines::ALL.iter().filter(|engine| engine.missing.is_none()) {
+    // The one that does nothing finds everything.
+    let real = |engine: &&Engine| engine.missing.is_none() && engine.name != "none";
+    for engine in engines::ALL.iter().filter(real) {
         let name = engine.name;
         let [opened, read] = counted(engine, 10, 2000);
         let grown = |count: fn(&Counters) -> Option<u64>| {

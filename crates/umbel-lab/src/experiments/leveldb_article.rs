@@ -95,7 +95,8 @@ pub fn needs(scale: Scale) -> Needs {
 
 /// Whether bits can be told.
 pub fn wants_bits(tunes: &Tunes) -> Option<&'static str> {
-    (!tunes.bloom_bits).then_some("has no filters whose bits can be told")
+    (!tunes.bloom_bits)
+        .then_some("has no filters whose bits can be told, or asks none in its last level")
 }
 
 /// Whether bits and hashes can be told.

@@ -17,12 +17,11 @@ use umbel_lab::measure::{now, pause};
 pub const ENGINE: Engine = Engine {
     name: "fjall",
     missing: None,
-    settings: "memtables of 128 MiB (or as the run says; its makers advise 8 to 64) as the \
-               others have them, hash index in blocks (ratio 8), filters of 10 bits per key (or \
-               as the run says) at every level (its own have more at level 0), filters and \
-               indexes whole and pinned at every level, no compression, 2 workers for two \
-               processors, the cache of the run; single puts, journal given to the kernel with \
-               each",
+    settings: "memtables of 128 MiB (or as the run says; its makers advise 8 to 64) as the others \
+               have them, hash index in blocks (ratio 8), filters of 10 bits per key (or as the \
+               run says) at every level (its own have more at level 0), filters and indexes whole \
+               and pinned at every level, no compression, 2 workers for two processors, the cache \
+               of the run; single puts, journal given to the kernel with each",
     recommended: &[
         "https://docs.rs/fjall/latest/fjall/struct.KeyspaceCreateOptions.html",
         "https://docs.rs/crate/fjall/latest/source/src/keyspace/options.rs",

@@ -18,9 +18,9 @@ pub const ENGINE: Engine = Engine {
     name: "leveldb",
     missing: None,
     settings: "write buffer of 128 MiB (or as the run says), 4 KiB blocks, 32 MiB tables, filters \
-               of 10 bits per key (or as the run says), no compression, the cache of the run, 5000 \
-               open files; single puts, log given to the kernel with each; it offers no lending \
-               get, so each get is a malloc and a copy",
+               of 10 bits per key (or as the run says), no compression, the cache of the run, \
+               5000 open files; single puts, log given to the kernel with each; it offers no \
+               lending get, so each get is a malloc and a copy",
     recommended: &[
         "https://github.com/google/leveldb/blob/main/doc/index.md",
         "https://github.com/google/leveldb/blob/main/include/leveldb/options.h",

@@ -18,7 +18,7 @@ pub const ENGINE: Engine = Engine {
                and in a transaction per call; a synced put is a durable \
                transaction of its own; the cache of the run, no filters",
     recommended: &[
-        "https://docs.rs/redb/latest/redb/struct.Builder.html",
+        "https://github.com/cberner/redb/blob/master/crates/redb-bench/benches/lmdb_benchmark.rs",
         "https://docs.rs/redb/latest/redb/enum.Durability.html",
     ],
     tunes: super::UNTUNED,

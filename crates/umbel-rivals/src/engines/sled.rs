@@ -1,5 +1,6 @@
 //! sled.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ pub const ENGINE: Engine = Engine {
     settings: "its defaults with the mode of high throughput and the cache of the run; no \
                compression, no filters; single puts that wait in its own memory until it writes \
                and syncs them, every half a second, so that a killed process loses what came \
-               since; a synced put is one put and a flush of everything; it has no snapshots, so \
-               none is held while it is read; it cannot be asked whether it is busy, so its files \
-               are watched",
+               since; a synced put is one put, a flush of everything and, as its flush leaves the \
+               device's own cache as it is, a sync of its log; it has no snapshots, so none is \
+               held while it is read; it cannot be asked whether it is busy, so its files are \
+               watched",
     recommended: &[
         "https://docs.rs/sled/0.34.7/sled/struct.Config.html",
-        "https://github.com/spacejam/sled/blob/main/README.md",
+        "https://docs.rs/crate/sled/0.34.7/source/README.md",
     ],
     tunes: super::UNTUNED,
     multi_get: false,
@@ -30,13 +32,17 @@ pub const ENGINE: Engine = Engine {
 
 struct Sled {
     db: Db,
+    /// Its log, which holds everything but values longer than any here.
+    log: File,
     folder: PathBuf,
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let config =
         Config::new().path(folder).mode(Mode::HighThroughput).cache_capacity(settings.cache_bytes);
-    Ok(Box::new(Sled { db: config.open()?, folder: folder.to_path_buf() }))
+    let db = config.open()?;
+    let log = File::open(folder.join("db"))?;
+    Ok(Box::new(Sled { db, log, folder: folder.to_path_buf() }))
 }
 
 impl Store for Sled {
@@ -56,7 +62,8 @@ impl Store for Sled {
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.db.insert(key, value)?;
-        self.flush()
+        self.flush()?;
+        Ok(self.log.sync_data()?)
     }
 
     fn flush(&self) -> Result<()> {

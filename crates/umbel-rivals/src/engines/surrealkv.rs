@@ -13,15 +13,15 @@ use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, 
 pub const ENGINE: Engine = Engine {
     name: "surrealkv",
     missing: None,
-    settings: "memtables of 128 MiB (or as the run says), 4 KiB blocks (its own are 64 KiB, which \
-               point reads search for longer), its own filters of 10 bits per key, no compression, \
-               no value log, the cache of the run, a runtime with 2 threads; written in batches of \
+    settings: "memtables of 128 MiB (or as the run says) and 4 KiB blocks (its own are 64 KiB) as \
+               most others have them, its own filters of 10 bits per key, no compression, no \
+               value log, the cache of the run, a runtime with 2 threads; written in batches of \
                1000 to a transaction of eventual durability; read in one transaction kept open, \
-               and in a transaction per call; each get is a copy; a synced put is a transaction of \
-               immediate durability; it cannot be asked whether it is busy, so its files are \
+               and in a transaction per call; each get is a copy; a synced put is a transaction \
+               of immediate durability; it cannot be asked whether it is busy, so its files are \
                watched",
     recommended: &[
-        "https://github.com/surrealdb/surrealkv/blob/main/README.md",
+        "https://docs.rs/crate/surrealkv/latest",
         "https://docs.rs/crate/surrealdb-core/3.1.2/source/src/kvs/surrealkv/cnf.rs",
     ],
     tunes: Tunes { bloom_bits: false, probes: false, memtable_bytes: true, spread: false },
