@@ -187,7 +187,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     said.push(
         "The article measured whole reads of a store and found 7 ns for each further table with a \
          shared hash, and 26 to 45 ns without. The engine here hashes a key once for memtables, \
-         the filters of all tables, the tags in blocks, and the log of what was asked."
+         the filters of all tables and the tags in blocks."
             .to_string(),
     );
     said
