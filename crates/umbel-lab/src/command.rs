@@ -14,6 +14,7 @@ use crate::experiment::{Experiment, engine_named, find};
 use crate::experiments::ALL;
 use crate::lab::Lab;
 use crate::lab_error::LabError;
+use crate::machine::Machine;
 use crate::outcome::{Outcome, Scale};
 use crate::progress::Progress;
 use crate::run::{self, Manner};
@@ -241,8 +242,15 @@ fn run_each(
     if lab.data.is_none() {
         space::check("this run", run::most(chosen, lab), lab)?;
     }
-    let manner =
-        Manner { rounds: flags.rounds, resume: flags.resume, out: &flags.out, stop: around.stop };
+    let (engines, machine) = (run::engine_notes(lab)?, Machine::look(lab.stores));
+    let manner = Manner {
+        rounds: flags.rounds,
+        resume: flags.resume,
+        out: &flags.out,
+        engines: &engines,
+        machine: &machine,
+        stop: around.stop,
+    };
     let mut progress = Progress::new(&lab.env.clock);
     let several = chosen.len() > 1;
     let mut measured = false;
@@ -257,7 +265,7 @@ fn run_each(
         }
         if flags.resume
             && let Ok(outcome) = load_of(lab.env, &path, experiment)
-            && run::is_done(experiment, lab, &manner, &outcome)?
+            && run::is_done(experiment, lab, &manner, &outcome)
         {
             note(&format!("measured already: {}", path.display()));
             write_report(lab.env, &flags.out)?;
@@ -288,14 +296,14 @@ fn note(text: &str) {
 
 /// Why an experiment does not take part in this run.
 fn left_out(experiment: &Experiment, lab: &Lab<'_>) -> Option<String> {
-    if lab.data.is_some() && !experiment.takes_data {
+    if lab.data.is_some() && !experiment.how.takes_data {
         return Some("it makes its own keys, so that --data says nothing to it".to_string());
     }
-    if lab.engines.len() > 1 && !experiment.several_engines {
+    if lab.engines.len() > 1 && !experiment.how.several_engines {
         return Some("it measures one engine at a time; name one with --engine".to_string());
     }
     lab.engines.iter().find_map(|engine| {
-        let why = (experiment.wants)(&engine.tunes)?;
+        let why = (experiment.how.wants)(&engine.tunes)?;
         Some(format!("{} {why}; leave --engine out to measure umbel", engine.name))
     })
 }

@@ -139,6 +139,13 @@ pub struct Counters {
     pub tables: Option<u64>,
 }
 
+impl Counters {
+    /// Mebibytes of filters in memory.
+    pub fn filter_mebibytes(&self) -> Option<f64> {
+        self.filter_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))
+    }
+}
+
 /// An engine that can be asked to take part.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine {

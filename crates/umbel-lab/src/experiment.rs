@@ -24,6 +24,17 @@ pub struct Experiment {
     pub figures: &'static [Figure],
     /// What others found.
     pub seeds: &'static [Seed],
+    /// How it is run.
+    pub how: How,
+    /// Who is measured.
+    pub subjects: fn(&Lab<'_>) -> Result<Subjects>,
+    /// What the figures mean, a paragraph each.
+    pub meaning: fn(&Outcome) -> Vec<String>,
+}
+
+/// How an experiment is run, which those of one article share.
+#[derive(Clone, Copy)]
+pub struct How {
     /// How it is measured, in words: the sizes of this scale.
     pub settings: fn(Scale) -> Vec<(String, String)>,
     /// What it needs at this scale.
@@ -38,10 +49,6 @@ pub struct Experiment {
     pub takes_data: bool,
     /// Why an engine that can be told no more than that cannot be measured; `None` where it can.
     pub wants: fn(&Tunes) -> Option<&'static str>,
-    /// Who is measured.
-    pub subjects: fn(&Lab<'_>) -> Result<Subjects>,
-    /// What the figures mean, a paragraph each.
-    pub meaning: fn(&Outcome) -> Vec<String>,
 }
 
 /// Where a question comes from.
@@ -88,6 +95,11 @@ pub struct Needs {
     pub disk_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
+}
+
+/// Settings in words, as results keep them.
+pub fn named<const COUNT: usize>(said: [(&str, String); COUNT]) -> Vec<(String, String)> {
+    said.map(|(name, value)| (name.to_string(), value)).to_vec()
 }
 
 /// Everybody who is measured, in the order of each round.

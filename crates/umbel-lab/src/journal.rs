@@ -44,8 +44,6 @@ impl Heading {
     /// Whether a run with this heading may go on with what one with the other left, or why not.
     fn may_continue(&self, left: &Heading) -> Result<(), String> {
         let differ = |what: &str| Err(format!("it was measured with another {what}"));
-        let machine =
-            |heading: &Heading| Machine { date: String::new(), ..heading.machine.clone() };
         match () {
             () if self.umbel_lab_part != left.umbel_lab_part => differ("version of umbel"),
             () if self.experiment != left.experiment => differ("experiment"),
@@ -55,7 +53,7 @@ impl Heading {
             () if self.subjects != left.subjects => differ("list of subjects"),
             () if self.machine.commit != left.machine.commit => differ("commit"),
             () if self.machine.binary != left.machine.binary => differ("build of umbel"),
-            () if machine(self) != machine(left) => differ("machine or kernel"),
+            () if !self.machine.is_same(&left.machine) => differ("machine or kernel"),
             () => Ok(()),
         }
     }

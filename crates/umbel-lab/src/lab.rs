@@ -58,7 +58,26 @@ impl Place {
         self.watched(expects, &|| store.counters(), operations, work)
     }
 
-    /// The same for what is no [`Store`]: `counters` says what it has counted.
+    /// Flushes a store, waits until it has nothing to do in the background, and does what else is
+    /// to be done then. The time that was spent only to see that nothing happens is not in the
+    /// sample.
+    ///
+    /// # Errors
+    /// Those of the store and of `last`.
+    pub fn settled(&self, store: &dyn Store, last: impl FnOnce() -> Result<()>) -> Result<Timed> {
+        let mut watched = Duration::ZERO;
+        let mut settled = self.timed(Expects::WRITES, store, 1, || {
+            store.flush()?;
+            watched = store.wait()?;
+            last()?;
+            Ok(Tally::default())
+        })?;
+        let wall_ns = &mut settled.sample.wall_ns;
+        *wall_ns = wall_ns.saturating_sub(watched.as_nanos() as u64);
+        Ok(settled)
+    }
+
+    /// As [`Place::timed`] for what is no [`Store`]: `counters` says what it has counted.
     ///
     /// # Errors
     /// Those of the work.
@@ -131,9 +150,12 @@ impl Folder {
     /// What the operating system refused.
     pub fn new(stores: &Path, name: &str) -> Result<Folder> {
         let path = stores.join(name);
-        remove(&path)?;
-        std::fs::create_dir_all(&path)
-            .map_err(|error| format!("could not create {}: {error}", path.display()))?;
+        let refused = |doing: &'static str| {
+            let name = path.display().to_string();
+            move |error| format!("could not {doing} {name}: {error}")
+        };
+        remove(&path).map_err(refused("remove"))?;
+        std::fs::create_dir_all(&path).map_err(refused("create"))?;
         Ok(Folder(path))
     }
 
@@ -159,11 +181,10 @@ impl Drop for Folder {
     }
 }
 
-fn remove(path: &Path) -> Result<()> {
+/// Removes a folder with what is in it, where it is there.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("could not remove {}: {error}", path.display()).into())
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

@@ -53,6 +53,14 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Whether figures of the two, measured on whatever day, belong together.
+    pub fn is_same(&self, other: &Machine) -> bool {
+        let dateless = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };
+        dateless(self) == dateless(other)
+    }
+}
+
 /// The machine's load in the last 1, 5 and 15 minutes.
 pub fn loads() -> Option<[f64; 3]> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crate::engine::Failure;
-use crate::experiment::{Experiment, Needs, Subject};
+use crate::engine::{Engine, Failure, Settings};
+use crate::experiment::{Experiment, Needs, Subject, named};
 use crate::journal::{self, Entry, Heading, Journal};
-use crate::lab::{Folder, Lab};
+use crate::lab::{Lab, remove};
 use crate::lab_error::LabError;
 use crate::machine::{Machine, utc};
 use crate::outcome::{EngineNote, FigureNote, Outcome, VERSION};
@@ -29,6 +29,10 @@ pub struct Manner<'a> {
     pub resume: bool,
     /// Where results and repetitions are kept.
     pub out: &'a Path,
+    /// The engines, as results name them.
+    pub engines: &'a [EngineNote],
+    /// Where it is measured, and with what program.
+    pub machine: &'a Machine,
     /// Whether somebody asked to stop.
     pub stop: &'a AtomicBool,
 }
@@ -45,7 +49,7 @@ pub fn run(
     progress: &mut Progress,
 ) -> Result<Done, LabError> {
     let needs = match lab.data {
-        None => (experiment.needs)(lab.scale),
+        None => (experiment.how.needs)(lab.scale),
         // The log and a compaction under way besides the tables, and what the system keeps.
         Some(data) => Needs { disk_bytes: data.bytes() * 4 + (64 << 20), memory_bytes: 256 << 20 },
     };
@@ -55,7 +59,7 @@ pub fn run(
         Some(_) => LabError::Usage(format!("{}: {failure}", experiment.name)),
         None => failed(failure),
     })?;
-    let heading = heading_of(experiment, lab, manner, &subjects).map_err(failed)?;
+    let heading = heading_of(experiment, lab, manner, &subjects);
     let path = journal::path_of(manner.out, experiment.name);
     let left = if manner.resume { Journal::resume(lab.env, &path, &heading)? } else { None };
     let (journal, heading, entries) = match left {
@@ -71,32 +75,24 @@ pub fn run(
 }
 
 /// Whether a result is what this very run would measure, so that it need not.
-///
-/// # Errors
-/// [`LabError::Failed`] where an engine cannot say its version.
 pub fn is_done(
     experiment: &Experiment,
     lab: &Lab<'_>,
     manner: &Manner<'_>,
     outcome: &Outcome,
-) -> Result<bool, LabError> {
-    let failed = |failure: Failure| LabError::of(experiment.name, "before it began", &failure);
+) -> bool {
     let journal = journal::path_of(manner.out, experiment.name);
-    if lab.env.files.exists(&journal).unwrap_or(true) {
-        // Repetitions of a later run wait there.
-        return Ok(false);
-    }
-    let heading = heading_of(experiment, lab, manner, &[]).map_err(failed)?;
-    let machine = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };
-    Ok(outcome.scale == heading.scale
-        && outcome.engines == heading.engines
-        && outcome.settings == heading.settings
-        && outcome.rounds == heading.rounds
-        && machine(&outcome.machine) == machine(&heading.machine))
+    // Where there is one, repetitions of a later run wait there.
+    !lab.env.files.exists(&journal).unwrap_or(true)
+        && outcome.scale == lab.scale
+        && outcome.engines == manner.engines
+        && outcome.settings == settings_of(experiment, lab)
+        && outcome.rounds == rounds_of(experiment, lab, manner)
+        && outcome.machine.is_same(manner.machine)
 }
 
 fn rounds_of(experiment: &Experiment, lab: &Lab<'_>, manner: &Manner<'_>) -> u32 {
-    manner.rounds.unwrap_or((experiment.rounds)(lab.scale)).max(1)
+    manner.rounds.unwrap_or((experiment.how.rounds)(lab.scale)).max(1)
 }
 
 fn heading_of(
@@ -104,18 +100,18 @@ fn heading_of(
     lab: &Lab<'_>,
     manner: &Manner<'_>,
     subjects: &[Box<dyn Subject>],
-) -> crate::engine::Result<Heading> {
-    Ok(Heading {
+) -> Heading {
+    Heading {
         umbel_lab_part: VERSION,
         experiment: experiment.name.to_string(),
         scale: lab.scale,
-        engines: engine_notes(lab)?,
+        engines: manner.engines.to_vec(),
         settings: settings_of(experiment, lab),
         subjects: subjects.iter().map(|subject| subject.name()).collect(),
-        machine: Machine::look(lab.stores),
+        machine: manner.machine.clone(),
         started: utc(lab.env.clock.wall_micros()),
         rounds: rounds_of(experiment, lab, manner),
-    })
+    }
 }
 
 /// An experiment that was run.
@@ -149,7 +145,7 @@ impl Course<'_> {
     fn go(&mut self, subjects: &mut [Box<dyn Subject>], rounds: u32) -> Result<(), LabError> {
         let is_new = self.entries.len() < rounds as usize * subjects.len();
         if is_new
-            && self.experiment.warms_up
+            && self.experiment.how.warms_up
             && let Some(first) = subjects.first_mut()
         {
             self.measure(first.as_mut(), 0, "warm-up")?;
@@ -233,7 +229,7 @@ impl Course<'_> {
 
 fn settings_of(experiment: &Experiment, lab: &Lab<'_>) -> Vec<(String, String)> {
     let Some(data) = lab.data else {
-        return (experiment.settings)(lab.scale);
+        return (experiment.how.settings)(lab.scale);
     };
     let said = [
         ("keys and queries", format!("{}, XXH3 {:016x}", data.name, data.digest)),
@@ -241,16 +237,19 @@ fn settings_of(experiment: &Experiment, lab: &Lab<'_>) -> Vec<(String, String)> 
         ("gets", data.gets.len().to_string()),
         ("of these of keys that were never put", data.missing.len().to_string()),
     ];
-    let own = said.map(|(name, value)| (name.to_string(), value)).into_iter();
+    let own = named(said).into_iter();
     let made = |(name, _): &(String, String)| !["keys", "values", "reads"].contains(&name.as_str());
-    own.chain((experiment.settings)(lab.scale).into_iter().filter(made)).collect()
+    own.chain((experiment.how.settings)(lab.scale).into_iter().filter(made)).collect()
 }
 
 /// Asks every engine for its version, by opening a store of it.
-fn engine_notes(lab: &Lab<'_>) -> crate::engine::Result<Vec<EngineNote>> {
-    let note = |engine: &crate::engine::Engine| {
-        let folder: Folder = lab.folder(&format!("{}-version", engine.name))?;
-        let store = folder.open(engine, &crate::engine::Settings::default())?;
+///
+/// # Errors
+/// [`LabError::Failed`].
+pub fn engine_notes(lab: &Lab<'_>) -> Result<Vec<EngineNote>, LabError> {
+    let note = |engine: &Engine| -> crate::engine::Result<EngineNote> {
+        let folder = lab.folder(&format!("{}-version", engine.name))?;
+        let store = folder.open(engine, &Settings::default())?;
         let version = store.version();
         store.close()?;
         Ok(EngineNote {
@@ -260,7 +259,10 @@ fn engine_notes(lab: &Lab<'_>) -> crate::engine::Result<Vec<EngineNote>> {
             recommended: engine.recommended.iter().map(|link| (*link).to_string()).collect(),
         })
     };
-    lab.engines.iter().map(note).collect()
+    let said = |engine: &Engine| {
+        note(engine).map_err(|failure| LabError::of("engines", engine.name, &failure))
+    };
+    lab.engines.iter().map(said).collect()
 }
 
 fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> Outcome {
@@ -292,7 +294,7 @@ fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> O
 
 /// What a run of several experiments needs at most at one time.
 pub fn most(experiments: &[&'static Experiment], lab: &Lab<'_>) -> Needs {
-    let needs = experiments.iter().map(|experiment| (experiment.needs)(lab.scale));
+    let needs = experiments.iter().map(|experiment| (experiment.how.needs)(lab.scale));
     needs.fold(Needs { disk_bytes: 0, memory_bytes: 0 }, |most, needs| Needs {
         disk_bytes: most.disk_bytes.max(needs.disk_bytes),
         memory_bytes: most.memory_bytes.max(needs.memory_bytes),
@@ -318,11 +320,7 @@ pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
             stores.display()
         )));
     }
-    let emptied = std::fs::remove_dir_all(&stores).or_else(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    });
-    let made = emptied
+    let made = remove(&stores)
         .and_then(|()| std::fs::create_dir_all(&stores))
         .and_then(|()| std::fs::write(&mark, "what is in this folder is removed\n"));
     made.map_err(|error| {

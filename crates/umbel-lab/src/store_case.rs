@@ -2,7 +2,7 @@
 //! experiments about bits and hashes.
 
 use crate::disk;
-use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
+use crate::engine::{Counters, Engine, Result, Settings, Store};
 use crate::experiment::{Figure, Subject};
 use crate::lab::{Folder, Lab, Place};
 use crate::outcome::Better;
@@ -72,16 +72,9 @@ impl StoreCase {
         let work = || self.workload.fill(store, recorder);
         let filled = self.place.timed(Expects::WRITES, store, puts, work)?;
         recorder.next("settling")?;
-        let mut watched = std::time::Duration::ZERO;
-        let settled = self.place.timed(Expects::WRITES, store, puts, || {
-            store.flush()?;
-            watched = store.wait()?;
-            disk::sync_all(folder.path())?;
-            Ok(Tally::default())
-        })?;
+        let settled = self.place.settled(store, || disk::sync_all(folder.path()))?;
         self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled.flags);
-        let waited = settled.sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
-        let both = filled.sample.wall() + waited as f64 / puts.max(1) as f64;
+        let both = filled.sample.wall() + settled.sample.wall() / puts.max(1) as f64;
         let flags = [filled.flags, settled.flags].concat();
         self.record(recorder, SETTLED, both, &flags);
         Ok(())
@@ -117,8 +110,8 @@ impl StoreCase {
                 self.record(recorder, FALSE_POSITIVES, share * 100.0, &read.flags);
             }
         }
-        if let Some(bytes) = store.counters().filter_bytes {
-            self.record(recorder, FILTERS, bytes as f64 / f64::from(1 << 20), &[]);
+        if let Some(filters) = store.counters().filter_mebibytes() {
+            self.record(recorder, FILTERS, filters, &[]);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::say;
 use crate::disk;
 use crate::engine::{Engine, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, Needs, Source as Article, Subject};
+use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
 use crate::keys::{Keys, Random, Shape};
 use crate::lab::Place;
 use crate::outcome::{Better, Outcome, Scale};
@@ -53,33 +53,39 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "keys",
     figures: &[WRITTEN, SPACE, SEARCHED, PUT, HIT, MISSING],
     seeds: &[],
-    settings: |scale| {
-        let said = [
-            ("keys", format!("of {KEY_BYTES} random bytes, values of {VALUE_BYTES}, in no order")),
-            (
-                "put",
-                "until nothing is left to do in the background, from one size to the next".into(),
-            ),
-            (
-                "reads",
-                format!(
-                    "{} for each figure, with {} of cache",
-                    reads(scale),
-                    scale.choose("1 GiB", "4 GiB")
+    how: How {
+        settings: |scale| {
+            let said = [
+                (
+                    "keys",
+                    format!("of {KEY_BYTES} random bytes, values of {VALUE_BYTES}, in no order"),
                 ),
-            ),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+                (
+                    "put",
+                    "until nothing is left to do in the background, from one size to the next"
+                        .into(),
+                ),
+                (
+                    "reads",
+                    format!(
+                        "{} for each figure, with {} of cache",
+                        reads(scale),
+                        scale.choose("1 GiB", "4 GiB")
+                    ),
+                ),
+            ];
+            named(said)
+        },
+        needs: |scale| {
+            let most = sizes(scale).iter().map(|(_, keys)| *keys).max().unwrap_or(0);
+            Needs { disk_bytes: most * 350, memory_bytes: scale.choose(1 << 30, 6 << 30) }
+        },
+        rounds: |scale| scale.choose(4, 1),
+        several_engines: true,
+        warms_up: false,
+        takes_data: false,
+        wants: |_| None,
     },
-    needs: |scale| {
-        let most = sizes(scale).iter().map(|(_, keys)| *keys).max().unwrap_or(0);
-        Needs { disk_bytes: most * 350, memory_bytes: scale.choose(1 << 30, 6 << 30) }
-    },
-    rounds: |scale| scale.choose(4, 1),
-    several_engines: true,
-    warms_up: false,
-    takes_data: false,
-    wants: |_| None,
     subjects: |lab| {
         let case = |engine: &Engine| {
             let series = if lab.engines.len() > 1 { engine.name } else { "" };

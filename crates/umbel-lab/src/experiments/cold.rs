@@ -3,7 +3,7 @@
 use super::leveldb_article::wants_bits;
 use super::say;
 use crate::engine::{Engine, FilterSpread, Result, Settings, Store, Tally};
-use crate::experiment::{Experiment, Figure, Needs, Source, Subject};
+use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
 use crate::lab::{Lab, Place};
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
@@ -43,43 +43,45 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "bits per key",
     figures: &[LOADED_MISSING, LOADED, MISSING, RANDOM, FILTERS],
     seeds: &[],
-    settings: |scale| {
-        let (num, memory) = sizes(scale);
-        let said = [
-            (
-                "keys",
-                format!(
-                    "{num}, numbers of 16 digits drawn with replacement, values of 100 \
-              bytes"
+    how: How {
+        settings: |scale| {
+            let (num, memory) = sizes(scale);
+            let said = [
+                (
+                    "keys",
+                    format!(
+                        "{num}, numbers of 16 digits drawn with replacement, values of 100 \
+                  bytes"
+                    ),
                 ),
-            ),
-            (
-                "memory",
-                format!(
-                    "{} MiB, less than a quarter of the data: umbel's for everything, of other \
-                     engines the cache, with a memtable of an eighth of that",
-                    memory >> 20
+                (
+                    "memory",
+                    format!(
+                        "{} MiB, less than a quarter of the data: umbel's for everything, of other \
+                         engines the cache, with a memtable of an eighth of that",
+                        memory >> 20
+                    ),
                 ),
-            ),
-            ("reads", format!("{} for each figure", reads(scale))),
-            (
-                "a block",
-                "of 4 KiB; it comes from the kernel's page cache or the device, as the \
-              machine has it"
-                    .into(),
-            ),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+                ("reads", format!("{} for each figure", reads(scale))),
+                (
+                    "a block",
+                    "of 4 KiB; it comes from the kernel's page cache or the device, as the \
+                  machine has it"
+                        .into(),
+                ),
+            ];
+            named(said)
+        },
+        needs: |scale| Needs {
+            disk_bytes: sizes(scale).0 * 500,
+            memory_bytes: scale.choose(256 << 20, 1 << 30),
+        },
+        rounds: |scale| scale.choose(4, 4),
+        several_engines: false,
+        warms_up: true,
+        takes_data: false,
+        wants: wants_bits,
     },
-    needs: |scale| Needs {
-        disk_bytes: sizes(scale).0 * 500,
-        memory_bytes: scale.choose(256 << 20, 1 << 30),
-    },
-    rounds: |scale| scale.choose(4, 4),
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: wants_bits,
     subjects: |lab| {
         let case = |(x, bits): &(&'static str, i32)| case(lab, x, *bits);
         Ok(BITS.iter().map(case).collect())
@@ -181,8 +183,8 @@ impl Subject for Case {
         if let Some(loaded) = loaded(&missing) {
             record(LOADED_MISSING, loaded, &missing.flags);
         }
-        if let Some(bytes) = store.counters().filter_bytes {
-            record(FILTERS, bytes as f64 / f64::from(1 << 20), &[]);
+        if let Some(filters) = store.counters().filter_mebibytes() {
+            record(FILTERS, filters, &[]);
         }
         Ok(())
     }

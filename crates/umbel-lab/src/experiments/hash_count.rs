@@ -2,7 +2,7 @@
 
 use super::leveldb_article::{self as article, Setting};
 use super::say;
-use crate::experiment::{Experiment, Seed};
+use crate::experiment::{Experiment, How, Seed};
 use crate::outcome::Outcome;
 use crate::store_case::FIGURES;
 
@@ -26,13 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         unit: "%",
         points: &[("6", 0.844), ("7", 0.819)],
     }],
-    settings: article::settings,
-    needs: article::needs,
-    rounds: article::rounds,
-    several_engines: true,
-    warms_up: true,
-    takes_data: true,
-    wants: article::wants_hashes,
+    how: How { wants: article::wants_hashes, ..article::HOW },
     subjects: |lab| article::stores(lab, &SETTINGS),
     meaning,
 };

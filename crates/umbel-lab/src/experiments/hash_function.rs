@@ -9,7 +9,7 @@ use umbel_table::{FilterKeep, KeepAll, Table, TableBuilder, TableHasher, TableOp
 use super::hash_article;
 use super::say;
 use crate::engine::{Counters, Result, Tally};
-use crate::experiment::{Experiment, Figure, Needs, Seed, Subject, Subjects};
+use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
 use crate::keys::{decimal, stream};
 use crate::lab::{Lab, Place};
 use crate::number::ratio;
@@ -79,23 +79,29 @@ pub const EXPERIMENT: Experiment = Experiment {
         seed!("spooky", "spooky", 218.0 216.0 226.0 242.0 256.0 318.0),
         seed!("fxhash", "fxhash", 192.0 198.0 206.0 206.0 227.0 457.0),
     ],
-    settings: |scale| {
-        let said = [
-            ("table", format!("one, of {KEYS} keys with values of {VALUE_BYTES} bytes, in memory")),
-            ("reads", format!("{} of one key that is there", reads(scale))),
-            (
-                "get",
-                "hash, filter of 10 bits, block, value; each table is built with that hash".into(),
-            ),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    how: How {
+        settings: |scale| {
+            let said = [
+                (
+                    "table",
+                    format!("one, of {KEYS} keys with values of {VALUE_BYTES} bytes, in memory"),
+                ),
+                ("reads", format!("{} of one key that is there", reads(scale))),
+                (
+                    "get",
+                    "hash, filter of 10 bits, block, value; each table is built with that hash"
+                        .into(),
+                ),
+            ];
+            named(said)
+        },
+        needs: |_| Needs { disk_bytes: 64 << 20, memory_bytes: 256 << 20 },
+        rounds: |scale| scale.choose(5, 5),
+        several_engines: false,
+        warms_up: true,
+        takes_data: false,
+        wants: hash_article::wants_umbel,
     },
-    needs: |_| Needs { disk_bytes: 64 << 20, memory_bytes: 256 << 20 },
-    rounds: |scale| scale.choose(5, 5),
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: hash_article::wants_umbel,
     subjects,
     meaning,
 };

@@ -4,7 +4,7 @@ use umbel_filter::{Bloom, BloomBuilder, HashSecret, hash_key};
 
 use super::hash_article;
 use crate::engine::{Counters, Result, Tally};
-use crate::experiment::{Experiment, Figure, Needs, Seed, Subject, Subjects};
+use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
 use crate::keys::{decimal, stream};
 use crate::lab::{Lab, Place};
 use crate::number::ratio;
@@ -54,23 +54,28 @@ pub const EXPERIMENT: Experiment = Experiment {
         seed!("168 B, each": 98.0 125.0 230.0 410.0 780.0 1510.0 2900.0),
         seed!("168 B, shared": 110.0 110.0 125.0 160.0 235.0 400.0 650.0),
     ],
-    settings: |scale| {
-        let said = [
-            (
-                "filters",
-                format!("one for each table, of {} keys and {BITS_PER_KEY} bits", keys(scale)),
-            ),
-            ("reads", format!("{} of {ASKED} keys that no table has", reads(scale))),
-            ("a read", "asks every filter; what a store does besides is the same for both".into()),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    how: How {
+        settings: |scale| {
+            let said = [
+                (
+                    "filters",
+                    format!("one for each table, of {} keys and {BITS_PER_KEY} bits", keys(scale)),
+                ),
+                ("reads", format!("{} of {ASKED} keys that no table has", reads(scale))),
+                (
+                    "a read",
+                    "asks every filter; what a store does besides is the same for both".into(),
+                ),
+            ];
+            named(said)
+        },
+        needs: |_| Needs { disk_bytes: 1 << 20, memory_bytes: 256 << 20 },
+        rounds: |scale| scale.choose(5, 7),
+        several_engines: false,
+        warms_up: true,
+        takes_data: false,
+        wants: hash_article::wants_umbel,
     },
-    needs: |_| Needs { disk_bytes: 1 << 20, memory_bytes: 256 << 20 },
-    rounds: |scale| scale.choose(5, 7),
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: hash_article::wants_umbel,
     subjects,
     meaning,
 };

@@ -3,7 +3,7 @@
 
 use super::say;
 use crate::engine::{Engine, FilterSpread, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, Needs, Seed, Source as Article, Subject};
+use crate::experiment::{Experiment, Figure, How, Needs, Seed, Source as Article, Subject, named};
 use crate::keys::Random;
 use crate::lab::{Lab, Place};
 use crate::number::short;
@@ -64,29 +64,31 @@ pub const EXPERIMENT: Experiment = Experiment {
             points: &[("without", 556.0), ("with", 572.0)],
         },
     ],
-    settings: |scale| {
-        let (puts, gets, records) = sizes(scale);
-        let said = [
-            ("puts", format!("{puts}, `key` and a number, in no order")),
-            (
-                "gets",
-                format!(
-                    "{gets} of keys that are there, as the article's, and as many that are not"
+    how: How {
+        settings: |scale| {
+            let (puts, gets, records) = sizes(scale);
+            let said = [
+                ("puts", format!("{puts}, `key` and a number, in no order")),
+                (
+                    "gets",
+                    format!(
+                        "{gets} of keys that are there, as the article's, and as many that are not"
+                    ),
                 ),
-            ),
-            (
-                "tables",
-                format!("one for each {records} records, none compacted: {}", puts / records),
-            ),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+                (
+                    "tables",
+                    format!("one for each {records} records, none compacted: {}", puts / records),
+                ),
+            ];
+            named(said)
+        },
+        needs: |_| Needs { disk_bytes: 512 << 20, memory_bytes: 512 << 20 },
+        rounds: |_| 5,
+        several_engines: false,
+        warms_up: true,
+        takes_data: false,
+        wants: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
     },
-    needs: |_| Needs { disk_bytes: 512 << 20, memory_bytes: 512 << 20 },
-    rounds: |_| 5,
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
     subjects: |lab| Ok([-1, 10].map(|bits| case(lab, bits)).into_iter().collect()),
     meaning,
 };

@@ -4,7 +4,7 @@
 //! `readrandom` and `readmissing`.
 
 use crate::engine::{Engine, Result, Settings, Tunes};
-use crate::experiment::{Needs, Source, Subject, Subjects};
+use crate::experiment::{How, Needs, Source, Subject, Subjects, named};
 use crate::lab::Lab;
 use crate::outcome::Scale;
 use crate::store_case::StoreCase;
@@ -52,6 +52,17 @@ impl Setting {
     }
 }
 
+/// How its experiments are run.
+pub const HOW: How = How {
+    settings,
+    needs,
+    rounds,
+    several_engines: true,
+    warms_up: true,
+    takes_data: true,
+    wants: wants_bits,
+};
+
 /// How many keys are put.
 pub fn keys(scale: Scale) -> u64 {
     scale.choose(100_000, 1_000_000)
@@ -63,12 +74,12 @@ pub fn reads(scale: Scale) -> u64 {
 }
 
 /// How often.
-pub fn rounds(scale: Scale) -> u32 {
+fn rounds(scale: Scale) -> u32 {
     scale.choose(4, 5)
 }
 
 /// The sizes in words.
-pub fn settings(scale: Scale) -> Vec<(String, String)> {
+fn settings(scale: Scale) -> Vec<(String, String)> {
     let said = [
         ("keys", format!("{}, numbers of 16 digits drawn with replacement", keys(scale))),
         ("values", format!("{VALUE_BYTES} bytes where nothing else is said")),
@@ -84,11 +95,11 @@ pub fn settings(scale: Scale) -> Vec<(String, String)> {
         ("cache", "1 GiB: everything that is read is in memory".into()),
         ("filters", "the same at every level, the last one included; no advisor".into()),
     ];
-    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    named(said)
 }
 
 /// A store with long values and its log.
-pub fn needs(scale: Scale) -> Needs {
+fn needs(scale: Scale) -> Needs {
     let bytes = keys(scale) * (16 + 1280) * 4;
     Needs { disk_bytes: bytes, memory_bytes: scale.choose(512 << 20, 3 << 30) }
 }

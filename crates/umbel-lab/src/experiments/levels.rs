@@ -6,7 +6,7 @@ use super::hash_article::wants_umbel;
 use super::say;
 use crate::engine::{Result, Tally};
 use crate::engines::umbel::counters;
-use crate::experiment::{Experiment, Figure, Needs, Source, Subject};
+use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
 use crate::keys::{Keys, Random, Shape};
 use crate::lab::{Folder, Lab, Place};
 use crate::outcome::{Better, Outcome, Scale};
@@ -64,28 +64,30 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "filters",
     figures: &[MISSING, VAIN, HIT, FILTERS, FILTERS_HITS, RUNS],
     seeds: &[],
-    settings: |scale| {
-        let said = [
-            ("keys", format!("{} of 16 random bytes, values of 100 bytes", keys(scale))),
-            (
-                "order",
-                "fill; twice: ask missing keys, compact, put a fiftieth three times; then \
-              measure missing keys, then keys that are there"
-                    .to_string(),
-            ),
-            ("reads", format!("{} for each figure", reads(scale))),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    how: How {
+        settings: |scale| {
+            let said = [
+                ("keys", format!("{} of 16 random bytes, values of 100 bytes", keys(scale))),
+                (
+                    "order",
+                    "fill; twice: ask missing keys, compact, put a fiftieth three times; then \
+                  measure missing keys, then keys that are there"
+                        .to_string(),
+                ),
+                ("reads", format!("{} for each figure", reads(scale))),
+            ];
+            named(said)
+        },
+        needs: |scale| Needs {
+            disk_bytes: keys(scale) * 600,
+            memory_bytes: scale.choose(512 << 20, 3 << 30),
+        },
+        rounds: |scale| scale.choose(4, 4),
+        several_engines: false,
+        warms_up: true,
+        takes_data: false,
+        wants: wants_umbel,
     },
-    needs: |scale| Needs {
-        disk_bytes: keys(scale) * 600,
-        memory_bytes: scale.choose(512 << 20, 3 << 30),
-    },
-    rounds: |scale| scale.choose(4, 4),
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: wants_umbel,
     subjects: |lab| Ok([Way::Uniform, Way::Monkey, Way::Advised].map(|way| case(lab, way)).into()),
     meaning,
 };
@@ -267,7 +269,7 @@ impl Subject for Case {
         self.fill(&db, &keyspace, recorder)?;
         let (keys, seed) = (self.keys()?, u64::from(recorder.round()) + 1);
         let count = || counters(&db);
-        let filters = || count().filter_bytes.unwrap_or(0) as f64 / f64::from(1 << 20);
+        let filters = || count().filter_mebibytes().unwrap_or(0.0);
         let x = self.name();
         let mut record = |figure: Figure, value: f64, flags: &[String]| {
             recorder.record("", &x, figure.name, value, flags.to_vec());

@@ -32,13 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             points: &[("1.00 M", 50.0), ("10.00 M", 50.0)],
         },
     ],
-    settings: article::settings,
-    needs: article::needs,
-    rounds: |scale| scale.choose(4, 4),
-    several_engines: true,
-    warms_up: true,
-    takes_data: false,
-    wants: super::leveldb_article::wants_bits,
+    how: article::HOW,
     subjects: |lab| {
         let filters = [Filter::None, Filter::OfTables, Filter::Fixed, Filter::Growing];
         article::runs(lab, &filters)

@@ -50,13 +50,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             ("20", 0.0067),
         ],
     }],
-    settings: article::settings,
-    needs: article::needs,
-    rounds: article::rounds,
-    several_engines: true,
-    warms_up: true,
-    takes_data: true,
-    wants: article::wants_bits,
+    how: article::HOW,
     subjects: |lab| match lab.data {
         Some(data) if data.missing.is_empty() => {
             Err(format!("{} asks for no key that was never put", data.name).into())

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
-use crate::experiment::{Experiment, Figure, Needs, Source as Article, Subject};
+use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
 use crate::keys::{Keys, Random, Shape};
 use crate::lab::{Place, Timed};
 use crate::number::{ratio, short};
@@ -68,46 +68,51 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: "keys",
     figures: FIGURES,
     seeds: &[],
-    settings: |scale| {
-        let said = [
-            ("keys", "of 16 random bytes, values of 100 bytes".to_string()),
-            ("reads", format!("{} for each figure; all that is read lies in memory", reads(scale))),
-            (
-                "YCSB",
-                format!(
-                    "{} operations each, zipfian with 0.99 by the continuous law, each settled \
-                     before the next, one after the other on one store",
-                    operations(scale)
+    how: How {
+        settings: |scale| {
+            let said = [
+                ("keys", "of 16 random bytes, values of 100 bytes".to_string()),
+                (
+                    "reads",
+                    format!("{} for each figure; all that is read lies in memory", reads(scale)),
                 ),
-            ),
-            (
-                "durability",
-                "what a put survives is said in the settings of each engine; umbel, rocksdb, \
-                 leveldb, fjall and lmdb keep it through the death of the process, redb, sled and \
-                 pebble not all of it"
-                    .to_string(),
-            ),
-            (
-                "memtables",
-                format!(
-                    "{} MiB where an engine can be told; a million keys fit into 128, so that \
-                     there fillrandom is memtable and log, and `settled` the tables too",
-                    settings(scale).memtable_bytes >> 20
+                (
+                    "YCSB",
+                    format!(
+                        "{} operations each, zipfian with 0.99 by the continuous law, each settled \
+                         before the next, one after the other on one store",
+                        operations(scale)
+                    ),
                 ),
-            ),
-            ("answers", "compared between all engines, every byte of every value".to_string()),
-        ];
-        said.map(|(name, value)| (name.to_string(), value)).to_vec()
+                (
+                    "durability",
+                    "what a put survives is said in the settings of each engine; umbel, rocksdb, \
+                     leveldb, fjall and lmdb keep it through the death of the process, redb, \
+                     sled and pebble not all of it"
+                        .to_string(),
+                ),
+                (
+                    "memtables",
+                    format!(
+                        "{} MiB where an engine can be told; a million keys fit into 128, so that \
+                         there fillrandom is memtable and log, and `settled` the tables too",
+                        settings(scale).memtable_bytes >> 20
+                    ),
+                ),
+                ("answers", "compared between all engines, every byte of every value".to_string()),
+            ];
+            named(said)
+        },
+        needs: |scale| {
+            let most = sizes(scale).iter().map(|(_, num)| *num).max().unwrap_or(0);
+            Needs { disk_bytes: most * 900, memory_bytes: scale.choose(1 << 30, 8 << 30) }
+        },
+        rounds: |scale| scale.choose(4, 4),
+        several_engines: true,
+        warms_up: false,
+        takes_data: false,
+        wants: |_| None,
     },
-    needs: |scale| {
-        let most = sizes(scale).iter().map(|(_, num)| *num).max().unwrap_or(0);
-        Needs { disk_bytes: most * 900, memory_bytes: scale.choose(1 << 30, 8 << 30) }
-    },
-    rounds: |scale| scale.choose(4, 4),
-    several_engines: true,
-    warms_up: false,
-    takes_data: false,
-    wants: |_| None,
     subjects: |lab| {
         let answers = Rc::new(RefCell::new(BTreeMap::new()));
         let case = |engine: &Engine, (x, num): &(&'static str, u64)| {
@@ -214,29 +219,16 @@ impl Case {
         let names = keys.shuffled();
         let filled = self.put(store, keys, &names, 0)?;
         self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
-        let (settled, flags) = self.settle(store)?;
-        let both = filled.sample.wall() + settled / self.num as f64;
-        let flags = [filled.flags.clone(), flags].concat();
+        let settled = self.place.settled(store, || Ok(()))?;
+        let both = filled.sample.wall() + settled.sample.wall() / self.num as f64;
+        let flags = [filled.flags, settled.flags].concat();
         recorder.record(self.engine.name, self.x, SETTLED.name, both, flags);
         recorder.next("overwrite")?;
         let again: Vec<u64> = names.into_iter().step_by(5).collect();
         let filled = self.put(store, keys, &again, 1 << 60)?;
         self.record(recorder, OVERWRITE, filled.sample.wall(), &filled);
-        self.settle(store)?;
+        self.place.settled(store, || Ok(()))?;
         Ok(())
-    }
-
-    /// Waits until nothing is left to do, and says how many nanoseconds there was something, and
-    /// what speaks against that.
-    fn settle(&self, store: &dyn Store) -> Result<(f64, Vec<String>)> {
-        let mut watched = std::time::Duration::ZERO;
-        let settled = self.place.timed(Expects::WRITES, store, 1, || {
-            store.flush()?;
-            watched = store.wait()?;
-            Ok(Tally::default())
-        })?;
-        let worked = settled.sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
-        Ok((worked as f64, settled.flags))
     }
 
     fn read(&self, store: &dyn Store, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -289,7 +281,7 @@ impl Case {
             let seed = u64::from(round) * 10 + 3;
             let way = self.engine.fresh_way;
             // What the one before left to do is not this one's work.
-            self.settle(store)?;
+            self.place.settled(store, || Ok(()))?;
             let expects = if workload == Ycsb::C { Expects::READS } else { Expects::WRITES };
             let ran = self.place.timed(expects, store, count, || {
                 ycsb::run(workload, store, way, &mut records, count, seed)

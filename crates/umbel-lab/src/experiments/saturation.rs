@@ -2,7 +2,7 @@
 
 use super::say;
 use super::stream_article::{self as article, Filter};
-use crate::experiment::{Experiment, Seed};
+use crate::experiment::{Experiment, How, Seed};
 use crate::outcome::Outcome;
 
 /// The definition.
@@ -23,13 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         unit: "thousand per second",
         points: &[("1.00 M", 45.0), ("2.00 M", 15.0)],
     }],
-    settings: article::settings,
-    needs: article::needs,
-    rounds: |scale| scale.choose(4, 4),
-    several_engines: false,
-    warms_up: true,
-    takes_data: false,
-    wants: super::leveldb_article::wants_bits,
+    how: How { several_engines: false, ..article::HOW },
     subjects: |lab| article::runs(lab, &[Filter::None, Filter::Small, Filter::Growing]),
     meaning,
 };

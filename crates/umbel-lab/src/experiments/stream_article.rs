@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use crate::engine::{Engine, FilterSpread, Reader, Result, Settings, Source, Store, Tally, Write};
 use crate::existence::{Existence, Names};
-use crate::experiment::{Figure, Needs, Source as Article, Subject, Subjects};
+use crate::experiment::{Figure, How, Needs, Source as Article, Subject, Subjects, named};
 use crate::keys::{decimal, mix, stream};
 use crate::lab::{Lab, Place};
 use crate::outcome::{Better, Scale};
@@ -79,7 +79,7 @@ impl Filter {
 }
 
 /// The sizes in words.
-pub fn settings(scale: Scale) -> Vec<(String, String)> {
+fn settings(scale: Scale) -> Vec<(String, String)> {
     let count = streams(scale);
     let said = [
         ("streams", format!("{count}, each new, `customer-` and a number, in no order")),
@@ -91,11 +91,22 @@ pub fn settings(scale: Scale) -> Vec<(String, String)> {
         ),
         ("memtable", "an article's million of streams: a tenth of the run".to_string()),
     ];
-    said.map(|(name, value)| (name.to_string(), value)).to_vec()
+    named(said)
 }
 
+/// How its experiments are run.
+pub const HOW: How = How {
+    settings,
+    needs,
+    rounds: |_| 4,
+    several_engines: true,
+    warms_up: true,
+    takes_data: false,
+    wants: super::leveldb_article::wants_bits,
+};
+
 /// A store of the streams, and the filters.
-pub fn needs(scale: Scale) -> Needs {
+fn needs(scale: Scale) -> Needs {
     Needs { disk_bytes: streams(scale) * 600, memory_bytes: scale.choose(512 << 20, 4 << 30) }
 }
 

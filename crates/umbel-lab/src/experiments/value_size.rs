@@ -1,7 +1,7 @@
 //! `value-size`: the article's second experiment.
 
 use super::leveldb_article::{self as article, Setting};
-use crate::experiment::{Experiment, Seed};
+use crate::experiment::{Experiment, How, Seed};
 use crate::number::ratio;
 use crate::outcome::Outcome;
 use crate::store_case::FIGURES;
@@ -58,13 +58,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             points: &[("-1", 100.0), ("10", 91.3)],
         },
     ],
-    settings: article::settings,
-    needs: article::needs,
-    rounds: article::rounds,
-    several_engines: true,
-    warms_up: true,
-    takes_data: false,
-    wants: article::wants_bits,
+    how: How { takes_data: false, ..article::HOW },
     subjects: |lab| article::stores(lab, &SETTINGS),
     meaning,
 };
