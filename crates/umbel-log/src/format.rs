@@ -33,6 +33,8 @@ pub enum LogKind {
     WriteAhead = 1,
     /// Changes of the set of files that make up the store.
     Manifest = 2,
+    /// Events of an event store.
+    Events = 3,
 }
 
 impl LogKind {
@@ -41,6 +43,7 @@ impl LogKind {
         match self {
             LogKind::WriteAhead => "write-ahead log",
             LogKind::Manifest => "manifest",
+            LogKind::Events => "event log chunk",
         }
     }
 }

@@ -32,6 +32,7 @@ pub fn options(script: &Script, env: Env) -> Options {
         open_tables_max: least.then_some(FILES_LEAST),
         // Half of the scripts have each way.
         direct_writes: Some(script.ops.len().is_multiple_of(2)),
+        before_flush: None,
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
         inline_value_bytes_max: script.inline_value_bytes_max,

@@ -47,6 +47,11 @@ pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
         let through = store.commit_lock().wal.last_sequence();
         store.sync_through(through)?;
     }
+    if let Some(gate) = &store.options.before_flush
+        && jobs.iter().any(|job| !job.keyspace.logs())
+    {
+        gate.pass()?;
+    }
     let tables = written.iter().map(Output::open).collect::<Result<Vec<_>>>()?;
     install(store, jobs, &mut written, &tables)?;
     let micros = (clock.now() - begun).as_micros() as u64;

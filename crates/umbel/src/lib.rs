@@ -96,8 +96,8 @@ pub use batch::Batch;
 pub use db::Db;
 pub use keyspace::Keyspace;
 pub use options::{
-    Compression, CompressionPlan, Durability, FilterKind, HashKind, KeyPrefix, KeyspaceOptions,
-    LevelFilter, Options,
+    Compression, CompressionPlan, Durability, FilterKind, FlushGate, HashKind, KeyPrefix,
+    KeyspaceOptions, LevelFilter, Options,
 };
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;

@@ -1,5 +1,6 @@
 //! Options of a store and of a keyspace: plain structs, checked when they are used.
 
+use std::fmt;
 use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, Result, limits, varint};
@@ -20,6 +21,28 @@ pub enum Durability {
     Buffered,
     /// Power loss too: the log is synced before the write is acknowledged.
     Synced,
+}
+
+/// What has to succeed before a flush of keyspaces without a log; see [`Options::before_flush`].
+#[derive(Clone)]
+pub struct FlushGate(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl FlushGate {
+    /// One that is passed where `open` succeeds. It is called by the threads of the store, and by
+    /// those that write to it; it must not write to it.
+    pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushGate {
+        FlushGate(Arc::new(open))
+    }
+
+    pub(crate) fn pass(&self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for FlushGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FlushGate")
+    }
 }
 
 /// Options of a store, given at each open.
@@ -62,6 +85,10 @@ pub struct Options {
     /// is read first after it comes from the device. `None`: once the tables take more than a
     /// quarter of the memory the process may use, so that the page cache could not hold them.
     pub direct_writes: Option<bool>,
+    /// What has to succeed before tables of keyspaces without a log become part of the store: who
+    /// keeps a log of his own, and catches up from it by the markers, makes that durable here.
+    /// Where it fails the flush does.
+    pub before_flush: Option<FlushGate>,
     /// The world the store lives in.
     pub env: Env,
 }
@@ -80,6 +107,7 @@ impl Default for Options {
             inline_value_bytes_max: limits::INLINE_VALUE_BYTES_MAX,
             open_tables_max: None,
             direct_writes: None,
+            before_flush: None,
             env: Env::system(),
         }
     }

@@ -8,6 +8,7 @@ mod suite {
     mod carried;
     mod child;
     mod errors;
+    mod flush_gate;
     mod full_disk;
     mod golden;
     mod hashes;
