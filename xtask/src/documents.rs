@@ -26,7 +26,7 @@ const REQUIRED: [&str; 12] = [
     "docs/TESTING.md",
     "docs/decisions/README.md",
 ];
-const LIMITS: &str = "crates/umbel-base/src/limits.rs";
+const LIMITS: [&str; 2] = ["crates/umbel-base/src/limits.rs", "crates/umbel-events/src/limits.rs"];
 const PROMISES: &str = "docs/PROMISES.md";
 /// The one command that decides whether a change is good.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -50,8 +50,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     }
     check_formats(tree, &mut found);
     check_decisions(tree, &mut found);
-    if let (Some(limits), Some(promises)) = (tree.text(LIMITS), tree.text(PROMISES)) {
-        check_limits(limits, promises, &mut found);
+    if let Some(promises) = tree.text(PROMISES) {
+        let limits: Vec<_> =
+            LIMITS.iter().filter_map(|path| Some((*path, tree.text(path)?))).collect();
+        check_limits(&limits, promises, &mut found);
     }
     for path in ["README.md", ".ci/run"] {
         if tree.text(path).is_some_and(|text| !text.contains(TEST_COMMAND)) {
@@ -242,10 +244,11 @@ fn check_decisions(tree: &Tree, found: &mut Vec<Violation>) {
 }
 
 /// PROMISES and `limits.rs` hold the same names with the same values.
-fn check_limits(limits: &str, promises: &str, found: &mut Vec<Violation>) {
+fn check_limits(limits: &[(&str, &str)], promises: &str, found: &mut Vec<Violation>) {
     let promised = promised_limits(promises);
     let mut in_code = Vec::new();
-    for line in limits.lines() {
+    let lines = limits.iter().flat_map(|(path, text)| text.lines().map(|line| (*path, line)));
+    for (path, line) in lines {
         let Some(rest) = line.strip_prefix("pub const ") else { continue };
         let Some((name, expression)) = rest
             .split_once(':')
@@ -257,7 +260,7 @@ fn check_limits(limits: &str, promises: &str, found: &mut Vec<Violation>) {
         in_code.push(name);
         let Some(value) = evaluate(expression.trim()) else {
             let message = format!("`{name}` is not an integer expression this rule can read");
-            found.push(Violation::file(LIMITS, "limits", message));
+            found.push(Violation::file(path, "limits", message));
             continue;
         };
         match promised.get(name) {
@@ -274,7 +277,8 @@ fn check_limits(limits: &str, promises: &str, found: &mut Vec<Violation>) {
     }
     for (name, (line, _)) in &promised {
         if !in_code.contains(&name.as_str()) {
-            let message = format!("`{name}` is no constant of {LIMITS}");
+            let files: Vec<_> = limits.iter().map(|(path, _)| *path).collect();
+            let message = format!("`{name}` is no constant of {}", files.join(" or "));
             found.push(Violation::line(PROMISES, *line, "limits", message));
         }
     }

@@ -1,0 +1,449 @@
+//! [`Appender`]: whoever holds it appends: looks at the streams, decides, and writes the log.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use umbel::Batch;
+use umbel_filter::hash_key;
+
+use crate::commit::{self, Planned};
+use crate::decide::{Decision, Known, Written, decide};
+use crate::error::{Error, Result};
+use crate::event::{EventId, Expected, NewEvent};
+use crate::event_log::{LogCursor, LogEnd};
+use crate::head::Head;
+use crate::id_window::IdWindow;
+use crate::index::Change;
+use crate::limits::{POSITION_MAX, REVISION_MAX, TOMBSTONE_REVISION};
+use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
+use crate::parts::Parts;
+use crate::request::{Appended, Request};
+use crate::settings::{DELETED, with_truncate_before};
+
+/// An append that is in the log and not in the index.
+#[derive(Debug)]
+pub struct Queued {
+    /// The log must be durable below this position before anybody sees it.
+    pub end: u64,
+    /// The position of its last event.
+    pub position: u64,
+    /// What it changes in the index.
+    pub changes: Vec<Change>,
+}
+
+/// A stream with appends that are not in the index.
+#[derive(Debug)]
+struct Ahead {
+    head: Head,
+    appends: usize,
+}
+
+/// What the one who appends needs.
+#[derive(Debug)]
+pub struct Appender {
+    /// Where the log is written.
+    pub end: LogEnd,
+    /// The ids of the newest events.
+    pub window: IdWindow,
+    /// Appends that are in the log and not in the index, in order.
+    pub queue: VecDeque<Arc<Queued>>,
+    /// When the newest event was appended.
+    pub last_created: u64,
+    ahead: HashMap<String, Ahead>,
+    buffer: Vec<u8>,
+    batch: Batch,
+    cursor: LogCursor,
+}
+
+/// What came of trying.
+#[derive(Debug)]
+pub enum Tried {
+    /// It is in the log, or was. What it rests on can be seen once this position can.
+    Done(Vec<Appended>, u64),
+    /// There is no room in the chunk, and what came before it has to be in the index first.
+    Full,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub enum Task<'a> {
+    /// To append events.
+    Append(Request<'a>),
+    /// To delete a stream, so that it can be created again.
+    Delete(&'a str, Expected),
+    /// To delete a stream for good.
+    Tombstone(&'a str, Expected),
+}
+
+impl Appender {
+    /// At the end of a log that is in the index as a whole.
+    pub fn new(parts: &Parts, window: IdWindow, last_created: u64) -> Appender {
+        Appender {
+            end: LogEnd::default(),
+            window,
+            queue: VecDeque::new(),
+            last_created,
+            ahead: HashMap::new(),
+            buffer: Vec::new(),
+            batch: parts.index.batch(),
+            cursor: parts.log.cursor(),
+        }
+    }
+
+    fn head(&self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
+        if let Some(ahead) = self.ahead.get(stream) {
+            return Ok(Some(ahead.head));
+        }
+        Ok(parts.index.head(stream)?)
+    }
+
+    fn known(&self, parts: &Parts, stream: &str) -> Result<Known> {
+        let head = self.head(parts, stream)?;
+        if let Some(subject) = names::subject(stream) {
+            if let Some(other) = self.head(parts, subject)? {
+                Known { head: Some(other), settings: None }.check_usable(subject)?;
+            }
+            return Ok(Known { head, settings: None });
+        }
+        let metadata = self.head(parts, &names::metadata_stream(stream))?;
+        let settings = metadata.and_then(|metadata| metadata.settings);
+        Ok(Known { head, settings })
+    }
+
+    /// Does the task as far as the log.
+    pub fn try_do(&mut self, parts: &Parts, task: &Task<'_>) -> Result<Tried> {
+        match task {
+            Task::Append(request) => self.append(parts, request),
+            Task::Delete(stream, expected) => self.delete(parts, stream, *expected),
+            Task::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
+        }
+    }
+
+    fn append(&mut self, parts: &Parts, request: &Request<'_>) -> Result<Tried> {
+        let mut answers = Vec::with_capacity(request.appends.len());
+        let mut plans: Vec<Planned<'_>> = Vec::with_capacity(request.appends.len());
+        let mut undeleted = Vec::new();
+        let mut rests_on = 0;
+        let mut first_retry = None;
+        for append in request.appends {
+            let (stream, expected) = (append.stream, append.expected);
+            let known = self.known(parts, stream)?;
+            match self.decide(parts, append, &known)? {
+                Decision::Append { first } => {
+                    let last = first + append.events.len() as u64 - 1;
+                    if last > REVISION_MAX {
+                        return Err(Error::invalid("the stream has as many events as can be"));
+                    }
+                    if known.is_deleted() && known.head.is_some() {
+                        undeleted.push((names::metadata_stream(stream), first));
+                    }
+                    let (head, events) = (known.head, append.events);
+                    plans.push(Planned { stream: Cow::Borrowed(stream), head, first, events });
+                    answers.push(answer(first, last, false));
+                }
+                Decision::Already { first, last, position } => {
+                    first_retry = first_retry.or_else(|| Some(known.wrong(stream, expected)));
+                    rests_on = rests_on.max(position);
+                    let position = Some(position);
+                    answers.push(Appended { position, ..answer(first, last, true) });
+                }
+                Decision::Nothing => {
+                    let last = known.last();
+                    rests_on = rests_on.max(known.head.map_or(0, |head| head.last_position));
+                    answers.push(Appended { first: None, last, position: None, was_there: false });
+                }
+            }
+        }
+        match first_retry {
+            // A part of what happens together cannot have happened.
+            Some(wrong) if !plans.is_empty() => return Err(wrong),
+            Some(_) => return Ok(Tried::Done(answers, rests_on)),
+            None => {}
+        }
+        for check in request.checks {
+            let known = self.known(parts, check.stream)?;
+            known.check_usable(check.stream)?;
+            if !known.fits(check.expected) {
+                return Err(known.wrong(check.stream, check.expected));
+            }
+            rests_on = rests_on.max(known.head.map_or(0, |head| head.last_position));
+        }
+        if plans.is_empty() {
+            return Ok(Tried::Done(answers, rests_on));
+        }
+        undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
+        self.write(parts, plans, undeleted, answers)
+    }
+
+    /// Writes the plans, and before them the metadata of streams that come back.
+    fn write(
+        &mut self,
+        parts: &Parts,
+        plans: Vec<Planned<'_>>,
+        undeleted: Vec<(String, u64)>,
+        mut answers: Vec<Appended>,
+    ) -> Result<Tried> {
+        let mut metadata = Vec::with_capacity(undeleted.len());
+        for (stream, truncate_before) in undeleted {
+            let head = self.head(parts, &stream)?;
+            let data = self.metadata_with(&stream, head, truncate_before)?;
+            metadata.push((stream, head, parts.new_id()?, data));
+        }
+        let events: Vec<_> = metadata
+            .iter()
+            .map(|(_, _, id, data)| NewEvent::json(*id, METADATA_TYPE, data))
+            .collect();
+        let before = metadata.len();
+        let mut all: Vec<Planned<'_>> = Vec::with_capacity(before + plans.len());
+        for ((stream, head, ..), event) in metadata.iter().zip(&events) {
+            let first = head.map_or(0, |head| head.last_revision + 1);
+            let (stream, head) = (Cow::Borrowed(&stream[..]), *head);
+            let events = std::slice::from_ref(event);
+            all.push(Planned { stream, head, first, events });
+        }
+        all.extend(plans);
+        let Some(positions) = self.commit(parts, &all)? else { return Ok(Tried::Full) };
+        let mut written = positions.iter().skip(before);
+        for answer in answers.iter_mut().filter(|answer| answer.first.is_some()) {
+            answer.position = written.next().copied();
+        }
+        Ok(Tried::Done(answers, positions.iter().copied().max().unwrap_or(0)))
+    }
+
+    fn metadata_with(
+        &mut self,
+        stream: &str,
+        head: Option<Head>,
+        truncate_before: u64,
+    ) -> Result<Vec<u8>> {
+        let old = match head {
+            Some(head) => Some(self.cursor.at(head.last_position)?.event.data.to_vec()),
+            None => None,
+        };
+        Ok(with_truncate_before(stream, old.as_deref(), truncate_before))
+    }
+
+    fn decide(
+        &mut self,
+        parts: &Parts,
+        append: &crate::request::StreamAppend<'_>,
+        known: &Known,
+    ) -> Result<Decision> {
+        let ids: Vec<EventId> = append.events.iter().map(|event| event.id).collect();
+        let mut written = Looking {
+            parts,
+            stream: append.stream,
+            head: known.head,
+            window: &self.window,
+            queue: &self.queue,
+            cursor: &mut self.cursor,
+        };
+        decide(append.stream, known, append.expected, &ids, &mut written)
+    }
+
+    fn delete(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
+        let known = self.known(parts, stream)?;
+        known.check_usable(stream)?;
+        let metadata_stream = names::metadata_stream(stream);
+        let metadata = self.head(parts, &metadata_stream)?;
+        let Some(last) = known.last() else { return Err(known.wrong(stream, expected)) };
+        let done = |position| {
+            let first = None;
+            vec![Appended { first, last: Some(last), position: Some(position), was_there: false }]
+        };
+        if let Some(metadata) = metadata.filter(|_| known.is_deleted()) {
+            if matches!(expected, Expected::Exact(revision) if revision != last) {
+                return Err(known.wrong(stream, expected));
+            }
+            let position = metadata.last_position;
+            return Ok(Tried::Done(done(position), position));
+        }
+        if !known.fits(expected) {
+            return Err(known.wrong(stream, expected));
+        }
+        let data = self.metadata_with(&metadata_stream, metadata, DELETED)?;
+        let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
+        let first = metadata.map_or(0, |head| head.last_revision + 1);
+        let stream = Cow::Borrowed(&metadata_stream[..]);
+        let plan = Planned { stream, head: metadata, first, events: &events };
+        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
+        let position = positions.first().copied().unwrap_or(0);
+        Ok(Tried::Done(done(position), position))
+    }
+
+    fn tombstone(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
+        let known = self.known(parts, stream)?;
+        known.check_usable(stream)?;
+        if !known.fits(expected) {
+            return Err(known.wrong(stream, expected));
+        }
+        let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
+        let (first, head) = (TOMBSTONE_REVISION, known.head);
+        let plan = Planned { stream: Cow::Borrowed(stream), head, first, events: &events };
+        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
+        let position = positions.first().copied().unwrap_or(0);
+        let answer = Appended {
+            first: None,
+            last: known.last(),
+            position: Some(position),
+            was_there: false,
+        };
+        Ok(Tried::Done(vec![answer], position))
+    }
+
+    /// Writes the plans to the log. Returns the position of the last event of each; `None` where
+    /// there is no room yet, with nothing done.
+    fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
+        let payload_bytes = commit::payload_bytes(plans);
+        if self.end.is_full(payload_bytes) {
+            let begun = self.end.chunk_start().unwrap_or(0);
+            if parts.index.durable_through()? < begun && self.has_events_before(parts, begun) {
+                return Ok(None);
+            }
+            self.end.roll(&parts.log, payload_bytes)?;
+            parts.bell.wants_flush();
+        }
+        let Some(beginning) = self.end.beginning() else { return Ok(None) };
+        if beginning.chunk_start + beginning.place.offset + payload_bytes as u64 > POSITION_MAX {
+            return Err(Error::invalid("the store has as many events as can be"));
+        }
+        let created = (parts.env.clock.wall_micros().saturating_mul(10)).max(self.last_created);
+        self.buffer.clear();
+        let encoded = commit::encode(&mut self.buffer, plans, beginning, created);
+        self.end.append(encoded.first_position, &self.buffer, encoded.last_event)?;
+        self.last_created = created;
+        let mut position = beginning.chunk_start + beginning.place.offset;
+        let mut positions = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let hash = hash_key(&parts.secret, plan.stream.as_bytes());
+            let mut last = position;
+            for event in plan.events {
+                last = position;
+                self.window.insert(hash, event.id, position);
+                position += crate::format::frame_bytes(&plan.stream, event) as u64;
+            }
+            positions.push(last);
+        }
+        if self.buffer.capacity() > 1 << 20 {
+            self.buffer = Vec::new();
+        }
+        let queued =
+            Queued { end: position, position: encoded.last_position, changes: encoded.changes };
+        self.take_on(parts, queued)?;
+        if self.end.wants_next() {
+            parts.bell.wants_next();
+        }
+        Ok(Some(positions))
+    }
+
+    fn has_events_before(&self, parts: &Parts, position: u64) -> bool {
+        let first = parts.log.chunks.all().first().map(|chunk| chunk.start);
+        first.is_some_and(|first| first < position)
+    }
+
+    /// Puts an append into the index at once where nobody need wait for a sync, otherwise into the
+    /// queue.
+    fn take_on(&mut self, parts: &Parts, queued: Queued) -> Result<()> {
+        let at_once = !parts.syncs && self.queue.is_empty();
+        let applied = if at_once { self.apply(parts, &queued) } else { Ok(()) };
+        if !at_once || applied.is_err() {
+            for change in &queued.changes {
+                let head = change.head;
+                let ahead =
+                    self.ahead.entry(change.stream.clone()).or_insert(Ahead { head, appends: 0 });
+                ahead.head = head;
+                ahead.appends += 1;
+            }
+            self.queue.push_back(Arc::new(queued));
+        }
+        applied?;
+        if !parts.syncs && !at_once {
+            // An earlier one could not be put into the index; all of them follow in their order.
+            self.apply_queue(parts)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, parts: &Parts, queued: &Queued) -> Result<()> {
+        for change in &queued.changes {
+            parts.index.add(&mut self.batch, change);
+        }
+        let committed = parts.index.commit(&mut self.batch, queued.position);
+        if committed.is_err() {
+            self.batch = parts.index.batch();
+        }
+        committed?;
+        parts.visible.advance(queued.position);
+        Ok(())
+    }
+
+    /// Puts into the index what is in the queue.
+    pub fn apply_queue(&mut self, parts: &Parts) -> Result<()> {
+        while let Some(queued) = self.queue.front().cloned() {
+            self.apply(parts, &queued)?;
+            self.forget(1);
+        }
+        Ok(())
+    }
+
+    /// Takes appends that are in the index out of the queue.
+    pub fn forget(&mut self, count: usize) {
+        for queued in self.queue.drain(..count) {
+            for change in &queued.changes {
+                let Some(ahead) = self.ahead.get_mut(&change.stream) else { continue };
+                ahead.appends -= 1;
+                if ahead.appends == 0 {
+                    self.ahead.remove(&change.stream);
+                }
+            }
+        }
+    }
+}
+
+fn answer(first: u64, last: u64, was_there: bool) -> Appended {
+    Appended { first: Some(first), last: Some(last), position: None, was_there }
+}
+
+/// Looks at what is written of a stream, in the index or not yet.
+struct Looking<'a> {
+    parts: &'a Parts,
+    stream: &'a str,
+    head: Option<Head>,
+    window: &'a IdWindow,
+    queue: &'a VecDeque<Arc<Queued>>,
+    cursor: &'a mut LogCursor,
+}
+
+impl Looking<'_> {
+    fn position(&self, head: &Head, revision: u64) -> Result<Option<u64>> {
+        if revision == head.last_revision && !head.is_tombstoned {
+            return Ok(Some(head.last_position));
+        }
+        let queued = self.queue.iter().flat_map(|queued| &queued.changes);
+        let mut entries =
+            queued.filter(|change| change.stream == self.stream).flat_map(|change| &change.entries);
+        if let Some((_, position)) = entries.find(|(queued, _)| *queued == revision) {
+            return Ok(Some(*position));
+        }
+        Ok(self.parts.index.position(head.id, revision)?)
+    }
+}
+
+impl Written for Looking<'_> {
+    fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>> {
+        let Some(head) = self.head.filter(|head| revision <= head.last_revision) else {
+            return Ok(None);
+        };
+        let Some(position) = self.position(&head, revision)? else { return Ok(None) };
+        Ok(Some((self.cursor.at(position)?.event.id, position)))
+    }
+
+    fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
+        let hash = hash_key(&self.parts.secret, self.stream.as_bytes());
+        let Some(position) = self.window.find(hash, id) else { return Ok(None) };
+        let frame = self.cursor.at(position)?;
+        let is_it = frame.stream == self.stream && frame.event.id == id;
+        Ok(is_it.then_some(frame.stamp.revision))
+    }
+}

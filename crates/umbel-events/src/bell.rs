@@ -1,0 +1,83 @@
+//! [`Bell`]: tells the thread in the background what is to be done.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// To make a chunk ready.
+    pub next: bool,
+    /// To flush the index.
+    pub flush: bool,
+    /// To put into the index what was submitted.
+    pub drive: bool,
+    stop: bool,
+}
+
+/// Tells the thread in the background what is to be done.
+#[derive(Debug, Default)]
+pub struct Bell {
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+    is_heard: AtomicBool,
+}
+
+impl Bell {
+    fn lock(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn want(&self, set: impl FnOnce(&mut Wanted) -> &mut bool) {
+        if !self.is_heard.load(Ordering::Acquire) {
+            return;
+        }
+        let mut wanted = self.lock();
+        let flag = set(&mut wanted);
+        if !*flag {
+            *flag = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// A chunk should be made ready.
+    pub fn wants_next(&self) {
+        self.want(|wanted| &mut wanted.next);
+    }
+
+    /// The index should be flushed.
+    pub fn wants_flush(&self) {
+        self.want(|wanted| &mut wanted.flush);
+    }
+
+    /// Something was submitted that somebody has to put into the index.
+    pub fn wants_drive(&self) {
+        self.want(|wanted| &mut wanted.drive);
+    }
+
+    /// A thread listens from now on.
+    pub fn begin(&self) {
+        self.is_heard.store(true, Ordering::Release);
+    }
+
+    /// Whoever listens is to end.
+    pub fn stop(&self) {
+        self.is_heard.store(false, Ordering::Release);
+        self.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for something to do; `None` when the thread is to end.
+    pub fn wait(&self) -> Option<Wanted> {
+        let mut wanted = self.lock();
+        loop {
+            if wanted.stop {
+                return None;
+            }
+            if wanted.next || wanted.flush || wanted.drive {
+                return Some(std::mem::take(&mut *wanted));
+            }
+            wanted = self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! [`Chunk`]: one file of the event log as readers see it, and [`ChunkList`]: all of them.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, Env, File};
+use umbel_log::{HEADER_BYTES, RECORD_HEADER_BYTES};
+
+use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
+
+/// How many files of chunks are open for reading at the same time.
+const OPEN_FILES: usize = 128;
+/// The offset of a chunk's first event.
+pub const FIRST_EVENT_AT: u64 = HEADER_BYTES + RECORD_HEADER_BYTES as u64;
+
+/// One file of the event log.
+#[derive(Debug)]
+pub struct Chunk {
+    /// Its id.
+    pub id: u64,
+    /// The position of its file's first byte.
+    pub start: u64,
+    /// Positions from `start + capacity` on belong to later chunks.
+    pub capacity: u64,
+    path: PathBuf,
+    /// The offset behind the last append.
+    end: AtomicU64,
+    /// The offset of the last event; 0 where there is none.
+    last_event: AtomicU64,
+    /// How it ended, once it is not written any more.
+    pub ended: OnceLock<Ended>,
+    file: Mutex<Option<Arc<dyn File>>>,
+}
+
+impl Chunk {
+    /// A chunk of the store in `folder`.
+    pub fn new(folder: &Path, entry: &ChunkEntry) -> Chunk {
+        let (end, last_event) = entry.ended.map_or((HEADER_BYTES, 0), |e| (e.end, e.last_event));
+        Chunk {
+            id: entry.id,
+            start: entry.start,
+            capacity: entry.capacity,
+            path: chunk_path(folder, entry.id),
+            end: AtomicU64::new(end),
+            last_event: AtomicU64::new(last_event),
+            ended: entry.ended.map(OnceLock::from).unwrap_or_default(),
+            file: Mutex::default(),
+        }
+    }
+
+    /// The offset behind its last append.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The offset of its last event; `None` where it has none.
+    pub fn last_event(&self) -> Option<u64> {
+        Some(self.last_event.load(Ordering::Acquire)).filter(|offset| *offset > 0)
+    }
+
+    /// Notes what was appended.
+    pub fn grew(&self, end: u64, last_event: u64) {
+        self.last_event.store(last_event, Ordering::Release);
+        self.end.store(end, Ordering::Release);
+    }
+
+    fn corruption(&self, offset: u64, reason: impl Into<String>) -> Error {
+        Error::corruption(&self.path, offset, reason)
+    }
+
+    /// An error at `offset`, where a frame should begin.
+    pub fn no_event_at(&self, offset: u64) -> Error {
+        self.corruption(offset, "the bytes here are not those of the event that was written")
+    }
+}
+
+/// The chunks of a store, by position.
+#[derive(Debug)]
+pub struct ChunkList {
+    env: Env,
+    chunks: RwLock<Arc<Vec<Arc<Chunk>>>>,
+    open: Mutex<VecDeque<Arc<Chunk>>>,
+}
+
+impl ChunkList {
+    /// These chunks.
+    pub fn new(env: &Env, chunks: Vec<Arc<Chunk>>) -> ChunkList {
+        let chunks = RwLock::new(Arc::new(chunks));
+        ChunkList { env: env.clone(), chunks, open: Mutex::default() }
+    }
+
+    /// The chunks there are now.
+    pub fn all(&self) -> Arc<Vec<Arc<Chunk>>> {
+        Arc::clone(&self.chunks.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a chunk behind the others.
+    pub fn add(&self, chunk: &Arc<Chunk>) {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut longer = Vec::with_capacity(chunks.len() + 1);
+        longer.extend(chunks.iter().cloned());
+        longer.push(Arc::clone(chunk));
+        *chunks = Arc::new(longer);
+    }
+
+    /// Takes chunks out that hold nothing.
+    pub fn retain(&self, keep: impl Fn(&Chunk) -> bool) {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let kept: Vec<_> = chunks.iter().filter(|chunk| keep(chunk)).cloned().collect();
+        *chunks = Arc::new(kept);
+    }
+
+    /// The chunk that `position` belongs to.
+    pub fn find(&self, position: u64) -> Option<Arc<Chunk>> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let behind = chunks.partition_point(|chunk| chunk.start <= position);
+        let chunk = chunks.get(behind.checked_sub(1)?)?;
+        (position < chunk.start + chunk.capacity).then(|| Arc::clone(chunk))
+    }
+
+    /// The chunk with events that follows this one.
+    pub fn after(&self, chunk: &Chunk) -> Option<Arc<Chunk>> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let from = chunks.partition_point(|other| other.start <= chunk.start);
+        chunks[from..].iter().find(|chunk| chunk.last_event().is_some()).cloned()
+    }
+
+    /// The chunk with events that comes before this one.
+    pub fn before(&self, chunk: &Chunk) -> Option<Arc<Chunk>> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let until = chunks.partition_point(|other| other.start < chunk.start);
+        chunks[..until].iter().rev().find(|chunk| chunk.last_event().is_some()).cloned()
+    }
+
+    /// The file of a chunk, opened where it is not.
+    pub fn file(&self, chunk: &Arc<Chunk>) -> Result<Arc<dyn File>> {
+        let mut held = chunk.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*held {
+            return Ok(Arc::clone(file));
+        }
+        let opened = self.env.files.open(&chunk.path, Access::Read);
+        let file = opened.map_err(|error| match error.is_missing_file() {
+            true => chunk.corruption(0, "this part of the event log is missing"),
+            false => error,
+        })?;
+        *held = Some(Arc::clone(&file));
+        drop(held);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push_back(Arc::clone(chunk));
+        let closed = if open.len() > OPEN_FILES { open.pop_front() } else { None };
+        drop(open);
+        if let Some(closed) = closed {
+            *closed.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(file)
+    }
+}

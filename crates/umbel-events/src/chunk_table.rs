@@ -1,0 +1,281 @@
+//! [`ChunkTable`]: the file that says which chunks make up the event log.
+//!
+//! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole, by rename.
+
+use std::path::{Path, PathBuf};
+
+use umbel_base::checksum::checksum;
+use umbel_base::{Decoder, Error, Result, varint};
+use umbel_env::{Access, Env};
+use umbel_log::Sealed;
+
+const NAME: &str = "CHUNKS";
+const NEW_NAME: &str = "CHUNKS.new";
+const MAGIC: [u8; 8] = *b"UmbelChk";
+const VERSION: u8 = 1;
+/// No table is longer; a damaged length cannot make anybody take more memory.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// How a chunk that is not written any more ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The offset behind its last append.
+    pub end: u64,
+    /// The offset of its last event; 0 where it has none.
+    pub last_event: u64,
+    /// The proof of its end record, where it has one: a chunk in use when the process died has
+    /// none.
+    pub sealed: Option<Sealed>,
+}
+
+/// One chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkEntry {
+    /// Its id, which is never used for another.
+    pub id: u64,
+    /// The position that its file's first byte has.
+    pub start: u64,
+    /// Positions from `start + capacity` on belong to later chunks.
+    pub capacity: u64,
+    /// How it ended; `None` as long as it may be written.
+    pub ended: Option<Ended>,
+}
+
+/// The chunks of a store, by position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkTable {
+    /// What names are hashed with, and by which other files know that they belong to this store.
+    pub seed: [u8; 16],
+    /// Counts the tables written.
+    pub generation: u64,
+    /// The id of the next chunk.
+    pub next_id: u64,
+    /// The position its first byte will have: no event was ever given one as high.
+    pub next_start: u64,
+    /// The chunks.
+    pub chunks: Vec<ChunkEntry>,
+}
+
+impl ChunkTable {
+    /// That of a new store.
+    pub fn new(seed: [u8; 16]) -> ChunkTable {
+        ChunkTable { seed, generation: 0, next_id: 1, next_start: 0, chunks: Vec::new() }
+    }
+
+    /// Whether there is one in the folder.
+    pub fn exists(env: &Env, folder: &Path) -> Result<bool> {
+        env.files.exists(&folder.join(NAME))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.push(VERSION);
+        out.extend_from_slice(&self.seed);
+        for number in [self.generation, self.next_id, self.next_start, self.chunks.len() as u64] {
+            varint::put_u64(&mut out, number);
+        }
+        for chunk in &self.chunks {
+            for number in [chunk.id, chunk.start, chunk.capacity] {
+                varint::put_u64(&mut out, number);
+            }
+            let Some(ended) = chunk.ended else {
+                out.push(0);
+                continue;
+            };
+            out.push(1 + u8::from(ended.sealed.is_some()));
+            varint::put_u64(&mut out, ended.end);
+            varint::put_u64(&mut out, ended.last_event);
+            if let Some(sealed) = ended.sealed {
+                varint::put_u64(&mut out, sealed.len);
+                out.extend_from_slice(&sealed.checksum.to_le_bytes());
+            }
+        }
+        let sum = checksum(0, 0, &out);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`ChunkTable::encode`] wrote; `None` where it is malformed. The checksum was
+    /// checked.
+    fn decode_body(bytes: &[u8]) -> Option<ChunkTable> {
+        let mut decoder = Decoder::new(bytes);
+        let seed = *decoder.take(16)?.first_chunk()?;
+        let (generation, next_id) = (decoder.varint()?, decoder.varint()?);
+        let (next_start, count) = (decoder.varint()?, decoder.varint_usize()?);
+        let mut chunks: Vec<ChunkEntry> = Vec::new();
+        for _ in 0..count {
+            let (id, start, capacity) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+            let ended = match decoder.u8()? {
+                0 => None,
+                state @ 1..=2 => {
+                    let (end, last_event) = (decoder.varint()?, decoder.varint()?);
+                    let mut sealed = None;
+                    if state == 2 {
+                        let len = decoder.varint()?;
+                        let sum = *decoder.take(8)?.first_chunk()?;
+                        sealed = Some(Sealed { len, checksum: u64::from_le_bytes(sum) });
+                    }
+                    Some(Ended { end, last_event, sealed })
+                }
+                _ => return None,
+            };
+            let from = chunks.last().map_or(0, |last| last.start + last.capacity);
+            let end = start.checked_add(capacity)?;
+            let in_order = start >= from && chunks.last().is_none_or(|last| last.id < id);
+            if !in_order || end > next_start || id >= next_id {
+                return None;
+            }
+            chunks.push(ChunkEntry { id, start, capacity, ended });
+        }
+        decoder.is_done().then_some(ChunkTable { seed, generation, next_id, next_start, chunks })
+    }
+
+    /// Reads the table of a file.
+    ///
+    /// # Errors
+    /// What is wrong with its bytes, and where.
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<ChunkTable> {
+        let corrupt = |offset: u64, reason: &str| Error::corruption(path, offset, reason);
+        let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
+            return Err(corrupt(0, "the table of chunks is cut short"));
+        };
+        if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
+            return Err(corrupt(0, "the file is no table of an event store's chunks"));
+        }
+        if checksum(0, 0, head) != u64::from_le_bytes(*sum) {
+            return Err(corrupt(0, "the table of chunks does not match its checksum"));
+        }
+        let version = head[MAGIC.len()];
+        if version > VERSION {
+            return Err(Error::invalid(format!(
+                "{} was written by a newer Umbel (table of chunks {version}, this one reads up to \
+                 {VERSION}); open the store with that version or a later one",
+                path.display()
+            )));
+        }
+        ChunkTable::decode_body(&head[MAGIC.len() + 1..])
+            .ok_or_else(|| corrupt(MAGIC.len() as u64, "the table of chunks is malformed"))
+    }
+
+    /// Reads the table of the store in `folder`.
+    pub fn read(env: &Env, folder: &Path) -> Result<ChunkTable> {
+        let path = folder.join(NAME);
+        let file = env.files.open(&path, Access::Read)?;
+        let len = file.len()?;
+        if len > BYTES_MAX {
+            return Err(Error::corruption(&path, BYTES_MAX, "no table of chunks is as long"));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        ChunkTable::decode(&bytes, &path)
+    }
+
+    /// Puts this table, of the next generation, in the place of the one in `folder`, and makes it
+    /// durable with every name of the folder.
+    ///
+    /// REQUIRES: the names of all chunks in it are durable.
+    pub fn write(&mut self, env: &Env, folder: &Path) -> Result<()> {
+        self.generation += 1;
+        let new = folder.join(NEW_NAME);
+        if env.files.exists(&new)? {
+            // Left over from a write that failed.
+            env.files.remove_file(&new)?;
+        }
+        let written = self.write_file(env, &new);
+        if written.is_err() {
+            // The first failure is the one to report.
+            let _ = env.files.remove_file(&new);
+            return written;
+        }
+        env.files.rename(&new, &folder.join(NAME))?;
+        env.files.sync_dir(folder)
+    }
+
+    fn write_file(&self, env: &Env, path: &Path) -> Result<()> {
+        let file = env.files.create(path)?;
+        file.write_all_at(&self.encode(), 0)?;
+        file.sync()
+    }
+
+    /// The last chunk.
+    pub fn last(&self) -> Option<&ChunkEntry> {
+        self.chunks.last()
+    }
+
+    /// Adds a chunk with room for `capacity` bytes, and returns it.
+    pub fn add(&mut self, capacity: u64) -> ChunkEntry {
+        let entry = ChunkEntry { id: self.next_id, start: self.next_start, capacity, ended: None };
+        self.next_id += 1;
+        self.next_start += capacity;
+        self.chunks.push(entry);
+        entry
+    }
+}
+
+/// Decodes a table without its checksum, and encodes it again. For fuzzing only.
+pub fn fuzz(body: &[u8]) {
+    if let Some(table) = ChunkTable::decode_body(body) {
+        let bytes = table.encode();
+        let again = ChunkTable::decode(&bytes, Path::new(NAME)).ok();
+        assert_eq!(again, Some(table), "what was read can be written and read again");
+    }
+    let _ = ChunkTable::decode(body, Path::new(NAME));
+}
+
+/// The folder of the chunks.
+pub fn chunk_folder(folder: &Path) -> PathBuf {
+    folder.join("log")
+}
+
+/// The file of a chunk.
+pub fn chunk_path(folder: &Path, id: u64) -> PathBuf {
+    chunk_folder(folder).join(format!("{id:08}.chunk"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> ChunkTable {
+        let mut table = ChunkTable::new([9; 16]);
+        table.generation = 4;
+        table.add(1 << 20);
+        table.add(1 << 21);
+        table.add(1 << 21);
+        let sealed = Some(Sealed { len: 5000, checksum: 77 });
+        table.chunks[0].ended = Some(Ended { end: 4952, last_event: 4800, sealed });
+        table.chunks[1].ended = Some(Ended { end: 64, last_event: 0, sealed: None });
+        table
+    }
+
+    #[test]
+    fn a_table_comes_back_and_no_changed_byte_is_taken_for_it() {
+        let (table, path) = (example(), Path::new("CHUNKS"));
+        let bytes = table.encode();
+        assert_eq!(ChunkTable::decode(&bytes, path).expect("just written"), table);
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(ChunkTable::decode(&changed, path).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(ChunkTable::decode(&bytes[..len], path).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn tables_that_cannot_be_are_refused() {
+        let good = example();
+        let path = Path::new("CHUNKS");
+        let mut overlapping = good.clone();
+        overlapping.chunks[1].start = 5;
+        let mut reused = good.clone();
+        reused.chunks[2].id = 1;
+        let mut beyond = good.clone();
+        beyond.next_start = 7;
+        for (name, table) in [("overlapping", overlapping), ("reused", reused), ("beyond", beyond)]
+        {
+            assert!(ChunkTable::decode(&table.encode(), path).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! [`Planned`]: events that were decided to be appended, and how they become frames of the log and
+//! changes of the index.
+
+use std::borrow::Cow;
+
+use crate::event::NewEvent;
+use crate::event_log::Beginning;
+use crate::format::{self, Frame, Place, Stamp};
+use crate::head::Head;
+use crate::index::Change;
+use crate::limits::TOMBSTONE_REVISION;
+use crate::names;
+use crate::settings::Settings;
+
+/// Events that will be appended to one stream.
+#[derive(Debug)]
+pub struct Planned<'a> {
+    /// The stream.
+    pub stream: Cow<'a, str>,
+    /// Its head so far.
+    pub head: Option<Head>,
+    /// The revision of the first event.
+    pub first: u64,
+    /// The events, at least one.
+    pub events: &'a [NewEvent<'a>],
+}
+
+/// What an append has become.
+#[derive(Debug)]
+pub struct Encoded {
+    /// The offset of the last frame in the chunk.
+    pub last_event: u64,
+    /// The position of the first event.
+    pub first_position: u64,
+    /// The position of the last event.
+    pub last_position: u64,
+    /// The streams as the append leaves them.
+    pub changes: Vec<Change>,
+}
+
+/// How many bytes of frames the plans make.
+pub fn payload_bytes(plans: &[Planned<'_>]) -> usize {
+    let of_plan = |plan: &Planned<'_>| -> usize {
+        plan.events.iter().map(|event| format::frame_bytes(&plan.stream, event)).sum()
+    };
+    plans.iter().map(of_plan).sum()
+}
+
+/// Encodes the plans as one append that stands at `beginning`.
+pub fn encode(
+    out: &mut Vec<u8>,
+    plans: &[Planned<'_>],
+    beginning: Beginning,
+    created: u64,
+) -> Encoded {
+    let Beginning { place, chunk_start, mut last_event } = beginning;
+    let mut offset = place.offset;
+    let mut left: usize = plans.iter().map(|plan| plan.events.len()).sum();
+    let mut changes = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let mut change = Growing::new(&plan.stream, plan.head);
+        for (revision, event) in (plan.first..).zip(plan.events) {
+            left -= 1;
+            let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
+            let place = Place { chunk: place.chunk, offset };
+            let position = chunk_start + offset;
+            let ends_append = left == 0;
+            let stamp = Stamp { place, position, back, revision, created, ends_append };
+            let before = out.len();
+            format::encode(out, &plan.stream, event, &stamp);
+            change.add(revision, position, event);
+            last_event = offset;
+            offset += (out.len() - before) as u64;
+        }
+        changes.extend(change.finish());
+    }
+    let (first_position, last_position) = (chunk_start + place.offset, chunk_start + last_event);
+    Encoded { last_event, first_position, last_position, changes }
+}
+
+/// A stream whose events come one after the other.
+struct Growing<'a> {
+    stream: &'a str,
+    head: Option<Head>,
+    entries: Vec<(u64, u64)>,
+}
+
+impl<'a> Growing<'a> {
+    fn new(stream: &'a str, head: Option<Head>) -> Growing<'a> {
+        Growing { stream, head, entries: Vec::new() }
+    }
+
+    fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> Head {
+        let settings = names::subject(self.stream)
+            .map(|subject| Settings::parse(subject, event.data).unwrap_or_default());
+        // Of a stream that nobody wrote to but to end it, the ending is all there is.
+        let is_tombstoned = revision == TOMBSTONE_REVISION;
+        if let Some(head) = self.head.filter(|head| !head.is_tombstoned) {
+            self.entries.push((head.last_revision, head.last_position));
+        }
+        let id = self.head.map_or(position, |head| head.id);
+        let last_revision = match self.head {
+            Some(head) if is_tombstoned => head.last_revision,
+            None if is_tombstoned => 0,
+            _ => revision,
+        };
+        let head = Head { id, last_revision, last_position: position, is_tombstoned, settings };
+        self.head = Some(head);
+        head
+    }
+
+    fn finish(self) -> Option<Change> {
+        let Growing { stream, head, entries } = self;
+        head.map(|head| Change { stream: stream.to_string(), head, entries })
+    }
+}
+
+/// What an event that is read again from the log changes. The index may hold it already, and later
+/// ones of its stream as well.
+pub fn replay(head: Option<Head>, frame: &Frame<'_>) -> Change {
+    let Stamp { position, revision, .. } = frame.stamp;
+    if let Some(head) = head.filter(|head| head.last_position >= position) {
+        let is_event = revision != TOMBSTONE_REVISION;
+        let entries = if is_event { vec![(revision, position)] } else { Vec::new() };
+        return Change { stream: frame.stream.to_string(), head, entries };
+    }
+    let mut change = Growing::new(frame.stream, head);
+    let head = change.add(revision, position, &frame.event);
+    Change { stream: frame.stream.to_string(), head, entries: change.entries }
+}

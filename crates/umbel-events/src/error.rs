@@ -1,0 +1,96 @@
+//! The error kinds of an event store, by what the caller can do about them.
+
+use std::fmt;
+
+use crate::event::{EventId, Expected};
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. A stream that does not exist is no error for who reads it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// A stream is not at the revision that was expected: read it again, then decide anew.
+    WrongExpected {
+        /// The stream.
+        stream: String,
+        /// What was expected of it.
+        expected: Expected,
+        /// The revision of its last event; `None` where it has none.
+        current: Option<u64>,
+    },
+    /// The stream was tombstoned: it can never be read or written again.
+    Deleted {
+        /// The stream.
+        stream: String,
+    },
+    /// An event or an append is larger than the limits allow: make it smaller.
+    TooLarge {
+        /// The event, where it is one; otherwise all of the append together.
+        event: Option<EventId>,
+        /// Its bytes.
+        bytes: u64,
+        /// How many it may have.
+        most: u64,
+    },
+    /// The request itself is wrong: change it.
+    Invalid(String),
+    /// The store below could not do it.
+    Store(umbel::Error),
+}
+
+impl Error {
+    /// An [`Error::Invalid`].
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::Invalid(message.into())
+    }
+}
+
+impl From<umbel::Error> for Error {
+    fn from(error: umbel::Error) -> Error {
+        match error {
+            umbel::Error::Invalid(message) => Error::Invalid(message),
+            error => Error::Store(error),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::WrongExpected { stream, expected, current } => {
+                write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
+                match current {
+                    Some(revision) => write!(f, "its last revision is {revision}")?,
+                    None => f.write_str("it has no events")?,
+                }
+                f.write_str("; read the stream again and decide anew")
+            }
+            Error::Deleted { stream } => write!(
+                f,
+                "the stream '{}' was tombstoned and can never be used again; take another name",
+                stream.escape_debug()
+            ),
+            Error::TooLarge { event: Some(id), bytes, most } => write!(
+                f,
+                "event {id} has {bytes} bytes of data and metadata, but may have {most}; store \
+                 what is large elsewhere and let the event name it"
+            ),
+            Error::TooLarge { event: None, bytes, most } => {
+                write!(f, "the append takes {bytes} bytes, but may take {most}; append it in parts")
+            }
+            Error::Invalid(message) => f.write_str(message),
+            Error::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! [`EventLog`]: the chunks on disk, what of them is durable, and [`LogCursor`], which walks the
+//! events in them. The chunk that is written belongs to a [`LogEnd`].
+//!
+//! INVARIANT: positions are never given twice. A chunk's positions are those of its file's bytes,
+//! the next chunk's begin behind the room this one was given, and no chunk is written again after
+//! the process that wrote it ended.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use umbel_base::{Error, Result};
+use umbel_env::{Env, File};
+use umbel_log::{
+    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
+};
+
+use crate::chunk::{Chunk, ChunkList, FIRST_EVENT_AT};
+use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path};
+use crate::format::{BETWEEN_RECORDS, FRAME_HEADER_BYTES, Frame, FrameHead, Place};
+
+/// Room of the first chunk; each next one has twice as much, up to what the options say.
+const FIRST_CHUNK_BYTES: u64 = 4 << 20;
+/// How much is read for one event that nobody knows the length of.
+const SINGLE_BYTES: usize = 4 << 10;
+/// How much is read at a time by whoever walks.
+const WALK_BYTES: usize = 256 << 10;
+
+/// The event log of a store.
+#[derive(Debug)]
+pub struct EventLog {
+    env: Env,
+    folder: PathBuf,
+    chunk_bytes: u64,
+    /// The chunks as readers see them.
+    pub chunks: ChunkList,
+    table: Mutex<ChunkTable>,
+    /// Chunks that were written and not synced to their end, oldest first.
+    unsynced: Mutex<Vec<(Arc<Chunk>, Arc<LogProgress>)>>,
+    /// Events below this position are durable.
+    durable: AtomicU64,
+    /// The chunk that was made ready for when the present one is full.
+    next: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl EventLog {
+    /// The log whose table was read; every chunk in it has ended.
+    pub fn new(env: &Env, folder: PathBuf, chunk_bytes: u64, table: ChunkTable) -> EventLog {
+        let chunks: Vec<_> =
+            table.chunks.iter().map(|entry| Arc::new(Chunk::new(&folder, entry))).collect();
+        EventLog {
+            env: env.clone(),
+            folder,
+            chunk_bytes,
+            chunks: ChunkList::new(env, chunks),
+            durable: AtomicU64::new(table.next_start),
+            table: Mutex::new(table),
+            unsynced: Mutex::default(),
+            next: Mutex::default(),
+        }
+    }
+
+    /// Bytes of the chunks, as far as they are written.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.all().iter().map(|chunk| chunk.end()).sum()
+    }
+
+    /// Events below this position are durable.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// The position of the last event of all; `None` where there is none.
+    pub fn last_position(&self) -> Option<u64> {
+        let chunks = self.chunks.all();
+        chunks.iter().rev().find_map(|chunk| Some(chunk.start + chunk.last_event()?))
+    }
+
+    /// Makes everything durable that was appended before the call.
+    ///
+    /// # Errors
+    /// A failed sync, which is final: what it was to cover may be lost although a later one
+    /// succeeds.
+    pub fn sync(&self) -> Result<()> {
+        let mut unsynced = lock(&self.unsynced);
+        let mut durable = self.durable();
+        let mut done = 0;
+        for (index, (chunk, progress)) in unsynced.iter().enumerate() {
+            let end = progress.end();
+            if end > progress.durable() {
+                progress.sync()?;
+            }
+            durable = durable.max(chunk.start + end);
+            if index + 1 < unsynced.len() && chunk.ended.get().is_some() {
+                done = index + 1;
+            }
+        }
+        unsynced.drain(..done);
+        self.durable.fetch_max(durable, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a chunk ready that has room for `payload_bytes` at least, if none is.
+    pub fn prepare(&self, payload_bytes: usize) -> Result<()> {
+        let mut next = lock(&self.next);
+        if next.as_ref().is_some_and(|(_, writer)| writer.fits(payload_bytes)) {
+            return Ok(());
+        }
+        if let Some((chunk, _)) = next.take() {
+            // Too small: it stays empty, and its positions are never used.
+            let _ = chunk.ended.set(Ended { end: HEADER_BYTES, last_event: 0, sealed: None });
+        }
+        // What has ended is written down as having ended, so it must be durable first.
+        let ended: Vec<_> =
+            self.chunks.all().iter().filter(|c| c.ended.get().is_some()).cloned().collect();
+        self.sync()?;
+        let mut table = lock(&self.table);
+        let mut changed = table.clone();
+        let room = FIRST_CHUNK_BYTES.min(self.chunk_bytes);
+        let doubled = table.last().map_or(room, |last| last.capacity.saturating_mul(2));
+        let wanted = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
+        let capacity = doubled.clamp(room, self.chunk_bytes).max(wanted).next_multiple_of(4096);
+        for chunk in &ended {
+            note_end(&mut changed, chunk);
+        }
+        changed.chunks.retain(|entry| entry.ended.is_none_or(|ended| ended.last_event > 0));
+        let entry = changed.add(capacity);
+        let path = chunk_path(&self.folder, entry.id);
+        if self.env.files.exists(&path)? {
+            // An earlier attempt failed; when the store was opened nothing was in it.
+            self.env.files.remove_file(&path)?;
+        }
+        let options = LogOptions {
+            kind: LogKind::Events,
+            log_id: entry.id,
+            salt: 0,
+            segment_bytes: capacity,
+        };
+        let mut writer = LogWriter::create(&self.env, &path, options)?;
+        writer.file().sync()?;
+        self.env.files.sync_dir(&chunk_folder(&self.folder))?;
+        writer.set_durable(HEADER_BYTES);
+        changed.write(&self.env, &self.folder)?;
+        let dropped: Vec<u64> = table
+            .chunks
+            .iter()
+            .map(|old| old.id)
+            .filter(|id| changed.chunks.iter().all(|entry| entry.id != *id))
+            .collect();
+        *table = changed;
+        drop(table);
+        self.chunks.retain(|chunk| !dropped.contains(&chunk.id));
+        for id in dropped {
+            // Nothing names it any more; one that stays costs room and nothing else.
+            let _ = self.env.files.remove_file(&chunk_path(&self.folder, id));
+        }
+        let chunk = Arc::new(Chunk::new(&self.folder, &entry));
+        self.chunks.add(&chunk);
+        *next = Some((chunk, writer));
+        Ok(())
+    }
+
+    fn take_next(&self, payload_bytes: usize) -> Result<(Arc<Chunk>, LogWriter)> {
+        loop {
+            self.prepare(payload_bytes)?;
+            // Another thread may prepare, but only one appends.
+            if let Some(ready) = lock(&self.next).take() {
+                lock(&self.unsynced).push((Arc::clone(&ready.0), Arc::clone(ready.1.progress())));
+                return Ok(ready);
+            }
+        }
+    }
+
+    /// Whether a chunk is ready for when the present one is full.
+    pub fn is_prepared(&self) -> bool {
+        lock(&self.next).is_some()
+    }
+
+    /// Writes the table with the end of every chunk, all of which are durable, and gives back the
+    /// room that was not used.
+    ///
+    /// REQUIRES: nothing is appended any more.
+    pub fn write_ends(&self) -> Result<()> {
+        if let Some((chunk, writer)) = lock(&self.next).take() {
+            drop(writer);
+            let _ = chunk.ended.set(Ended { end: HEADER_BYTES, last_event: 0, sealed: None });
+        }
+        self.sync()?;
+        let mut table = lock(&self.table);
+        let mut changed = table.clone();
+        for chunk in self.chunks.all().iter() {
+            note_end(&mut changed, chunk);
+        }
+        let empty: Vec<u64> = changed
+            .chunks
+            .iter()
+            .filter(|entry| entry.ended.is_some_and(|ended| ended.last_event == 0))
+            .map(|entry| entry.id)
+            .collect();
+        changed.chunks.retain(|entry| !empty.contains(&entry.id));
+        if changed == *table {
+            return Ok(());
+        }
+        changed.write(&self.env, &self.folder)?;
+        *table = changed;
+        drop(table);
+        self.chunks.retain(|chunk| !empty.contains(&chunk.id));
+        for id in empty {
+            // As in `prepare`.
+            let _ = self.env.files.remove_file(&chunk_path(&self.folder, id));
+        }
+        Ok(())
+    }
+
+    /// A cursor over the events.
+    pub fn cursor(self: &Arc<Self>) -> LogCursor {
+        LogCursor { log: Arc::clone(self), window: Window::default() }
+    }
+}
+
+fn note_end(table: &mut ChunkTable, chunk: &Chunk) {
+    let entry = table.chunks.iter_mut().find(|entry| entry.id == chunk.id);
+    if let (Some(entry), Some(ended)) = (entry, chunk.ended.get()) {
+        entry.ended = Some(*ended);
+    }
+}
+
+/// The end of the log, where the one who appends stands.
+#[derive(Debug, Default)]
+pub struct LogEnd {
+    active: Option<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    chunk: Arc<Chunk>,
+    writer: LogWriter,
+    last_event: u64,
+}
+
+/// Where an append will stand.
+#[derive(Debug, Clone, Copy)]
+pub struct Beginning {
+    /// The place of its first frame.
+    pub place: Place,
+    /// The position of the chunk's first byte.
+    pub chunk_start: u64,
+    /// The offset of the frame before it in the chunk; 0 where there is none.
+    pub last_event: u64,
+}
+
+impl LogEnd {
+    /// Whether an append of so many bytes needs another chunk.
+    pub fn is_full(&self, payload_bytes: usize) -> bool {
+        self.active.as_ref().is_none_or(|active| !active.writer.fits(payload_bytes))
+    }
+
+    /// Where the present chunk begins; `None` before the first append.
+    pub fn chunk_start(&self) -> Option<u64> {
+        self.active.as_ref().map(|active| active.chunk.start)
+    }
+
+    /// Whether the present chunk is more than half full.
+    pub fn wants_next(&self) -> bool {
+        let half = |active: &Active| active.writer.end() > active.writer.capacity() / 2;
+        self.active.as_ref().is_some_and(half)
+    }
+
+    /// Ends the present chunk and goes on in the next.
+    pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
+        let (chunk, writer) = log.take_next(payload_bytes)?;
+        self.end()?;
+        self.active = Some(Active { chunk, writer, last_event: 0 });
+        Ok(())
+    }
+
+    /// Ends the present chunk: nothing is appended to it any more.
+    pub fn end(&mut self) -> Result<()> {
+        let Some(mut active) = self.active.take() else { return Ok(()) };
+        let end = active.writer.end();
+        let sealed = active.writer.seal()?;
+        let last_event = active.last_event;
+        // A chunk that nobody appended to goes away; its end does not matter.
+        let _ = active.chunk.ended.set(Ended { end, last_event, sealed: Some(sealed) });
+        Ok(())
+    }
+
+    /// Where the next append will stand.
+    /// REQUIRES: it is not full.
+    pub fn beginning(&self) -> Option<Beginning> {
+        let active = self.active.as_ref()?;
+        let offset = active.writer.end() + BETWEEN_RECORDS;
+        Some(Beginning {
+            place: Place { chunk: active.chunk.id, offset },
+            chunk_start: active.chunk.start,
+            last_event: active.last_event,
+        })
+    }
+
+    /// Appends the frames that were made for [`LogEnd::beginning`], the last of which begins at
+    /// the offset `last_event`.
+    pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
+        let Some(active) = &mut self.active else {
+            return Err(Error::invalid("internal: nothing to append to"));
+        };
+        let appended = active.writer.append(position, &[payload])?;
+        active.last_event = last_event;
+        active.chunk.grew(appended.end, last_event);
+        Ok(())
+    }
+}
+
+/// A piece of a chunk in memory.
+#[derive(Debug, Default)]
+struct Window {
+    chunk: Option<(Arc<Chunk>, Arc<dyn File>)>,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl Window {
+    fn holds(&self, chunk: &Chunk, offset: u64, len: usize) -> bool {
+        let is_same = self.chunk.as_ref().is_some_and(|(held, _)| held.id == chunk.id);
+        let end = self.start + self.buffer.len() as u64;
+        is_same && offset >= self.start && offset + len as u64 <= end
+    }
+}
+
+/// Reads events by their place, and walks from one to the next.
+#[derive(Debug)]
+pub struct LogCursor {
+    log: Arc<EventLog>,
+    window: Window,
+}
+
+impl LogCursor {
+    /// The event at `position`.
+    ///
+    /// # Errors
+    /// `Corruption` where there is none, or not the one that was written.
+    pub fn at(&mut self, position: u64) -> Result<Frame<'_>> {
+        let Some(chunk) = self.log.chunks.find(position) else {
+            return Err(Error::corruption(
+                &chunk_folder(&self.log.folder),
+                position,
+                format!("no part of the event log holds position {position}"),
+            ));
+        };
+        let offset = position - chunk.start;
+        self.frame(&chunk, offset)
+    }
+
+    /// The event that begins at `offset` of a chunk.
+    pub fn frame(&mut self, chunk: &Arc<Chunk>, offset: u64) -> Result<Frame<'_>> {
+        let end = chunk.end();
+        let most = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if offset < FIRST_EVENT_AT || most < FRAME_HEADER_BYTES {
+            return Err(chunk.no_event_at(offset));
+        }
+        self.load(chunk, offset, FRAME_HEADER_BYTES, end)?;
+        let head = FrameHead::decode(self.held(offset), most);
+        let head = head.ok_or_else(|| chunk.no_event_at(offset))?;
+        let bytes = head.padded_bytes().min(most);
+        self.load(chunk, offset, bytes, end)?;
+        let place = Place { chunk: chunk.id, offset };
+        let frame = Frame::decode(self.held(offset), place);
+        let frame = frame.ok_or_else(|| chunk.no_event_at(offset))?;
+        if frame.stamp.position != chunk.start + offset {
+            return Err(chunk.no_event_at(offset));
+        }
+        Ok(frame)
+    }
+
+    fn held(&self, offset: u64) -> &[u8] {
+        &self.window.buffer[(offset - self.window.start) as usize..]
+    }
+
+    /// Brings the bytes into the window. What lies near what was read last is read with much that
+    /// follows it, anything else with little.
+    fn load(&mut self, chunk: &Arc<Chunk>, offset: u64, len: usize, end: u64) -> Result<()> {
+        if self.window.holds(chunk, offset, len) {
+            return Ok(());
+        }
+        let window = &mut self.window;
+        let held_end = window.start + window.buffer.len() as u64;
+        let is_same = window.chunk.as_ref().is_some_and(|(held, _)| held.id == chunk.id);
+        let near = is_same
+            && offset + WALK_BYTES as u64 >= window.start
+            && offset <= held_end + SINGLE_BYTES as u64;
+        if !is_same {
+            window.chunk = Some((Arc::clone(chunk), self.log.chunks.file(chunk)?));
+        }
+        let Some((_, file)) = &window.chunk else { return Ok(()) };
+        let wanted = len.max(if near { WALK_BYTES } else { SINGLE_BYTES }) as u64;
+        // Whoever walks backwards wants what lies before it.
+        let back = if near && offset < window.start { wanted - len as u64 } else { 0 };
+        let start = offset.saturating_sub(back);
+        let wanted = wanted.min(end - start) as usize;
+        window.start = start;
+        window.buffer.clear();
+        window.buffer.resize(wanted, 0);
+        let read = file.read_exact_at(&mut window.buffer, start);
+        if read.is_err() {
+            window.buffer.clear();
+        }
+        read
+    }
+
+    /// The position of the event after the one at `position`, which lies in `chunk` and is `step`
+    /// long; `None` at the end of the log.
+    pub fn next_position(&self, position: u64, step: u64) -> Option<u64> {
+        let chunk = self.log.chunks.find(position)?;
+        let next = position + step;
+        if next - chunk.start < chunk.end() {
+            return Some(next);
+        }
+        let after = self.log.chunks.after(&chunk)?;
+        Some(after.start + FIRST_EVENT_AT)
+    }
+
+    /// The position of the event before the one at `position`, which begins `back` bytes behind
+    /// it; `None` at the beginning of the log.
+    pub fn previous_position(&self, position: u64, back: u32) -> Option<u64> {
+        if back > 0 {
+            return position.checked_sub(u64::from(back));
+        }
+        let chunk = self.log.chunks.find(position)?;
+        let before = self.log.chunks.before(&chunk)?;
+        Some(before.start + before.last_event()?)
+    }
+
+    /// The position of the first event at or behind `position`; `None` where there is none.
+    pub fn seek(&mut self, position: u64) -> Result<Option<u64>> {
+        let chunks = self.log.chunks.all();
+        let from = chunks.partition_point(|chunk| chunk.start + chunk.end() <= position);
+        let Some(chunk) = chunks[from..].iter().find(|chunk| chunk.last_event().is_some()) else {
+            return Ok(None);
+        };
+        let mut at = chunk.start + FIRST_EVENT_AT;
+        if position <= at {
+            return Ok(Some(at));
+        }
+        if self.frame(chunk, position - chunk.start).is_ok() {
+            return Ok(Some(position));
+        }
+        // Between two events: only the way from the first event of the chunk tells where.
+        while at < position {
+            let step = self.at(at)?.step();
+            match self.next_position(at, step) {
+                Some(next) => at = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// The position of the last event before `position`; `None` where there is none.
+    pub fn seek_before(&mut self, position: u64) -> Result<Option<u64>> {
+        match self.seek(position)? {
+            Some(at) => {
+                let back = self.at(at)?.stamp.back;
+                Ok(self.previous_position(at, back))
+            }
+            None => Ok(self.log.last_position()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The bytes of an event in the event log.
+//!
+//! FORMAT: `docs/formats/event-log.md` is the description. One record of a log file is one append:
+//! its payload is a row of frames, one for each event, each a multiple of 8 bytes long.
+
+use umbel_base::checksum::checksum;
+use umbel_log::{RECORD_ALIGN, RECORD_HEADER_BYTES};
+
+use crate::event::{EventId, NewEvent, RecordedEvent};
+
+/// What stands before an event's strings and bytes.
+pub const FRAME_HEADER_BYTES: usize = 72;
+/// From the end of the last frame of one record to the first frame of the next.
+pub const BETWEEN_RECORDS: u64 = RECORD_HEADER_BYTES as u64;
+
+const IS_JSON: u8 = 1;
+const ENDS_APPEND: u8 = 2;
+
+/// The place of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The id of the chunk.
+    pub chunk: u64,
+    /// The offset in the chunk's file.
+    pub offset: u64,
+}
+
+/// What a frame holds besides the event's own parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Where it stands.
+    pub place: Place,
+    /// The event's position.
+    pub position: u64,
+    /// How far before it the frame before it in the same chunk begins; 0 for the first.
+    pub back: u32,
+    /// The event's number in its stream.
+    pub revision: u64,
+    /// When it was appended, in units of 100 ns since 1970.
+    pub created: u64,
+    /// Whether it is the last of its append.
+    pub ends_append: bool,
+}
+
+/// How many bytes the frame of an event takes.
+pub fn frame_bytes(stream: &str, event: &NewEvent<'_>) -> usize {
+    let text = stream.len() + event.kind.len();
+    padded(FRAME_HEADER_BYTES + text + event.metadata.len() + event.data.len())
+}
+
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(RECORD_ALIGN as usize)
+}
+
+/// Appends the frame of an event to `out`.
+/// REQUIRES: the event is within the limits.
+pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Stamp) {
+    let start = out.len();
+    let parts = [stream.as_bytes(), event.kind.as_bytes(), event.metadata, event.data];
+    let len = FRAME_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    out.reserve(padded(len));
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+    out.extend_from_slice(&stamp.back.to_le_bytes());
+    out.extend_from_slice(&stamp.position.to_le_bytes());
+    out.extend_from_slice(&stamp.revision.to_le_bytes());
+    out.extend_from_slice(&stamp.created.to_le_bytes());
+    out.extend_from_slice(&event.id.0);
+    out.extend_from_slice(&(event.data.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(event.metadata.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(stream.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(event.kind.len() as u16).to_le_bytes());
+    let mut flags = 0;
+    if event.is_json {
+        flags |= IS_JSON;
+    }
+    if stamp.ends_append {
+        flags |= ENDS_APPEND;
+    }
+    out.extend_from_slice(&[flags, 0, 0, 0]);
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    let sum = checksum(stamp.place.chunk, stamp.place.offset, &out[start + 8..]);
+    out[start..start + 8].copy_from_slice(&sum.to_le_bytes());
+    out.resize(start + padded(len), 0);
+}
+
+/// The head of a frame, of which nothing is known to be right yet.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameHead {
+    /// Bytes without padding.
+    len: u32,
+}
+
+impl FrameHead {
+    /// Reads how long the frame says it is; `None` where no frame can be as short or as long, so
+    /// that damage cannot make anybody take much memory.
+    pub fn decode(bytes: &[u8], most: usize) -> Option<FrameHead> {
+        let len = u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?);
+        let fits = (FRAME_HEADER_BYTES..=most).contains(&(len as usize));
+        fits.then_some(FrameHead { len })
+    }
+
+    /// Bytes of the frame, padding included.
+    pub fn padded_bytes(self) -> usize {
+        padded(self.len as usize)
+    }
+}
+
+/// An event in the bytes of its frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// Where it stands, and when it was written.
+    pub stamp: Stamp,
+    /// Its stream.
+    pub stream: &'a str,
+    /// The event.
+    pub event: NewEvent<'a>,
+    /// Bytes of the frame, padding included.
+    pub bytes: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the frame that begins `bytes`; `None` where it is not what was written there.
+    pub fn decode(bytes: &'a [u8], place: Place) -> Option<Frame<'a>> {
+        let head = FrameHead::decode(bytes, bytes.len())?;
+        let frame = &bytes[..head.len as usize];
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*frame.get(at..at + 4)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*frame.get(at..at + 8)?.first_chunk()?));
+        let u16_at = |at: usize| Some(u16::from_le_bytes(*frame.get(at..at + 2)?.first_chunk()?));
+        if u64_at(0)? != checksum(place.chunk, place.offset, &frame[8..]) {
+            return None;
+        }
+        let id = EventId(*frame.get(40..56)?.first_chunk()?);
+        let (data, metadata) = (u32_at(56)? as usize, u32_at(60)? as usize);
+        let (stream, kind) = (u16_at(64)? as usize, u16_at(66)? as usize);
+        let flags = frame.get(68..72).filter(|rest| rest[0] < 4 && rest[1..] == [0; 3])?[0];
+        let mut rest = &frame[FRAME_HEADER_BYTES..];
+        let mut take = |len: usize| {
+            let (part, after) = rest.split_at_checked(len)?;
+            rest = after;
+            Some(part)
+        };
+        let stream = std::str::from_utf8(take(stream)?).ok()?;
+        let kind = std::str::from_utf8(take(kind)?).ok()?;
+        let (metadata, data) = (take(metadata)?, take(data)?);
+        if !rest.is_empty() {
+            return None;
+        }
+        let stamp = Stamp {
+            place,
+            position: u64_at(16)?,
+            back: u32_at(12)?,
+            revision: u64_at(24)?,
+            created: u64_at(32)?,
+            ends_append: flags & ENDS_APPEND != 0,
+        };
+        let event = NewEvent { id, kind, is_json: flags & IS_JSON != 0, data, metadata };
+        Some(Frame { stamp, stream, event, bytes: head.padded_bytes() })
+    }
+
+    /// How far behind its beginning the next frame of the chunk begins.
+    pub fn step(&self) -> u64 {
+        let between = if self.stamp.ends_append { BETWEEN_RECORDS } else { 0 };
+        self.bytes as u64 + between
+    }
+
+    /// A copy of the event.
+    pub fn to_recorded(self) -> RecordedEvent {
+        RecordedEvent {
+            stream: self.stream.to_string(),
+            revision: self.stamp.revision,
+            position: self.stamp.position,
+            id: self.event.id,
+            kind: self.event.kind.to_string(),
+            is_json: self.event.is_json,
+            created: self.stamp.created,
+            data: self.event.data.to_vec(),
+            metadata: self.event.metadata.to_vec(),
+        }
+    }
+}
+
+/// Decodes a frame, first as it is, then with a checksum that fits. For fuzzing only.
+pub fn fuzz(bytes: &[u8]) {
+    let place = Place { chunk: 3, offset: 96 };
+    let _ = Frame::decode(bytes, place).map(|frame| frame.to_recorded());
+    let mut bytes = bytes.to_vec();
+    let Some(head) = FrameHead::decode(&bytes, bytes.len()) else { return };
+    let sum = checksum(place.chunk, place.offset, &bytes[8..head.len as usize]);
+    bytes[..8].copy_from_slice(&sum.to_le_bytes());
+    if let Some(frame) = Frame::decode(&bytes, place) {
+        let mut again = Vec::new();
+        encode(&mut again, frame.stream, &frame.event, &frame.stamp);
+        assert_eq!(again[..head.len as usize], bytes[..head.len as usize], "one encoding");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> (Vec<u8>, Stamp) {
+        let id = EventId::from_random([7; 16]);
+        let event = NewEvent::json(id, "Opened", b"{}").with_metadata(b"m");
+        let place = Place { chunk: 3, offset: 96 };
+        let (position, back, revision, created) = (4096 + 96, 0, 5, 123);
+        let stamp = Stamp { place, position, back, revision, created, ends_append: true };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, "cart-1", &event, &stamp);
+        assert_eq!(bytes.len(), frame_bytes("cart-1", &event));
+        (bytes, stamp)
+    }
+
+    #[test]
+    fn a_frame_comes_back() {
+        let (bytes, stamp) = example();
+        let frame = Frame::decode(&bytes, stamp.place).expect("just written");
+        assert_eq!(frame.stamp, stamp);
+        assert_eq!(
+            (frame.stream, frame.event.kind, frame.event.data),
+            ("cart-1", "Opened", &b"{}"[..])
+        );
+        assert_eq!((frame.event.metadata, frame.event.is_json), (&b"m"[..], true));
+        assert_eq!(frame.step(), bytes.len() as u64 + 32);
+    }
+
+    #[test]
+    fn no_changed_bit_and_no_other_place_is_taken_for_it() {
+        let (bytes, stamp) = example();
+        let unpadded = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")) as usize;
+        for bit in 0..unpadded * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::decode(&changed, stamp.place).is_none(), "bit {bit}");
+        }
+        for len in 0..unpadded {
+            assert!(Frame::decode(&bytes[..len], stamp.place).is_none(), "{len} bytes");
+        }
+        let Place { chunk, offset } = stamp.place;
+        assert!(Frame::decode(&bytes, Place { chunk: chunk + 1, offset }).is_none());
+        assert!(Frame::decode(&bytes, Place { chunk, offset: offset + 8 }).is_none());
+    }
+}

@@ -1,0 +1,181 @@
+//! [`Index`]: the keyspaces that are made of the event log and can be made of it again.
+//!
+//! They have no log of their own: each flush stores up to which position it holds, and what comes
+//! after that is read from the event log at the next open.
+
+use std::path::Path;
+
+use umbel::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel_base::{Error, Result};
+
+use crate::head::Head;
+
+/// Which events a stream has: stream id and revision, big-endian, to position.
+const EVENTS: &str = "events";
+/// The head of each stream, by its name.
+const HEADS: &str = "heads";
+
+/// The keyspaces.
+#[derive(Debug)]
+pub struct Index {
+    db: Db,
+    heads: Keyspace,
+    events: Keyspace,
+}
+
+/// One stream as an append leaves it.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// Its name.
+    pub stream: String,
+    /// Its head.
+    pub head: Head,
+    /// Revisions and positions of events that are not in the index yet, and are not its last.
+    pub entries: Vec<(u64, u64)>,
+}
+
+fn event_key(id: u64, revision: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    key[8..].copy_from_slice(&revision.to_be_bytes());
+    key
+}
+
+impl Index {
+    /// Opens the index in a folder.
+    pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Index> {
+        let db = match read_only {
+            true => Db::open_read_only(folder, options)?,
+            false => Db::open(folder, options)?,
+        };
+        let wanted = KeyspaceOptions { log: false, ..KeyspaceOptions::default() };
+        let keyspace = |name: &str| match read_only {
+            false => db.keyspace(name, wanted.clone()),
+            true => db.existing_keyspace(name)?.ok_or_else(|| {
+                Error::invalid(format!("the index has no keyspace '{name}'; open it for writing"))
+            }),
+        };
+        let (heads, events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
+        Ok(Index { db, heads, events })
+    }
+
+    /// The position up to which both hold what the log has, after a crash too; 0 where they hold
+    /// nothing.
+    pub fn durable_through(&self) -> Result<u64> {
+        Ok(marker(&self.heads)?.min(marker(&self.events)?))
+    }
+
+    /// The head of a stream; `None` where it never had an event.
+    pub fn head(&self, stream: &str) -> Result<Option<Head>> {
+        let found = self.heads.get_with(stream, Head::decode)?;
+        match found {
+            None => Ok(None),
+            Some(Some(head)) => Ok(Some(head)),
+            Some(None) => Err(malformed(self.db.path(), "head", stream)),
+        }
+    }
+
+    /// Positions of events of the stream with this id, from `first` to `last`, both included, in
+    /// order; at most `most` of them, from the end where `backwards`.
+    pub fn positions(
+        &self,
+        id: u64,
+        (first, last): (u64, u64),
+        most: usize,
+        backwards: bool,
+    ) -> Result<Vec<(u64, u64)>> {
+        let range = event_key(id, first)..=event_key(id, last);
+        let entry = |entry: Result<(Vec<u8>, Vec<u8>)>| {
+            let (key, value) = entry?;
+            let read = || {
+                let revision = u64::from_be_bytes(*key.last_chunk()?);
+                Some((revision, u64::from_le_bytes(value.try_into().ok()?)))
+            };
+            read().ok_or_else(|| malformed(self.db.path(), "entry", &id.to_string()))
+        };
+        let found = self.events.range(range);
+        match backwards {
+            true => found.rev().take(most).map(entry).collect(),
+            false => found.take(most).map(entry).collect(),
+        }
+    }
+
+    /// The position of one event.
+    pub fn position(&self, id: u64, revision: u64) -> Result<Option<u64>> {
+        Ok(self.positions(id, (revision, revision), 1, false)?.first().map(|(_, at)| *at))
+    }
+
+    /// A batch of changes.
+    pub fn batch(&self) -> Batch {
+        self.db.batch()
+    }
+
+    /// Adds what changed in a stream to a batch.
+    pub fn add(&self, batch: &mut Batch, change: &Change) {
+        for (revision, position) in &change.entries {
+            let key = event_key(change.head.id, *revision);
+            batch.put(&self.events, key, position.to_le_bytes());
+        }
+        batch.put(&self.heads, &change.stream, change.head.encode());
+    }
+
+    /// Commits a batch that makes the index hold everything up to `position`.
+    pub fn commit(&self, batch: &mut Batch, position: u64) -> Result<()> {
+        let marker = position.to_le_bytes();
+        batch.set_marker(&self.heads, marker);
+        batch.set_marker(&self.events, marker);
+        batch.try_commit(Durability::Buffered)
+    }
+
+    /// Makes durable what is in it, which holds everything up to `position`.
+    pub fn flush(&self, position: u64) -> Result<()> {
+        self.db.flush_all(&[&self.heads, &self.events], &position.to_le_bytes())
+    }
+
+    /// Names of streams that begin with `prefix`, in order, behind the name `after`.
+    pub fn names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Head)>> {
+        let mut start = after.map_or_else(|| prefix.as_bytes().to_vec(), |a| a.as_bytes().to_vec());
+        if after.is_some() {
+            start.push(0);
+        }
+        let mut names = Vec::new();
+        for entry in self.heads.range(start..).take(most) {
+            let (key, value) = entry?;
+            if !key.starts_with(prefix.as_bytes()) {
+                break;
+            }
+            let wrong = || malformed(self.db.path(), "head", &String::from_utf8_lossy(&value));
+            let head = Head::decode(&value).ok_or_else(wrong)?;
+            names.push((String::from_utf8(key).map_err(|_| wrong())?, head));
+        }
+        Ok(names)
+    }
+
+    /// The store below.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+fn marker(keyspace: &Keyspace) -> Result<u64> {
+    let Some(marker) = keyspace.marker() else { return Ok(0) };
+    let bytes: [u8; 8] = marker.try_into().map_err(|_| {
+        let name = keyspace.name();
+        Error::invalid(format!("keyspace '{name}' has a marker that is no position"))
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn malformed(folder: &Path, what: &str, of: &str) -> Error {
+    let reason = format!(
+        "the {what} of stream '{}' is malformed; with this folder removed, the index is made anew \
+         from the event log",
+        of.escape_debug()
+    );
+    Error::corruption(folder, 0, reason)
+}

@@ -1,0 +1,30 @@
+//! Every limit as a number. `docs/PROMISES.md` repeats them for users; a test compares the two.
+
+/// Longest name of a stream, in bytes of UTF-8.
+pub const STREAM_NAME_BYTES_MAX: usize = 1024;
+/// Longest type of an event, in bytes of UTF-8.
+pub const EVENT_TYPE_BYTES_MAX: usize = 1024;
+/// Most bytes of data and metadata of one event.
+pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most bytes that one append may take in the log, all its events together.
+pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most events of one append.
+pub const APPEND_EVENTS_MAX: usize = 100_000;
+/// Most streams that one append may write to or check.
+pub const APPEND_STREAMS_MAX: usize = 10_000;
+/// Highest revision of an event that a user writes.
+pub const REVISION_MAX: u64 = (1 << 63) - 2;
+/// The revision of the event that ends a tombstoned stream.
+pub const TOMBSTONE_REVISION: u64 = (1 << 63) - 1;
+/// Highest position of an event.
+pub const POSITION_MAX: u64 = (1 << 63) - 2;
+/// Appends that expect any revision, or any that exists, are known again as long as no more events
+/// than these were appended after them, to whatever streams,
+pub const WINDOW_EVENTS: usize = 131_072;
+/// and those took no more bytes of the log than these.
+pub const WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+/// Largest file of the event log, in bytes. At most two of them are read to catch up when a store
+/// is opened.
+pub const CHUNK_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Smallest file of the event log that can be asked for, in bytes.
+pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;

@@ -1,0 +1,392 @@
+//! Opening a store: which chunks there are and where each ends, then what of them the index lacks.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use umbel::{Durability, FlushGate, Options};
+use umbel_env::{Access, Env};
+use umbel_filter::{HashSecret, hash_key};
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
+
+use crate::appender::Appender;
+use crate::background;
+use crate::bell::Bell;
+use crate::callbacks::Callbacks;
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path};
+use crate::commit;
+use crate::error::{Error, Result};
+use crate::event_log::EventLog;
+use crate::format::{BETWEEN_RECORDS, FrameHead};
+use crate::head::Head;
+use crate::id_window::IdWindow;
+use crate::index::{Change, Index};
+use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
+use crate::options::StoreOptions;
+use crate::parts::{Parts, sync_log};
+use crate::shared::Shared;
+use crate::visible::Visible;
+
+/// How many events are put into the index at a time when catching up.
+const CATCH_UP_EVENTS: usize = 4096;
+
+/// Opens the store in a folder.
+pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
+    options.check()?;
+    let env = options.env.clone();
+    let exists = ChunkTable::exists(&env, folder)?;
+    if read_only && !exists {
+        return Err(Error::invalid(format!("there is no event store in {}", folder.display())));
+    }
+    if !exists {
+        check_new(&env, folder, &options)?;
+        env.files.create_dir_all(&chunk_folder(folder))?;
+    } else if options.error_if_exists && !read_only {
+        let folder = folder.display();
+        return Err(Error::invalid(format!(
+            "{folder} holds an event store already; name another folder"
+        )));
+    }
+    let lock = env.files.lock(&folder.join("LOCK"))?;
+    let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
+    recover(&env, folder, &mut table, read_only)?;
+    check_files(&env, folder, &table)?;
+    let secret = HashSecret::from_seed(table.seed);
+    let log = EventLog::new(&env, folder.to_path_buf(), options.chunk_bytes, table);
+    let (log, failed) = (Arc::new(log), Arc::new(OnceLock::new()));
+    let index_options = index_options(&options, &log, &failed);
+    let index = Index::open(&folder.join("index"), index_options, read_only)?;
+    let parts = Parts {
+        folder: folder.to_path_buf(),
+        read_only,
+        syncs: options.durability == Durability::Synced,
+        log,
+        index,
+        visible: Visible::default(),
+        secret,
+        bell: Bell::default(),
+        failed,
+        closed: AtomicBool::new(false),
+        lock: Mutex::new(Some(lock)),
+        env,
+    };
+    let last_created = catch_up(&parts)?;
+    let window = window(&parts, secret)?;
+    let appender = Appender::new(&parts, window, last_created);
+    let shared = Arc::new(Shared {
+        parts,
+        callbacks: Callbacks::default(),
+        appender: Mutex::new(Some(appender)),
+        driver: Mutex::default(),
+        flusher: Mutex::default(),
+        thread: Mutex::default(),
+    });
+    if options.background_threads > 0 && !read_only {
+        background::start(&shared)?;
+    }
+    Ok(shared)
+}
+
+/// An error where no store can be made in the folder.
+fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
+    let shown = folder.display();
+    if !options.create_if_missing {
+        return Err(Error::invalid(format!(
+            "there is no event store in {shown}; name the folder of one, or let it be created"
+        )));
+    }
+    if !env.files.exists(folder)? {
+        return Ok(());
+    }
+    let chunks = chunk_folder(folder);
+    let has_chunks = env.files.exists(&chunks)?
+        && env.files.read_dir(&chunks)?.iter().any(|entry| entry.name.ends_with(".chunk"));
+    if has_chunks {
+        return Err(umbel::Error::corruption(
+            &folder.join("CHUNKS"),
+            0,
+            "the table of chunks is missing, but there are chunks",
+        )
+        .into());
+    }
+    // What an earlier attempt to make one left may stay.
+    let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new"];
+    if let Some(other) = env.files.read_dir(folder)?.iter().find(|e| !ours.contains(&&e.name[..])) {
+        let what = match &other.name[..] {
+            "CURRENT" => "it holds a key-value store".to_string(),
+            name => format!("it holds '{name}', which no event store does"),
+        };
+        return Err(Error::invalid(format!(
+            "{shown} is no event store: {what}; name an empty folder or one that does not exist"
+        )));
+    }
+    Ok(())
+}
+
+fn create(env: &Env, folder: &Path) -> Result<ChunkTable> {
+    let mut seed = [0; 16];
+    env.entropy.fill(&mut seed)?;
+    let mut table = ChunkTable::new(seed);
+    table.write(env, folder)?;
+    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        env.files.sync_dir(parent)?;
+    }
+    Ok(table)
+}
+
+fn index_options(
+    options: &StoreOptions,
+    log: &Arc<EventLog>,
+    failed: &Arc<OnceLock<String>>,
+) -> Options {
+    let (log, failed) = (Arc::clone(log), Arc::clone(failed));
+    Options {
+        memory_bytes: options.memory_bytes,
+        background_threads: options.background_threads,
+        log_segment_bytes: 64 << 10,
+        // What a table of the index speaks of has to be in the log for good.
+        before_flush: Some(FlushGate::new(move || sync_log(&log, &failed))),
+        env: options.env.clone(),
+        ..Options::default()
+    }
+}
+
+/// Finds out where the chunks end that were in use when the process or the machine died, writes
+/// that down, and lets go of those that hold nothing.
+fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) -> Result<()> {
+    check_next(env, folder, table)?;
+    let path = folder.join("CHUNKS");
+    let Some(from) = table.chunks.iter().position(|entry| entry.ended.is_none()) else {
+        return Ok(());
+    };
+    if table.chunks[from..].iter().any(|entry| entry.ended.is_some()) {
+        let reason = "a chunk has ended that comes after one that has not";
+        return Err(umbel::Error::corruption(&path, 0, reason).into());
+    }
+    let mut whole = true;
+    for entry in &mut table.chunks[from..] {
+        let (outcome, last_event) = read_chunk(env, folder, entry, Expectation::Open)?;
+        let ended = judge(folder, entry, outcome, last_event, whole)?;
+        whole &= outcome.sealed;
+        if !read_only {
+            let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
+            let len = ended.sealed.map_or(ended.end, |sealed| sealed.len);
+            file.set_len(len.max(HEADER_BYTES))?;
+            file.sync()?;
+        }
+        entry.ended = Some(ended);
+    }
+    if read_only {
+        return Err(Error::invalid(format!(
+            "the event store in {} was not closed; open it for writing once, then it can be read",
+            folder.display()
+        )));
+    }
+    let empty: Vec<u64> = table
+        .chunks
+        .iter()
+        .filter(|entry| entry.ended.is_some_and(|ended| ended.last_event == 0))
+        .map(|entry| entry.id)
+        .collect();
+    table.chunks.retain(|entry| !empty.contains(&entry.id));
+    table.write(env, folder)?;
+    for id in empty {
+        // Nothing names it any more; one that stays costs room and nothing else.
+        let _ = env.files.remove_file(&chunk_path(folder, id));
+    }
+    Ok(())
+}
+
+/// An error where a chunk has events that the table does not know, so that it is an older copy.
+fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
+    let (id, start) = (table.next_id, table.next_start);
+    let path = chunk_path(folder, id);
+    if !env.files.exists(&path)? {
+        return Ok(());
+    }
+    let entry = ChunkEntry { id, start, capacity: 0, ended: None };
+    if read_chunk(env, folder, &entry, Expectation::Open)?.0.records == 0 {
+        // Made and not yet in the table when the process or the machine died.
+        return Ok(());
+    }
+    let reason = format!(
+        "{} holds events that the table of chunks does not know: the table is an older copy",
+        path.display()
+    );
+    Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, reason).into())
+}
+
+/// How a chunk ended, by what was found in it and whether all chunks before it were whole.
+fn judge(
+    folder: &Path,
+    entry: &ChunkEntry,
+    outcome: Outcome,
+    last_event: u64,
+    whole: bool,
+) -> Result<Ended> {
+    if whole {
+        let checksum = outcome.checksum;
+        let sealed = outcome.sealed.then_some(Sealed { len: outcome.end, checksum });
+        let end = match sealed {
+            Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
+            None => outcome.end,
+        };
+        return Ok(Ended { end, last_event, sealed });
+    }
+    if outcome.durable_max > HEADER_BYTES {
+        let path = chunk_path(folder, entry.id);
+        let reason = format!(
+            "events here had been made durable, but the chunk before them is torn: {} bytes of \
+             the event log are lost there",
+            entry.start
+        );
+        return Err(umbel::Error::corruption(&path, outcome.durable_max, reason).into());
+    }
+    // Behind a gap nothing counts: these pages reached the disk before those of the chunk before.
+    Ok(Ended { end: HEADER_BYTES, last_event: 0, sealed: None })
+}
+
+/// Reads the records of a chunk. Returns how it ends and where its last event begins.
+pub fn read_chunk(
+    env: &Env,
+    folder: &Path,
+    entry: &ChunkEntry,
+    expectation: Expectation,
+) -> Result<(Outcome, u64)> {
+    let path = chunk_path(folder, entry.id);
+    let mut reader =
+        LogReader::open(env, &path, LogKind::Events, entry.id, expectation).map_err(|error| {
+            match error.is_missing_file() {
+                true => umbel::Error::corruption(&path, 0, "this part of the event log is missing"),
+                false => error,
+            }
+        })?;
+    let mut last_event = 0;
+    while let Some(record) = reader.next()? {
+        let mut offset = record.offset + BETWEEN_RECORDS;
+        let mut payload = record.payload;
+        while !payload.is_empty() {
+            let head = FrameHead::decode(payload, payload.len());
+            let bytes = head.map(FrameHead::padded_bytes).filter(|bytes| *bytes <= payload.len());
+            let Some(bytes) = bytes else {
+                let reason = "the record is valid, but what is in it are no events";
+                return Err(umbel::Error::corruption(&path, offset, reason).into());
+            };
+            last_event = offset;
+            offset += bytes as u64;
+            payload = &payload[bytes..];
+        }
+    }
+    Ok((reader.outcome(), last_event))
+}
+
+/// An error where a file is missing or shorter than the table says.
+fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
+    for entry in &table.chunks {
+        let Some(ended) = entry.ended else { continue };
+        let path = chunk_path(folder, entry.id);
+        let file =
+            env.files.open(&path, Access::Read).map_err(|error| match error.is_missing_file() {
+                true => umbel::Error::corruption(&path, 0, "this part of the event log is missing"),
+                false => error,
+            })?;
+        let len = file.len()?;
+        let wanted = ended.sealed.map_or(ended.end, |sealed| sealed.len);
+        if len < wanted {
+            let reason = format!("the file ends here, but this chunk has {wanted} bytes");
+            return Err(umbel::Error::corruption(&path, len, reason).into());
+        }
+    }
+    Ok(())
+}
+
+/// Puts into the index what the log has and the index lacks. Returns when the last event was
+/// appended.
+fn catch_up(parts: &Parts) -> Result<u64> {
+    let through = parts.index.durable_through()?;
+    let Some(last) = parts.log.last_position() else {
+        if through > 0 {
+            return Err(ahead(parts, through, 0));
+        }
+        return Ok(0);
+    };
+    if through > last {
+        return Err(ahead(parts, through, last));
+    }
+    let mut cursor = parts.log.cursor();
+    let created = cursor.at(last)?.stamp.created;
+    if through == last {
+        parts.visible.advance(last);
+        return Ok(created);
+    }
+    if parts.read_only {
+        return Err(Error::invalid(format!(
+            "the index of {} lacks events; open the store for writing once",
+            parts.folder.display()
+        )));
+    }
+    let mut next = match through {
+        0 => cursor.seek(0)?,
+        _ => {
+            let step = cursor.at(through)?.step();
+            cursor.next_position(through, step)
+        }
+    };
+    let mut heads: HashMap<String, Head> = HashMap::new();
+    let mut changes: Vec<Change> = Vec::new();
+    while let Some(position) = next {
+        let frame = cursor.at(position)?;
+        let head = match heads.get(frame.stream) {
+            Some(head) => Some(*head),
+            None => parts.index.head(frame.stream)?,
+        };
+        let change = commit::replay(head, &frame);
+        heads.insert(change.stream.clone(), change.head);
+        changes.push(change);
+        let step = frame.step();
+        next = cursor.next_position(position, step);
+        if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
+            apply(parts, &mut changes, position)?;
+            heads.clear();
+        }
+    }
+    parts.visible.advance(last);
+    Ok(created)
+}
+
+fn apply(parts: &Parts, changes: &mut Vec<Change>, position: u64) -> Result<()> {
+    let mut batch = parts.index.batch();
+    for change in changes.drain(..) {
+        parts.index.add(&mut batch, &change);
+    }
+    Ok(parts.index.commit(&mut batch, position)?)
+}
+
+fn ahead(parts: &Parts, through: u64, last: u64) -> Error {
+    let reason = format!(
+        "the index holds events up to position {through}, but the event log ends at {last}: the \
+         log is an older copy or was cut; restore it, or remove this folder to have the index \
+         made anew"
+    );
+    umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into()
+}
+
+/// The ids of the newest events.
+fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
+    let mut window = IdWindow::new(secret);
+    let mut newest = Vec::new();
+    let mut cursor = parts.log.cursor();
+    let mut next = parts.log.last_position().filter(|_| !parts.read_only);
+    let from = next.unwrap_or(0).saturating_sub(WINDOW_BYTES);
+    while let Some(position) = next.filter(|at| *at >= from && newest.len() < WINDOW_EVENTS) {
+        let frame = cursor.at(position)?;
+        newest.push((hash_key(&secret, frame.stream.as_bytes()), frame.event.id, position));
+        let back = frame.stamp.back;
+        next = cursor.previous_position(position, back);
+    }
+    for (stream, id, position) in newest.into_iter().rev() {
+        window.insert(stream, id, position);
+    }
+    Ok(window)
+}

@@ -1,0 +1,56 @@
+//! [`StoreOptions`]: how a store is opened.
+
+use umbel::Durability;
+use umbel_env::Env;
+
+use crate::error::{Error, Result};
+use crate::limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+
+/// Options of a store, given at each open.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Create the store where the folder does not exist or is empty.
+    pub create_if_missing: bool,
+    /// Refuse a store that exists.
+    pub error_if_exists: bool,
+    /// What an acknowledged append survives.
+    pub durability: Durability,
+    /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
+    pub memory_bytes: Option<u64>,
+    /// The most bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
+    /// The first has 4 MiB at most, and each next one twice as many up to this.
+    pub chunk_bytes: u64,
+    /// Threads that keep the indexes in order. 0: the appending thread does it, which makes every
+    /// run the same; what was submitted is then acknowledged when somebody waits for it.
+    pub background_threads: usize,
+    /// The world the store lives in.
+    pub env: Env,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            create_if_missing: true,
+            error_if_exists: false,
+            durability: Durability::Buffered,
+            memory_bytes: None,
+            chunk_bytes: CHUNK_BYTES_MAX,
+            background_threads: 2,
+            env: Env::system(),
+        }
+    }
+}
+
+impl StoreOptions {
+    /// An error that says which option is out of range and what it may be. The options of the
+    /// indexes are checked when those are opened.
+    pub fn check(&self) -> Result<()> {
+        if (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
+            self.chunk_bytes
+        )))
+    }
+}

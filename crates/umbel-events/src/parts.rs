@@ -1,0 +1,94 @@
+//! [`Parts`]: what a store is made of, for whoever reads and for whoever appends.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use umbel_env::{Env, Lock};
+use umbel_filter::HashSecret;
+
+use crate::bell::Bell;
+use crate::error::{Error, Result};
+use crate::event::EventId;
+use crate::event_log::EventLog;
+use crate::index::Index;
+use crate::visible::Visible;
+
+/// What a store is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The world.
+    pub env: Env,
+    /// The store's folder.
+    pub folder: PathBuf,
+    /// Whether nothing may be written.
+    pub read_only: bool,
+    /// Whether an append is acknowledged only once it is durable.
+    pub syncs: bool,
+    /// The event log.
+    pub log: Arc<EventLog>,
+    /// What is made of it.
+    pub index: Index,
+    /// Up to where readers see.
+    pub visible: Visible,
+    /// What names are hashed with.
+    pub secret: HashSecret,
+    /// Calls the thread in the background.
+    pub bell: Bell,
+    /// Why nothing can be written any more.
+    pub failed: Arc<OnceLock<String>>,
+    /// Whether it was closed.
+    pub closed: AtomicBool,
+    /// The lock of the folder.
+    pub lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// The lock of a mutex whose holder may have panicked: what it guards is right at every moment.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Parts {
+    /// An error where nothing can be read any more.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(umbel::Error::Closed.into());
+        }
+        Ok(())
+    }
+
+    /// An error where nothing can be written.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if self.read_only {
+            return Err(Error::invalid("the store was opened for reading only"));
+        }
+        match self.failed.get() {
+            Some(reason) => Err(umbel::Error::ReadOnly(reason.clone()).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// A random event id.
+    pub fn new_id(&self) -> Result<EventId> {
+        let mut bytes = [0; 16];
+        self.env.entropy.fill(&mut bytes)?;
+        Ok(EventId::from_random(bytes))
+    }
+
+    /// Makes the log durable. After a failure nothing is written any more.
+    pub fn sync_log(&self) -> Result<()> {
+        sync_log(&self.log, &self.failed).map_err(Error::from)
+    }
+}
+
+/// Makes the log durable, or notes why nothing can be written any more.
+pub fn sync_log(log: &EventLog, failed: &OnceLock<String>) -> umbel::Result<()> {
+    if let Some(reason) = failed.get() {
+        return Err(umbel::Error::ReadOnly(reason.clone()));
+    }
+    log.sync().inspect_err(|error| {
+        // The first reason stays.
+        let _ = failed.set(error.to_string());
+    })
+}

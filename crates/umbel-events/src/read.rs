@@ -1,0 +1,287 @@
+//! Reading: one stream by revision, everything by position.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::decide::Known;
+use crate::error::{Error, Result};
+use crate::event::{Direction, Position, RecordedEvent, Revision};
+use crate::event_log::LogCursor;
+use crate::head::Head;
+use crate::names;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::state::StreamState;
+
+/// How many entries of the index are fetched at a time; the first time fewer.
+const PAGE: usize = 256;
+const FIRST_PAGE: usize = 16;
+/// Units of 100 ns in a second.
+const TICKS: u64 = 10_000_000;
+
+/// What readers know of a stream.
+pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
+    let head = shared.index.head(stream)?;
+    if names::subject(stream).is_some() {
+        return Ok(Known { head, settings: Some(Settings::OF_METADATA) });
+    }
+    let metadata = shared.index.head(&names::metadata_stream(stream))?;
+    Ok(Known { head, settings: metadata.and_then(|metadata| metadata.settings) })
+}
+
+/// Names and states of streams.
+pub fn streams(
+    shared: &Shared,
+    prefix: &str,
+    after: Option<&str>,
+    most: usize,
+) -> Result<Vec<(String, StreamState)>> {
+    let names = shared.index.names(prefix, after, most)?;
+    let mut found = Vec::with_capacity(names.len());
+    for (name, _) in names {
+        let state = StreamState::of(&known(shared, &name)?);
+        found.push((name, state));
+    }
+    Ok(found)
+}
+
+/// The events of one stream, in order. Made by [`Store::read`](crate::Store::read).
+///
+/// It reads the stream as it was when reading began. After an error it ends.
+#[derive(Debug)]
+pub struct StreamReader {
+    stream: String,
+    state: Option<StreamState>,
+    walk: Option<Walk>,
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+struct Walk {
+    shared: Arc<Shared>,
+    cursor: LogCursor,
+    head: Head,
+    direction: Direction,
+    /// Revisions that are left, both included; empty where the first is higher.
+    left: (u64, u64),
+    page: VecDeque<(u64, u64)>,
+    page_size: usize,
+    /// Events that were appended before are gone.
+    oldest: u64,
+}
+
+impl StreamReader {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        stream: &str,
+        from: Revision,
+        direction: Direction,
+    ) -> StreamReader {
+        let stream = stream.to_string();
+        let mut reader = StreamReader { stream, state: None, walk: None, failed: None };
+        if let Err(error) = reader.begin(shared, from, direction) {
+            reader.failed = Some(error);
+        }
+        reader
+    }
+
+    fn begin(&mut self, shared: &Arc<Shared>, from: Revision, direction: Direction) -> Result<()> {
+        shared.check_open()?;
+        let known = known(shared, &self.stream)?;
+        let state = StreamState::of(&known);
+        self.state = Some(state);
+        known.check_usable(&self.stream)?;
+        let (StreamState::Live { first, last }, Some(head)) = (state, known.head) else {
+            return Ok(());
+        };
+        let left = match direction {
+            Direction::Forwards => (first.max(from.0), last),
+            Direction::Backwards => (first, last.min(from.0)),
+        };
+        let age = known.settings.and_then(|settings| settings.max_age_seconds);
+        let now = shared.env.clock.wall_micros().saturating_mul(10);
+        let oldest = age.map_or(0, |age| now.saturating_sub(age.saturating_mul(TICKS)));
+        self.walk = Some(Walk {
+            shared: Arc::clone(shared),
+            cursor: shared.log.cursor(),
+            head,
+            direction,
+            left,
+            page: VecDeque::new(),
+            page_size: FIRST_PAGE,
+            oldest,
+        });
+        Ok(())
+    }
+
+    /// What there was of the stream when reading began; `None` where that could not be found out,
+    /// which the first item tells.
+    pub fn state(&self) -> Option<StreamState> {
+        self.state
+    }
+}
+
+impl Iterator for StreamReader {
+    type Item = Result<RecordedEvent>;
+
+    fn next(&mut self) -> Option<Result<RecordedEvent>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let walk = self.walk.as_mut()?;
+        match walk.next(&self.stream) {
+            Ok(Some(event)) => Some(Ok(event)),
+            Ok(None) => {
+                self.walk = None;
+                None
+            }
+            Err(error) => {
+                self.walk = None;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl Walk {
+    fn next(&mut self, stream: &str) -> Result<Option<RecordedEvent>> {
+        loop {
+            let Some((revision, position)) = self.next_entry()? else { return Ok(None) };
+            let frame = self.cursor.at(position)?;
+            if frame.stream != stream || frame.stamp.revision != revision {
+                let reason = format!(
+                    "revision {revision} of stream '{}' is said to stand at position {position}, \
+                     but another event does",
+                    stream.escape_debug()
+                );
+                let folder = self.shared.folder.join("index");
+                return Err(umbel::Error::corruption(&folder, 0, reason).into());
+            }
+            if frame.stamp.created >= self.oldest {
+                return Ok(Some(frame.to_recorded()));
+            }
+        }
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {
+        let (first, last) = self.left;
+        if first > last {
+            return Ok(None);
+        }
+        let is_last = |revision: u64| revision == self.head.last_revision;
+        let wanted = match self.direction {
+            Direction::Forwards => first,
+            Direction::Backwards => last,
+        };
+        if is_last(wanted) {
+            self.step(wanted);
+            return Ok(Some((wanted, self.head.last_position)));
+        }
+        if self.page.is_empty() {
+            let until = last.min(self.head.last_revision - 1);
+            let backwards = self.direction == Direction::Backwards;
+            let range = (first, until);
+            let page =
+                self.shared.index.positions(self.head.id, range, self.page_size, backwards)?;
+            self.page = page.into();
+            self.page_size = PAGE;
+        }
+        let Some((revision, position)) = self.page.pop_front() else {
+            // Nothing is left of them: what was scavenged has no entries.
+            return Ok(match self.direction {
+                Direction::Forwards if last == self.head.last_revision => {
+                    self.left = (last, last);
+                    self.step(last);
+                    Some((last, self.head.last_position))
+                }
+                _ => None,
+            });
+        };
+        self.step(revision);
+        Ok(Some((revision, position)))
+    }
+
+    /// Takes a revision and those before it in reading order off what is left.
+    fn step(&mut self, revision: u64) {
+        match (self.direction, revision.checked_sub(1)) {
+            (Direction::Forwards, _) => self.left.0 = revision + 1,
+            (Direction::Backwards, Some(before)) => self.left.1 = before,
+            (Direction::Backwards, None) => self.left = (1, 0),
+        }
+    }
+}
+
+/// All events of a store by position. Made by [`Store::read_all`](crate::Store::read_all).
+///
+/// Reading forwards it returns `None` where nothing more can be seen, and goes on later when
+/// something can. After an error it ends.
+#[derive(Debug)]
+pub struct AllReader {
+    shared: Arc<Shared>,
+    cursor: LogCursor,
+    direction: Direction,
+    at: At,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// Nothing was read yet.
+    Begin(u64),
+    /// The event at this position was the last one, and the next one is so far away.
+    Behind(u64, u64),
+    /// The next event is at this position.
+    Event(u64),
+    /// Nothing more will come.
+    End,
+}
+
+impl AllReader {
+    pub(crate) fn new(shared: &Arc<Shared>, from: Position, direction: Direction) -> AllReader {
+        let (shared, cursor) = (Arc::clone(shared), shared.log.cursor());
+        AllReader { shared, cursor, direction, at: At::Begin(from.0) }
+    }
+
+    fn forwards(&mut self) -> Result<Option<RecordedEvent>> {
+        let visible = self.shared.visible.position();
+        let next = match self.at {
+            At::Begin(position) => self.cursor.seek(position)?,
+            At::Behind(position, step) => self.cursor.next_position(position, step),
+            At::Event(position) => Some(position),
+            At::End => None,
+        };
+        let Some(position) = next.filter(|position| *position <= visible) else { return Ok(None) };
+        let frame = self.cursor.at(position)?;
+        self.at = At::Behind(position, frame.step());
+        Ok(Some(frame.to_recorded()))
+    }
+
+    fn backwards(&mut self) -> Result<Option<RecordedEvent>> {
+        let visible = self.shared.visible.position();
+        let next = match self.at {
+            At::Begin(position) => self.cursor.seek_before(position.min(visible + 1))?,
+            At::Event(position) => Some(position),
+            At::Behind(..) | At::End => None,
+        };
+        self.at = At::End;
+        let Some(position) = next else { return Ok(None) };
+        let frame = self.cursor.at(position)?;
+        let (event, back) = (frame.to_recorded(), frame.stamp.back);
+        self.at = self.cursor.previous_position(position, back).map_or(At::End, At::Event);
+        Ok(Some(event))
+    }
+}
+
+impl Iterator for AllReader {
+    type Item = Result<RecordedEvent>;
+
+    fn next(&mut self) -> Option<Result<RecordedEvent>> {
+        let read = self.shared.check_open().and_then(|()| match self.direction {
+            Direction::Forwards => self.forwards(),
+            Direction::Backwards => self.backwards(),
+        });
+        if read.is_err() {
+            self.at = At::End;
+        }
+        read.transpose()
+    }
+}

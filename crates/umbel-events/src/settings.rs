@@ -1,0 +1,129 @@
+//! [`Settings`]: what the metadata of a stream says about what of it can be read.
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::names;
+
+/// `$tb` of a stream that was deleted: everything is before it.
+pub const DELETED: u64 = i64::MAX as u64;
+
+/// What the metadata of a stream says about what of it can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Events with lower revisions are gone (`$tb`).
+    pub truncate_before: u64,
+    /// Only so many of the newest events stay (`$maxCount`).
+    pub max_count: Option<u64>,
+    /// Events older than so many seconds are gone (`$maxAge`).
+    pub max_age_seconds: Option<u64>,
+}
+
+impl Settings {
+    /// Those of a stream that holds the metadata of another: the last event is what counts.
+    pub const OF_METADATA: Settings =
+        Settings { truncate_before: 0, max_count: Some(1), max_age_seconds: None };
+
+    /// Whether the stream was deleted, to be created again by the next append.
+    pub fn is_deleted(&self) -> bool {
+        self.truncate_before == DELETED
+    }
+
+    /// The lowest revision that can be read of a stream whose last is `last`; ages are looked at
+    /// event by event.
+    pub fn first_revision(&self, last: u64) -> u64 {
+        let counted = self.max_count.map_or(0, |count| (last + 1).saturating_sub(count));
+        counted.max(self.truncate_before)
+    }
+
+    /// Reads metadata.
+    ///
+    /// # Errors
+    /// `Invalid` where it is no JSON object, or one of these keys is not what it must be.
+    pub fn parse(subject: &str, data: &[u8]) -> Result<Settings> {
+        let object = parse_object(subject, data)?;
+        let number = |key: &str, least: u64| -> Result<Option<u64>> {
+            let Some(value) = object.get(key) else { return Ok(None) };
+            let number = value.as_u64().filter(|n| (least..=DELETED).contains(n));
+            number.map(Some).ok_or_else(|| {
+                let most = DELETED;
+                let name = subject.escape_debug();
+                Error::invalid(format!(
+                    "{key} in the metadata of stream '{name}' is {value}, but must be a whole \
+                     number from {least} to {most}"
+                ))
+            })
+        };
+        if let Some(value) = object.get("$acl").filter(|value| !value.is_object()) {
+            let name = subject.escape_debug();
+            return Err(Error::invalid(format!(
+                "$acl in the metadata of stream '{name}' is {value}, but must be an object"
+            )));
+        }
+        number("$cacheControl", 1)?;
+        Ok(Settings {
+            truncate_before: number("$tb", 0)?.unwrap_or(0),
+            max_count: number("$maxCount", 1)?,
+            max_age_seconds: number("$maxAge", 1)?,
+        })
+    }
+}
+
+fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
+    let name = || subject.escape_debug().to_string();
+    match serde_json::from_slice(data) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::invalid(format!(
+            "the metadata of stream '{}' is JSON, but no object: write {{\"$maxCount\":10}} or \
+             the like",
+            name()
+        ))),
+        Err(error) => {
+            Err(Error::invalid(format!("the metadata of stream '{}' is no JSON: {error}", name())))
+        }
+    }
+}
+
+/// The metadata with another `$tb`, the rest as it was. `None` where there was none.
+pub fn with_truncate_before(stream: &str, old: Option<&[u8]>, truncate_before: u64) -> Vec<u8> {
+    let old =
+        old.and_then(|data| parse_object(names::subject(stream).unwrap_or(stream), data).ok());
+    let mut object = old.unwrap_or_default();
+    object.insert("$tb".to_string(), Value::from(truncate_before));
+    Value::Object(object).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_says_what_can_be_read() {
+        let settings = Settings::parse("a", br#"{"$tb":5,"$maxCount":3,"$maxAge":60,"x":[1]}"#);
+        let settings = settings.expect("good metadata");
+        let wanted = Settings { truncate_before: 5, max_count: Some(3), max_age_seconds: Some(60) };
+        assert_eq!(settings, wanted);
+        assert_eq!((settings.first_revision(4), settings.first_revision(9)), (5, 7));
+        assert!(Settings::parse("a", b"{}").expect("empty") == Settings::default());
+        let deleted = with_truncate_before("a", Some(br#"{"$acl":{}}"#), DELETED);
+        assert!(Settings::parse("a", &deleted).expect("made").is_deleted());
+        assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
+    }
+
+    #[test]
+    fn wrong_metadata_is_told_what_is_wrong() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"", "no JSON"),
+            (b"{", "no JSON"),
+            (b"[1]", "no object"),
+            (br#"{"$tb":-1}"#, "$tb"),
+            (br#"{"$maxCount":0}"#, "$maxCount"),
+            (br#"{"$maxAge":"1h"}"#, "$maxAge"),
+            (br#"{"$acl":7}"#, "$acl"),
+        ];
+        for (data, why) in cases {
+            let said = Settings::parse("cart-1", data).expect_err("refused").to_string();
+            assert!(said.contains(why) && said.contains("'cart-1'"), "{said}");
+        }
+    }
+}

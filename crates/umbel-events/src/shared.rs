@@ -1,0 +1,132 @@
+//! [`Shared`]: what every handle of a store shares, and how an append gets from the log into the
+//! index and to whom it is acknowledged.
+//!
+//! Locks are taken in this order: flusher, driver, appender; then those of the log.
+
+use std::ops::Deref;
+use std::sync::Mutex;
+
+use umbel_env::JoinHandle;
+
+use crate::appender::{Appender, Task, Tried};
+use crate::callbacks::Callbacks;
+use crate::error::Result;
+use crate::parts::{Parts, locked};
+use crate::request::Appended;
+
+/// What every handle of a store shares.
+#[derive(Debug)]
+pub struct Shared {
+    /// What the store is made of.
+    pub parts: Parts,
+    /// Who wants to be called once something can be seen.
+    pub callbacks: Callbacks,
+    /// Held by whoever appends; `None` before the store is ready and after it was closed.
+    pub appender: Mutex<Option<Appender>>,
+    /// Held by whoever puts appends into the index that others made.
+    pub driver: Mutex<()>,
+    /// Held by whoever flushes the index.
+    pub flusher: Mutex<()>,
+    /// The thread in the background.
+    pub thread: Mutex<Option<Box<dyn JoinHandle>>>,
+}
+
+impl Deref for Shared {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl Shared {
+    /// Does a task as far as the log. Returns the answers, and the position that has to be visible
+    /// before they are given.
+    pub fn submit(&self, task: &Task<'_>) -> Result<(Vec<Appended>, u64)> {
+        loop {
+            self.check_writable()?;
+            let mut appender = locked(&self.appender);
+            let tried = match &mut *appender {
+                Some(appender) => appender.try_do(&self.parts, task),
+                None => Err(umbel::Error::Closed.into()),
+            };
+            drop(appender);
+            match tried? {
+                Tried::Done(answers, position) => {
+                    if self.syncs && self.visible.position() < position {
+                        self.bell.wants_drive();
+                    }
+                    return Ok((answers, position));
+                }
+                Tried::Full => self.flush_index()?,
+            }
+        }
+    }
+
+    /// Waits until `position` can be seen, and does what is needed for that.
+    pub fn drive(&self, position: u64) -> Result<()> {
+        while self.visible.position() < position {
+            let driver = locked(&self.driver);
+            if self.visible.position() >= position {
+                break;
+            }
+            let driven = self.drive_once();
+            drop(driver);
+            self.callbacks.run(&self.parts);
+            driven?;
+        }
+        Ok(())
+    }
+
+    /// Puts into the index what is in the queue, after a sync where one is needed.
+    /// REQUIRES: the driver's lock.
+    fn drive_once(&self) -> Result<()> {
+        self.check_writable()?;
+        if !self.syncs {
+            return match &mut *locked(&self.appender) {
+                Some(appender) => appender.apply_queue(&self.parts),
+                None => Err(umbel::Error::Closed.into()),
+            };
+        }
+        let queue: Vec<_> = match &*locked(&self.appender) {
+            Some(appender) => appender.queue.iter().cloned().collect(),
+            None => return Err(umbel::Error::Closed.into()),
+        };
+        let Some(last) = queue.last() else { return Ok(()) };
+        if self.log.durable() < last.end {
+            self.sync_log()?;
+        }
+        let mut batch = self.index.batch();
+        for queued in &queue {
+            for change in &queued.changes {
+                self.index.add(&mut batch, change);
+            }
+        }
+        self.index.commit(&mut batch, last.position)?;
+        if let Some(appender) = &mut *locked(&self.appender) {
+            appender.forget(queue.len());
+        }
+        self.visible.advance(last.position);
+        Ok(())
+    }
+
+    /// Whether something is in the log and not in the index.
+    pub fn has_queue(&self) -> bool {
+        locked(&self.appender).as_ref().is_some_and(|appender| !appender.queue.is_empty())
+    }
+
+    /// Puts everything that was appended before the call into the index and makes that durable.
+    pub fn flush_index(&self) -> Result<()> {
+        self.check_writable()?;
+        let _flusher = locked(&self.flusher);
+        if let Some(last) = self.log.last_position() {
+            self.drive(last)?;
+        }
+        let position = self.visible.position();
+        self.sync_log()?;
+        if self.index.durable_through()? < position {
+            self.index.flush(position)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Store`]: an open event store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use core::time::Duration;
+
+use crate::appender::Task;
+use crate::background;
+use crate::error::Result;
+use crate::event::{Direction, EventId, Expected, NewEvent, Position, Revision};
+use crate::open;
+use crate::options::StoreOptions;
+use crate::parts::locked;
+use crate::read::{self, AllReader, StreamReader};
+use crate::request::{Appended, Check, Request, StreamAppend};
+use crate::shared::Shared;
+use crate::state::StreamState;
+use crate::stats::{self, Stats};
+use crate::ticket::Ticket;
+use crate::verify::{self, VerifyReport};
+use crate::visible::Watch;
+
+/// An open event store. Cloning shares it; the last handle closes it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+/// Keeps a store open. Its thread does not hold one.
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Whoever wants to know whether closing worked calls `Store::close`.
+        let _ = close(&self.shared);
+    }
+}
+
+impl Store {
+    /// Opens the store in `path`, or creates it where the options allow it.
+    ///
+    /// # Errors
+    /// `Locked` where another process or handle has it open, `Invalid` where the folder is no event
+    /// store, was written by a newer Umbel or an option is out of range, `Corruption` where files
+    /// do not agree with what was written.
+    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
+        let shared = open::open(path.as_ref(), options, false)?;
+        Ok(Store { handle: Arc::new(Handle { shared }) })
+    }
+
+    /// Opens the store in `path` without changing a byte of it.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and `Invalid` where it was not closed and has to be opened for writing
+    /// first.
+    pub fn open_read_only(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
+        let shared = open::open(path.as_ref(), options, true)?;
+        Ok(Store { handle: Arc::new(Handle { shared }) })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// A random id for an event.
+    pub fn new_id(&self) -> Result<EventId> {
+        self.shared().new_id()
+    }
+
+    /// Appends events to a stream, all or none, and returns once that is acknowledged.
+    ///
+    /// # Errors
+    /// `WrongExpected` where the stream is not as expected and the events are not there already,
+    /// `Deleted` where it was tombstoned, `TooLarge` and `Invalid` for what is over a limit.
+    pub fn append(
+        &self,
+        stream: &str,
+        expected: Expected,
+        events: &[NewEvent<'_>],
+    ) -> Result<Appended> {
+        let appends = [StreamAppend { stream, expected, events }];
+        let answers = self.submit(&Request { appends: &appends, checks: &[] })?.wait()?;
+        Ok(answers[0])
+    }
+
+    /// Appends to several streams, all or nothing, if these and others are as expected. One answer
+    /// for each stream that was to be appended to.
+    ///
+    /// # Errors
+    /// As [`Store::append`], for the first stream that is not as expected.
+    pub fn append_together(
+        &self,
+        appends: &[StreamAppend<'_>],
+        checks: &[Check<'_>],
+    ) -> Result<Vec<Appended>> {
+        self.submit(&Request { appends, checks })?.wait()
+    }
+
+    /// Begins an append: decides about it and writes it to the log, but does not wait until it is
+    /// acknowledged. Appends take effect in the order in which they were submitted.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; then nothing was written.
+    pub fn submit(&self, request: &Request<'_>) -> Result<Ticket> {
+        request.check()?;
+        self.begin(&Task::Append(*request))
+    }
+
+    fn begin(&self, task: &Task<'_>) -> Result<Ticket> {
+        let (answers, position) = self.shared().submit(task)?;
+        Ok(Ticket { shared: Arc::clone(self.shared()), answers, position })
+    }
+
+    /// Deletes a stream: its events can no longer be read from it, and the next append goes on
+    /// with the revision that would have been next. Deleting it again changes nothing.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; `WrongExpected` also where it never had an event.
+    pub fn delete(&self, stream: &str, expected: Expected) -> Result<Appended> {
+        self.end_stream(stream, &Task::Delete(stream, expected))
+    }
+
+    /// Deletes a stream for good: it can never be read or written again.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub fn tombstone(&self, stream: &str, expected: Expected) -> Result<Appended> {
+        self.end_stream(stream, &Task::Tombstone(stream, expected))
+    }
+
+    fn end_stream(&self, stream: &str, task: &Task<'_>) -> Result<Appended> {
+        crate::names::check_stream(stream)?;
+        if crate::names::subject(stream).is_some() {
+            return Err(crate::error::Error::invalid(format!(
+                "'{}' holds metadata and lives as long as its stream; append other metadata \
+                 instead",
+                stream.escape_debug()
+            )));
+        }
+        Ok(self.begin(task)?.wait()?[0])
+    }
+
+    /// The events of a stream from a revision on, that one included. A stream that is missing or
+    /// was deleted has none; where it was tombstoned the first item is an error.
+    pub fn read(&self, stream: &str, from: Revision, direction: Direction) -> StreamReader {
+        StreamReader::new(self.shared(), stream, from, direction)
+    }
+
+    /// All events of the store from a position on, that one included when reading forwards, not
+    /// included when reading backwards. What is appended meanwhile is met by who reads forwards.
+    pub fn read_all(&self, from: Position, direction: Direction) -> AllReader {
+        AllReader::new(self.shared(), from, direction)
+    }
+
+    /// What there is of a stream.
+    pub fn stream(&self, stream: &str) -> Result<StreamState> {
+        self.shared().check_open()?;
+        Ok(StreamState::of(&read::known(self.shared(), stream)?))
+    }
+
+    /// Names of streams that begin with `prefix`, in order of their bytes, behind the name
+    /// `after`; at most `most` of them. Streams that were deleted, tombstoned or hold metadata are
+    /// among them.
+    pub fn streams(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, StreamState)>> {
+        self.shared().check_open()?;
+        read::streams(self.shared(), prefix, after, most)
+    }
+
+    /// The position of the last event that can be seen.
+    pub fn visible(&self) -> Position {
+        Position(self.shared().visible.position())
+    }
+
+    /// Waits until an event behind `position` can be seen, at most as long as said, and returns up
+    /// to where can be seen then. Closing the store ends the wait.
+    pub fn wait_beyond(&self, position: Position, most: Duration) -> Position {
+        Position(self.shared().visible.wait_beyond(position.0, most))
+    }
+
+    /// Calls `callback` with the position of the last event whenever more can be seen, until the
+    /// watch is dropped. It runs on the thread that appended and must not keep it or append.
+    pub fn watch(&self, callback: impl Fn(Position) + Send + Sync + 'static) -> Watch {
+        self.shared().visible.watch(move |position| callback(Position(position)))
+    }
+
+    /// Makes every append so far durable: it survives power loss from then on.
+    pub fn sync(&self) -> Result<()> {
+        self.shared().check_writable()?;
+        self.shared().sync_log()
+    }
+
+    /// Makes the index durable as it stands, so that nothing is read again from the log when the
+    /// store is opened after a crash.
+    pub fn flush(&self) -> Result<()> {
+        self.shared().flush_index()
+    }
+
+    /// What the store consists of.
+    pub fn stats(&self) -> Result<Stats> {
+        stats::of(self.shared())
+    }
+
+    /// Reads every event and the index and checks that they agree. Damage is in the report, not in
+    /// the error.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.shared().check_open()?;
+        verify::verify(self.shared())
+    }
+
+    /// Closes the store for every handle: makes everything durable and writes down where each file
+    /// ends, so that the next open notices any change to them. Whoever waits is woken.
+    pub fn close(self) -> Result<()> {
+        close(self.shared())
+    }
+
+    /// The store's folder.
+    pub fn path(&self) -> &Path {
+        &self.shared().folder
+    }
+}
+
+fn close(shared: &Arc<Shared>) -> Result<()> {
+    if shared.closed.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    background::stop(shared);
+    let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
+    shared.callbacks.run(&shared.parts);
+    shared.visible.wake();
+    let index = shared.index.db().clone().close();
+    *locked(&shared.lock) = None;
+    closed?;
+    Ok(index?)
+}
+
+/// Ends the log and makes it and the index durable.
+fn close_files(shared: &Shared) -> Result<()> {
+    if let Some(reason) = shared.failed.get() {
+        return Err(umbel::Error::ReadOnly(reason.clone()).into());
+    }
+    let mut appender = locked(&shared.appender);
+    let Some(mut ending) = appender.take() else { return Ok(()) };
+    shared.sync_log()?;
+    ending.apply_queue(&shared.parts)?;
+    ending.end.end()?;
+    drop(appender);
+    shared.log.write_ends()?;
+    let position = shared.visible.position();
+    if shared.index.durable_through()? < position {
+        shared.index.flush(position)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! [`Ticket`]: an append that is in the log, and who waits for it to be acknowledged.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::request::Appended;
+use crate::shared::Shared;
+
+/// An append that was accepted and is not acknowledged yet.
+#[derive(Debug)]
+#[must_use = "an append is acknowledged only to whoever waits for it"]
+pub struct Ticket {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) answers: Vec<Appended>,
+    pub(crate) position: u64,
+}
+
+impl Ticket {
+    /// Whether waiting would return at once.
+    pub fn is_done(&self) -> bool {
+        self.shared.visible.position() >= self.position
+    }
+
+    /// Waits until the append is acknowledged: it survives what the store's durability says, and
+    /// everybody sees it. One answer for each stream, in the order of the request.
+    ///
+    /// # Errors
+    /// Where it could not be made durable or indexed. Whether it is there is known at the next
+    /// open; the same append with the same event ids is recognised.
+    pub fn wait(self) -> Result<Vec<Appended>> {
+        self.shared.drive(self.position)?;
+        Ok(self.answers)
+    }
+
+    /// Calls `callback` with the answers once the append is acknowledged, on some thread, which it
+    /// must not keep. Without background threads that is one that waits for another ticket or
+    /// flushes the store.
+    pub fn then(self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
+        let Ticket { shared, answers, position } = self;
+        let done = move |outcome: Result<()>| callback(outcome.map(|()| answers));
+        shared.callbacks.add(position, Box::new(done));
+        // It may have become visible before it was added.
+        if shared.visible.position() >= position || shared.check_writable().is_err() {
+            shared.callbacks.run(&shared.parts);
+        } else {
+            shared.bell.wants_drive();
+        }
+    }
+}

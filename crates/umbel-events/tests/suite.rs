@@ -1,0 +1,10 @@
+//! Tests of the event store through its interface.
+
+mod suite {
+    pub mod answers;
+    pub mod crashes;
+    pub mod page;
+    pub mod reading;
+    pub mod support;
+    pub mod together;
+}

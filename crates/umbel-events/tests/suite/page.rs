@@ -1,0 +1,45 @@
+//! The worked examples of `docs/formats/event-log.md` and `event-index.md` are what the code
+//! writes.
+
+use umbel_env::Access;
+use umbel_events::{EventId, Expected, NewEvent, Store};
+use umbel_sim::Sim;
+
+use super::support::options;
+
+const LOG_PAGE: &str = include_str!("../../../../docs/formats/event-log.md");
+const FIRST_RECORD: u64 = 64;
+
+/// The bytes of an example: behind an offset in hexadecimal and two spaces, up to two spaces.
+fn example(name: &str) -> Vec<u8> {
+    let (_, behind) =
+        LOG_PAGE.split_once(&format!("```example {name}\n")).expect("the page has the example");
+    let (block, _) = behind.split_once("```").expect("the example ends");
+    let mut bytes = Vec::new();
+    for line in block.lines() {
+        let Some((_, rest)) = line.split_once("  ") else { continue };
+        let shown = rest.split("  ").next().expect("something");
+        let pairs = shown.split_whitespace();
+        bytes.extend(pairs.map(|pair| u8::from_str_radix(pair, 16).expect("a byte")));
+    }
+    bytes
+}
+
+#[test]
+fn the_page_shows_the_bytes() {
+    let sim = Sim::new(7);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let event = NewEvent::json(EventId([0xab; 16]), "Opened", b"{}").with_metadata(b"by ada");
+    store.append("cart-42", Expected::NoStream, &[event]).expect("appended");
+    store.close().expect("closed");
+    let file = sim.env().files.open("/events/log/00000001.chunk".as_ref(), Access::Read);
+    let file = file.expect("the first chunk");
+    let shown = example("record");
+    let mut written = vec![0; shown.len().max(128)];
+    file.read_exact_at(&mut written, FIRST_RECORD).expect("the first record");
+    // When it was appended is not the same on every disk.
+    let record = u32::from_le_bytes(written[8..12].try_into().expect("four bytes"));
+    written.truncate(32 + record as usize);
+    let text: Vec<_> = written.chunks(8).map(|row| format!("{row:02x?}")).collect();
+    assert!(shown == written, "the example should be\n{}", text.join("\n"));
+}

@@ -1,0 +1,126 @@
+//! Reading streams and everything, forwards and backwards, and what metadata hides.
+
+use umbel_events::{
+    Direction, Error, Expected, NewEvent, Position, Revision, Store, StreamState, metadata_stream,
+};
+
+use super::support::{append, event, id, options, outline, store};
+use umbel_sim::Sim;
+
+fn revisions(store: &Store, stream: &str, from: u64, direction: Direction) -> Vec<u64> {
+    let read = outline(store.read(stream, Revision(from), direction));
+    read.iter().map(|(revision, _)| *revision).collect()
+}
+
+#[test]
+fn a_stream_is_read_both_ways_from_any_place() {
+    let store = store();
+    for number in 0..700 {
+        append(&store, "a", number..number + 1);
+        append(&store, "b", 1000 + number..1001 + number);
+    }
+    for from in [0, 1, 15, 16, 17, 300, 698, 699, 700, u64::MAX] {
+        let forwards: Vec<u64> = (from..700).collect();
+        assert_eq!(revisions(&store, "a", from, Direction::Forwards), forwards, "from {from}");
+        let backwards: Vec<u64> = (0..=from.min(699)).rev().collect();
+        assert_eq!(revisions(&store, "a", from, Direction::Backwards), backwards, "from {from}");
+    }
+    let read = outline(store.read("b", Revision(698), Direction::Forwards));
+    assert_eq!(read, [(698, id(1698)), (699, id(1699))]);
+}
+
+#[test]
+fn everything_is_read_both_ways_from_any_place() {
+    let store = store();
+    let large = vec![7; 10_000];
+    let mut written = Vec::new();
+    for number in 0..40 {
+        let events = [event(2 * number), NewEvent::binary(id(2 * number + 1), "Large", &large)];
+        let stream = ["a", "b", "c"][number as usize % 3];
+        store.append(stream, Expected::Any, &events).expect("appended");
+        written.extend([id(2 * number), id(2 * number + 1)]);
+    }
+    let read: Vec<_> = store
+        .read_all(Position::START, Direction::Forwards)
+        .map(|event| event.expect("readable"))
+        .collect();
+    assert!(store.stats().expect("stats").chunks > 3, "several chunks");
+    assert_eq!(read.iter().map(|event| event.id).collect::<Vec<_>>(), written);
+    assert!(read.windows(2).all(|pair| pair[0].position < pair[1].position));
+    let ids = |from: u64, direction| -> Vec<_> {
+        store.read_all(Position(from), direction).map(|e| e.expect("readable").id).collect()
+    };
+    let backwards: Vec<_> = written.iter().rev().copied().collect();
+    assert_eq!(ids(u64::MAX, Direction::Backwards), backwards);
+    for (index, event) in read.iter().enumerate() {
+        assert_eq!(ids(event.position, Direction::Forwards), written[index..]);
+        assert_eq!(ids(event.position - 5, Direction::Forwards), written[index..]);
+        assert_eq!(ids(event.position, Direction::Backwards), backwards[80 - index..]);
+        assert_eq!(ids(event.position + 5, Direction::Backwards), backwards[79 - index..]);
+    }
+    let mut tail = store.read_all(Position(read[79].position), Direction::Forwards);
+    assert!(tail.next().is_some() && tail.next().is_none());
+    append(&store, "d", 200..201);
+    assert_eq!(tail.next().expect("more").expect("readable").id, id(200));
+}
+
+#[test]
+fn metadata_hides_what_it_says() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    append(&store, "a", 0..10);
+    let set = |json: &str| {
+        let event = NewEvent::json(store.new_id().expect("an id"), "$metadata", json.as_bytes());
+        store.append("$$a", Expected::Any, &[event]).expect("metadata");
+    };
+    set(r#"{"$tb":4}"#);
+    assert_eq!(revisions(&store, "a", 0, Direction::Forwards), [4, 5, 6, 7, 8, 9]);
+    assert_eq!(revisions(&store, "a", 5, Direction::Backwards), [5, 4]);
+    set(r#"{"$tb":4,"$maxCount":3}"#);
+    assert_eq!(revisions(&store, "a", 0, Direction::Forwards), [7, 8, 9]);
+    assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 7, last: 9 });
+    set(r#"{"$maxAge":3600}"#);
+    assert_eq!(revisions(&store, "a", 0, Direction::Forwards).len(), 10);
+    set(r#"{"$tb":20}"#);
+    assert_eq!(revisions(&store, "a", 0, Direction::Forwards), [0; 0]);
+    assert_eq!(revisions(&store, &metadata_stream("a"), 0, Direction::Forwards), [3]);
+}
+
+#[test]
+fn missing_deleted_and_ended_streams() {
+    let store = store();
+    append(&store, "a", 0..2);
+    let state = |stream| store.stream(stream).expect("known");
+    assert_eq!(state("b"), StreamState::Missing);
+    assert_eq!(revisions(&store, "b", 0, Direction::Forwards), [0; 0]);
+    store.delete("a", Expected::Any).expect("deleted");
+    assert_eq!(state("a"), StreamState::Deleted { last: 1 });
+    assert_eq!(revisions(&store, "a", 9, Direction::Backwards), [0; 0]);
+    store.tombstone("a", Expected::Any).expect("ended");
+    assert_eq!(state("a"), StreamState::Tombstoned);
+    let mut reader = store.read("a", Revision::START, Direction::Forwards);
+    assert!(matches!(reader.next(), Some(Err(Error::Deleted { stream })) if stream == "a"));
+    assert!(reader.next().is_none());
+    let names: Vec<_> = store.streams("", None, 10).expect("names");
+    assert_eq!(names.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["$$a", "a"]);
+    let all = store.read_all(Position::START, Direction::Forwards);
+    let kinds: Vec<_> = all.map(|event| event.expect("readable").kind).collect();
+    assert_eq!(kinds, ["Happened", "Happened", "$metadata", "$streamDeleted"]);
+}
+
+#[test]
+fn a_store_that_is_opened_again_has_what_it_had() {
+    let sim = Sim::new(1);
+    for round in 0..5 {
+        let store = Store::open("/events", options(&sim)).expect("opened");
+        let read = outline(store.read("a", Revision::START, Direction::Forwards));
+        assert_eq!(read.len(), round as usize * 2);
+        append(&store, "a", round * 2..round * 2 + 2);
+        assert!(store.verify().expect("verified").damage.is_empty());
+        store.close().expect("closed");
+    }
+    let store = Store::open_read_only("/events", options(&sim)).expect("opened");
+    assert_eq!(revisions(&store, "a", 0, Direction::Forwards).len(), 10);
+    let refused = store.append("a", Expected::Any, &[event(1)]).expect_err("read only");
+    assert!(refused.to_string().contains("for reading only"), "{refused}");
+}
