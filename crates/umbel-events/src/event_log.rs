@@ -240,6 +240,8 @@ struct Active {
     chunk: Arc<Chunk>,
     writer: LogWriter,
     last_event: u64,
+    /// Whether somebody was asked to make the next chunk ready.
+    asked_next: bool,
 }
 
 /// Where an append will stand.
@@ -264,17 +266,19 @@ impl LogEnd {
         self.active.as_ref().map(|active| active.chunk.start)
     }
 
-    /// Whether the present chunk is more than half full.
-    pub fn wants_next(&self) -> bool {
-        let half = |active: &Active| active.writer.end() > active.writer.capacity() / 2;
-        self.active.as_ref().is_some_and(half)
+    /// Whether it is time to make the next chunk ready; true once for each chunk, when it is more
+    /// than half full.
+    pub fn wants_next(&mut self) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        let is_half_full = active.writer.end() > active.writer.capacity() / 2;
+        is_half_full && !std::mem::replace(&mut active.asked_next, is_half_full)
     }
 
     /// Ends the present chunk and goes on in the next.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
         let (chunk, writer) = log.take_next(payload_bytes)?;
         self.end()?;
-        self.active = Some(Active { chunk, writer, last_event: 0 });
+        self.active = Some(Active { chunk, writer, last_event: 0, asked_next: false });
         Ok(())
     }
 
@@ -396,8 +400,9 @@ impl LogCursor {
         }
         let Some((_, file)) = &window.chunk else { return Ok(()) };
         let wanted = len.max(if near { WALK_BYTES } else { SINGLE_BYTES }) as u64;
-        // Whoever walks backwards wants what lies before it.
-        let back = if near && offset < window.start { wanted - len as u64 } else { 0 };
+        // Whoever walks backwards wants what lies before it, and the rest of this event.
+        let behind = (len as u64).max(WALK_BYTES as u64 / 4);
+        let back = if near && offset < window.start { wanted.saturating_sub(behind) } else { 0 };
         let start = offset.saturating_sub(back);
         let wanted = wanted.min(end - start) as usize;
         window.start = start;
