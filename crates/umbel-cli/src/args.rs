@@ -9,6 +9,7 @@ use umbel_lab::command::LabCommand;
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
+use crate::events::args::{AppendArgs, ReadArgs, StreamsArgs};
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
 use crate::number::counts;
@@ -52,7 +53,7 @@ pub enum Command {
     Get(GetArgs),
     /// Store a value under a key
     Put(PutArgs),
-    /// Remove a key; one that is not there is fine
+    /// Remove a key, one that is not there is fine; or a stream of an event store
     Delete(DeleteArgs),
     /// List keys and values in key order, one `key TAB value` a line
     Scan(ScanArgs),
@@ -68,6 +69,12 @@ pub enum Command {
     Compact(CompactArgs),
     /// Copy the store as it is now into a new folder, by hard links
     Checkpoint(CheckpointArgs),
+    /// Append events to an event store: JSON lines in, one line out as each is acknowledged
+    Append(AppendArgs),
+    /// Write the events of a stream, or of an event store, as JSON lines
+    Read(ReadArgs),
+    /// List the streams of an event store
+    Streams(StreamsArgs),
     /// Filters by themselves, without a store: size, build, check, inspect, bench
     #[command(subcommand)]
     Filter(FilterCommand),
@@ -168,7 +175,17 @@ pub struct PutArgs {
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     /// The key
-    pub key: OsString,
+    #[arg(required_unless_present = "stream", conflicts_with = "stream")]
+    pub key: Option<OsString>,
+    /// In an event store: the stream. The next append creates it again
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Delete the stream for good
+    #[arg(long, requires = "stream")]
+    pub tombstone: bool,
+    /// What is expected of the stream: any, no-stream, exists, or the revision of its last event
+    #[arg(long, value_name = "WHAT", requires = "stream")]
+    pub expected: Option<String>,
     #[command(flatten)]
     pub keyspace: KeyspaceArgs,
     /// The key is given in hex

@@ -10,7 +10,7 @@ use umbel::Error;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the key is not there (get), no line is selected (filter check)
+  1  the key is not there (get), nor the stream (read); no line is selected (filter check)
   2  the request is wrong: a flag, a name, a number, a line of input, or no such store
   3  bytes on disk are not what was written
   4  the operating system refused: I/O, permissions, a full disk
@@ -123,6 +123,15 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::Store(error)
+    }
+}
+
+impl From<umbel_events::Error> for Failure {
+    fn from(error: umbel_events::Error) -> Failure {
+        match error {
+            umbel_events::Error::Store(error) => Failure::Store(error),
+            error => Failure::Usage(error.to_string()),
+        }
     }
 }
 

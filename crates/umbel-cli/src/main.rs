@@ -7,12 +7,14 @@ mod bench;
 mod commands;
 mod complaint;
 mod errors;
+mod events;
 #[cfg(unix)]
 mod file_size_signal;
 mod filter;
 mod input;
 mod lab;
 mod limits;
+mod lines;
 mod number;
 mod output;
 mod progress;
@@ -30,8 +32,9 @@ use crate::commands::{
     advise, checkpoint, compact, delete, get, import, inspect, put, scan, stats, verify,
 };
 use crate::errors::{Failure, Outcome};
+use crate::events::delete::Deletion;
 use crate::output::{Output, note};
-use crate::store::Store;
+use crate::store::{Store, is_event_store};
 
 const WELCOME: &str = "\
 umbel: a store for keys and values in which asking for what is not there costs almost nothing
@@ -108,14 +111,26 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Import(args) => import::run(&store()?, args, json),
         Command::Get(args) => get::run(&store()?, args, json),
         Command::Put(args) => put::run(&store()?, args),
-        Command::Delete(args) => delete::run(&store()?, args),
+        Command::Delete(args) => match &args.stream {
+            Some(stream) => {
+                let expected = args.expected.as_deref();
+                let (tombstone, sync) = (args.tombstone, args.sync);
+                let deletion = Deletion { stream, expected, tombstone, sync };
+                events::delete::run(db, deletion, limits)
+            }
+            None => delete::run(&store()?, args),
+        },
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
         Command::Advise => advise::run(&store()?, json),
+        Command::Verify if db.is_some_and(is_event_store) => events::verify::run(db, json, limits),
         Command::Verify => verify::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),
+        Command::Append(args) => events::append::run(db, args, limits),
+        Command::Read(args) => events::read::run(db, args, limits),
+        Command::Streams(args) => events::streams::run(db, args, json, limits),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),

@@ -7,6 +7,9 @@ use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
 
+/// The file that tells an event store from others.
+const EVENT_STORE: &str = "CHUNKS";
+
 /// The store named by `--db` or `UMBEL_DB`.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -42,6 +45,7 @@ impl Store {
     /// Opens the store for writing and creates it where the folder is missing or empty.
     pub fn open_or_create(&self, durability: Durability) -> Outcome<Db> {
         refuse_file(&self.folder)?;
+        refuse_events(&self.folder)?;
         Ok(Db::open(&self.folder, Options { durability, ..self.options() })?)
     }
 
@@ -52,6 +56,7 @@ impl Store {
     /// A sentence of our own where there is no folder: the engine would name a file inside it.
     fn require(&self) -> Outcome<()> {
         refuse_file(&self.folder)?;
+        refuse_events(&self.folder)?;
         match std::fs::metadata(&self.folder) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -71,6 +76,22 @@ pub fn refuse_file(folder: &Path) -> Outcome<()> {
     if std::fs::metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) {
         return Err(Failure::usage(format!(
             "{} is a file, but a store is a folder; name the folder with --db DIR",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the folder holds an event store.
+pub fn is_event_store(folder: &Path) -> bool {
+    folder.join(EVENT_STORE).exists()
+}
+
+/// A sentence where the folder holds events and not keys and values.
+fn refuse_events(folder: &Path) -> Outcome<()> {
+    if is_event_store(folder) {
+        return Err(Failure::usage(format!(
+            "{} holds an event store; `umbel read`, `append` and `streams` are for those",
             folder.display()
         )));
     }

@@ -8,6 +8,7 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
+    mod events;
     mod filter;
     mod harness;
     mod import;

@@ -112,10 +112,11 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     }
     // What an earlier attempt to make one left may stay.
     let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new"];
-    if let Some(other) = env.files.read_dir(folder)?.iter().find(|e| !ours.contains(&&e.name[..])) {
-        let what = match &other.name[..] {
-            "CURRENT" => "it holds a key-value store".to_string(),
-            name => format!("it holds '{name}', which no event store does"),
+    let entries = env.files.read_dir(folder)?;
+    if let Some(other) = entries.iter().find(|entry| !ours.contains(&&entry.name[..])) {
+        let what = match entries.iter().any(|entry| entry.name == "CURRENT") {
+            true => "it holds a key-value store".to_string(),
+            false => format!("it holds '{}', which no event store does", other.name),
         };
         return Err(Error::invalid(format!(
             "{shown} is no event store: {what}; name an empty folder or one that does not exist"

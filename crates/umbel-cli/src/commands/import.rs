@@ -6,7 +6,6 @@
 mod csv_records;
 mod csv_text;
 mod line_records;
-mod lines;
 mod record;
 
 use std::cell::Cell;

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use serde_json::Value;
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::lines::{Line, Lines};
 use super::record::{Record, Records, Step, set};
+use crate::lines::{Line, Lines};
 
 /// Bytes that may stand beside key and value in a line of a format.
 const PUNCTUATION_BYTES_MAX: usize = 1024;

@@ -1,0 +1,11 @@
+//! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`.
+
+pub mod append;
+pub mod args;
+pub mod delete;
+pub mod line;
+pub mod read;
+pub mod store;
+pub mod streams;
+pub mod time;
+pub mod verify;

@@ -1,0 +1,75 @@
+//! Flags of the commands for an event store.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use umbel_events::Expected;
+
+/// Arguments of `append`.
+#[derive(Debug, Args)]
+pub struct AppendArgs {
+    /// A file of JSON lines; `-` or nothing is standard input
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The stream of lines that name none
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// The type of lines that name none
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// What is expected of the streams of lines that say nothing: any, no-stream, exists, or the
+    /// revision of the last event
+    #[arg(long, value_name = "WHAT", default_value = "any", value_parser = expected)]
+    pub expected: Expected,
+    /// Leave damaged lines aside and count them, instead of stopping at the first
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Acknowledge an event once it survives power loss
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Arguments of `read`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
+pub struct ReadArgs {
+    /// The stream to read
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Read the events of all streams
+    #[arg(long)]
+    pub all: bool,
+    /// Begin with this revision, or with --all at this position [default: the first, or with
+    /// --backwards the last]
+    #[arg(long, value_name = "NUMBER")]
+    pub from: Option<u64>,
+    /// Read from newer events to older ones
+    #[arg(long)]
+    pub backwards: bool,
+    /// Read so many events at most
+    #[arg(long, value_name = "EVENTS")]
+    pub count: Option<u64>,
+}
+
+/// Arguments of `streams`.
+#[derive(Debug, Args)]
+pub struct StreamsArgs {
+    /// Streams whose names begin so
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    /// Streams of metadata and others whose names begin with `$`, too
+    #[arg(long)]
+    pub system: bool,
+}
+
+/// What `--expected` says.
+pub fn expected(text: &str) -> Result<Expected, String> {
+    match text {
+        "any" => Ok(Expected::Any),
+        "no-stream" => Ok(Expected::NoStream),
+        "exists" => Ok(Expected::Exists),
+        number => number.parse().map(Expected::Exact).map_err(|_| {
+            "write any, no-stream, exists, or the revision of the last event".to_string()
+        }),
+    }
+}

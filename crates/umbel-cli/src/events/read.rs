@@ -1,0 +1,43 @@
+//! `umbel read`: the events of a stream, or all of them, as JSON lines.
+
+use std::path::Path;
+
+use umbel::Durability;
+use umbel_events::{Direction, Position, RecordedEvent, Result, Revision, StreamState};
+
+use super::args::ReadArgs;
+use super::line;
+use super::store;
+use crate::errors::{Failure, Outcome};
+use crate::limits::Limits;
+use crate::output::Output;
+
+/// Reads events.
+pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()> {
+    let store = store::open(folder, limits, Durability::Buffered)?;
+    let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
+    let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
+    match &args.stream {
+        Some(stream) => {
+            if let StreamState::Missing | StreamState::Deleted { .. } = store.stream(stream)? {
+                return Err(Failure::NoSuchKey(format!(
+                    "there is no stream '{}' in {}; `umbel streams` lists those there are",
+                    stream.escape_debug(),
+                    store.path().display()
+                )));
+            }
+            write(store.read(stream, Revision(from), direction), args.count)?;
+        }
+        None => write(store.read_all(Position(from), direction), args.count)?,
+    }
+    Ok(store.close()?)
+}
+
+fn write(events: impl Iterator<Item = Result<RecordedEvent>>, count: Option<u64>) -> Outcome<()> {
+    let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+    let mut output = Output::new();
+    for event in events.take(most) {
+        output.line(&line::of_recorded(&event?))?;
+    }
+    output.flush()
+}

@@ -1,0 +1,44 @@
+//! How a command opens the event store it was pointed at.
+
+use std::path::Path;
+
+use umbel::Durability;
+use umbel_events::{Store, StoreOptions};
+
+use crate::errors::{Failure, Outcome};
+use crate::limits::Limits;
+use crate::store::{is_event_store, refuse_file};
+
+fn named(folder: Option<&Path>) -> Outcome<&Path> {
+    let folder = folder.ok_or_else(|| {
+        Failure::usage("which store? Name its folder with --db DIR, or set UMBEL_DB to it")
+    })?;
+    refuse_file(folder)?;
+    Ok(folder)
+}
+
+fn options(limits: Limits, durability: Durability) -> StoreOptions {
+    StoreOptions { durability, memory_bytes: limits.memory, ..StoreOptions::default() }
+}
+
+/// Opens the store for writing and creates it where the folder is missing or empty.
+pub fn open_or_create(
+    folder: Option<&Path>,
+    limits: Limits,
+    durability: Durability,
+) -> Outcome<Store> {
+    Ok(Store::open(named(folder)?, options(limits, durability))?)
+}
+
+/// Opens a store that exists. One that was not closed is brought in order first, so this writes.
+pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Outcome<Store> {
+    let folder = named(folder)?;
+    if !is_event_store(folder) {
+        return Err(Failure::usage(format!(
+            "there is no event store in {}; check --db, or create one there with `umbel append`",
+            folder.display()
+        )));
+    }
+    let options = StoreOptions { create_if_missing: false, ..options(limits, durability) };
+    Ok(Store::open(folder, options)?)
+}

@@ -1,0 +1,66 @@
+//! `umbel streams`: the names of streams and what can be read of each.
+
+use std::path::Path;
+
+use serde_json::json;
+use umbel::Durability;
+use umbel_events::StreamState;
+
+use super::args::StreamsArgs;
+use super::store;
+use crate::errors::Outcome;
+use crate::limits::Limits;
+use crate::output::Output;
+
+/// How many names are fetched at a time.
+const PAGE: usize = 1000;
+
+/// Lists streams.
+pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits) -> Outcome<()> {
+    let store = store::open(folder, limits, Durability::Buffered)?;
+    let mut output = Output::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.streams(&args.prefix, after.as_deref(), PAGE)?;
+        for (name, state) in &page {
+            let is_system = name.starts_with('$');
+            if is_system && !args.system && !args.prefix.starts_with('$') {
+                continue;
+            }
+            match json {
+                true => output.json(&to_json(name, *state))?,
+                false => output.line(&to_text(name, *state))?,
+            }
+        }
+        match page.into_iter().last() {
+            Some((name, _)) => after = Some(name),
+            None => break,
+        }
+    }
+    output.flush()?;
+    Ok(store.close()?)
+}
+
+fn to_json(name: &str, state: StreamState) -> serde_json::Value {
+    match state {
+        StreamState::Live { first, last } => {
+            json!({"stream": name, "state": "live", "first": first, "last": last})
+        }
+        StreamState::Deleted { last } => {
+            json!({"stream": name, "state": "deleted", "last": last})
+        }
+        StreamState::Tombstoned => json!({"stream": name, "state": "tombstoned"}),
+        StreamState::Missing => json!({"stream": name, "state": "missing"}),
+    }
+}
+
+fn to_text(name: &str, state: StreamState) -> String {
+    let name = crate::text::escaped(name.as_bytes());
+    match state {
+        StreamState::Live { first, last } if first > last => format!("{name}\tempty"),
+        StreamState::Live { first, last } => format!("{name}\t{first} to {last}"),
+        StreamState::Deleted { .. } => format!("{name}\tdeleted"),
+        StreamState::Tombstoned => format!("{name}\ttombstoned"),
+        StreamState::Missing => format!("{name}\tmissing"),
+    }
+}

@@ -1,0 +1,60 @@
+//! `umbel verify` of an event store: every event read and checked, and the index with it.
+
+use std::path::Path;
+
+use serde_json::json;
+use umbel::Durability;
+use umbel_env::Env;
+
+use super::store;
+use crate::errors::{Failure, Outcome};
+use crate::limits::Limits;
+use crate::number;
+use crate::output::Output;
+
+/// Named damages; the rest is counted.
+const NAMED_DAMAGES: usize = 20;
+
+/// Checks the store. Each damage is said with file and offset, then the command fails.
+pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
+    let clock = Env::system().clock;
+    let start = clock.now();
+    let store = store::open(folder, limits, Durability::Buffered)?;
+    let report = store.verify()?;
+    let seconds = clock.now().saturating_sub(start).as_secs_f64();
+    let mut damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    damage.extend(report.index.damage.iter().cloned());
+    let mut output = Output::new();
+    let shown = store.path().display().to_string();
+    if json {
+        output.json(&json!({
+            "events": report.events,
+            "bytes": report.bytes,
+            "index_tables": report.index.tables,
+            "index_entries": report.index.entries,
+            "damage": damage,
+            "seconds": seconds,
+        }))?;
+    } else if damage.is_empty() {
+        output.line(&format!(
+            "the event store in {shown} is whole: {} events, {} of log, {} index entries checked \
+             in {seconds:.1} s",
+            number::grouped(report.events),
+            number::bytes(report.bytes),
+            number::grouped(report.index.entries),
+        ))?;
+    } else {
+        for damage in damage.iter().take(NAMED_DAMAGES) {
+            output.line(damage)?;
+        }
+    }
+    output.flush()?;
+    if damage.is_empty() {
+        return Ok(store.close()?);
+    }
+    Err(Failure::Damaged(format!(
+        "the event store in {shown} is damaged in {} places; restore these files from a backup; \
+         where only the index is damaged, remove its folder and it is made anew",
+        number::grouped(damage.len() as u64)
+    )))
+}

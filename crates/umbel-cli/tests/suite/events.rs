@@ -1,0 +1,111 @@
+//! The commands for an event store, as a person or a script uses them.
+
+use serde_json::{Value, json};
+
+use super::harness::Ground;
+
+const FIRST: &str = r#"{"stream":"cart-42","type":"Opened","data":{"by": "ada"}}"#;
+const SECOND: &str =
+    r#"{"stream":"cart-42","type":"Added","data":[1, 2.50],"metadata":{"why":"x"}}"#;
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn what_is_appended_is_acknowledged_read_and_listed() {
+    let ground = Ground::new();
+    let input = format!("{FIRST}\n\n{SECOND}\n");
+    let acknowledged = ground.feed(&["append"], input.as_bytes()).succeeds().text();
+    let shown = lines(&acknowledged);
+    assert_eq!(shown.len(), 2);
+    assert_eq!((&shown[0]["revision"], &shown[1]["revision"]), (&json!(0), &json!(1)));
+    assert!(shown[0]["position"].as_u64() < shown[1]["position"].as_u64());
+    let read = ground.run(&["read", "--stream", "cart-42"]).succeeds().text();
+    // Data and metadata are kept to the byte.
+    assert!(read.contains(r#""data":{"by": "ada"}"#) && read.contains(r#""data":[1, 2.50]"#));
+    assert_eq!(lines(&read)[1]["metadata"], json!({"why": "x"}));
+    assert_eq!(lines(&read)[0]["id"], shown[0]["id"]);
+    let all = ground.run(&["read", "--all", "--backwards", "--count=1"]).succeeds().text();
+    assert_eq!(lines(&all)[0]["type"], json!("Added"));
+    ground.run(&["streams"]).writes("cart-42\t0 to 1\n");
+    let whole = ground.run(&["verify"]).succeeds().text();
+    assert!(whole.contains("is whole: 2 events"), "{whole}");
+    assert_eq!(ground.run(&["verify", "--json"]).succeeds().json()["events"], json!(2));
+}
+
+#[test]
+fn what_was_read_can_be_appended_again_and_a_retry_is_known() {
+    let ground = Ground::new();
+    let bytes = r#"{"stream":"b","type":"Raw","data_hex":"00ff","metadata_hex":"0a"}"#;
+    let input = format!("{FIRST}\n{bytes}\n");
+    let first = ground.feed(&["append", "--sync"], input.as_bytes()).succeeds().text();
+    let read = ground.run(&["read", "--all"]).succeeds().text();
+    assert_eq!(lines(&read)[1]["data_hex"], json!("00ff"));
+    // The ids are the same, so nothing is written twice.
+    let again = ground.feed(&["append"], read.as_bytes()).succeeds().text();
+    assert_eq!(again, first);
+    ground.run(&["streams"]).writes("b\t0 to 0\ncart-42\t0 to 0\n");
+}
+
+#[test]
+fn streams_are_deleted_and_come_back_or_not() {
+    let ground = Ground::new();
+    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
+    let wrong = ground.run(&["delete", "--stream", "cart-42", "--expected", "7"]);
+    wrong.fails(2, &["revision 7 was expected of stream 'cart-42'", "its last revision is 0"]);
+    ground.run(&["delete", "--stream", "cart-42", "--expected", "0"]).writes("");
+    ground.run(&["read", "--stream", "cart-42"]).fails(1, &["there is no stream 'cart-42'"]);
+    ground.run(&["streams"]).writes("cart-42\tdeleted\n");
+    ground.feed(&["append"], SECOND.as_bytes()).succeeds();
+    ground.run(&["streams"]).writes("cart-42\t1 to 1\n");
+    ground.run(&["delete", "--stream", "cart-42", "--tombstone"]).writes("");
+    ground.run(&["read", "--stream", "cart-42"]).fails(2, &["was tombstoned"]);
+    let system = ground.run(&["streams", "--system", "--json"]).succeeds().text();
+    assert_eq!(lines(&system)[0]["stream"], json!("$$cart-42"));
+}
+
+#[test]
+fn bad_lines_are_named_and_what_came_before_them_is_kept() {
+    let ground = Ground::new();
+    for (line, why) in [
+        ("{", "is no event"),
+        (r#"{"type":"t","data":1}"#, "has no \"stream\""),
+        (r#"{"stream":"a","data":1}"#, "has no \"type\""),
+        (r#"{"stream":"a","type":"t"}"#, "has no \"data\""),
+        (r#"{"stream":"a","type":"t","data":1,"data_hex":"00"}"#, "has both"),
+        (r#"{"stream":"a","type":"t","data_hex":"0"}"#, "not an even number"),
+        (r#"{"stream":"a","type":"t","data":1,"id":"7"}"#, "is no event id"),
+        (r#"{"stream":"a","type":"t","data":1,"expected":"often"}"#, "any, no-stream"),
+        (r#"{"stream":"a","type":"t","data":1,"expected":3}"#, "revision 3 was expected"),
+        (r#"{"stream":"","type":"t","data":1}"#, "0 bytes"),
+        (r#"{"stream":"$all","type":"t","data":1}"#, "all streams"),
+        (r#"{"stream":"$$a","type":"t","data":1}"#, "no object"),
+        (r#"{"stream":"a","typ":"t","data":1}"#, "unknown field `typ`"),
+    ] {
+        let input = format!("{FIRST}\n{line}\n{SECOND}\n");
+        let stopped = ground.feed(&["append"], input.as_bytes());
+        assert_eq!(stopped.text().lines().count(), 1, "{line}");
+        stopped.fails(2, &["standard input, line 2", why]);
+    }
+    let input = format!("{FIRST}\nnothing\n{SECOND}\n");
+    let run = ground.feed(&["append", "--skip-bad"], input.as_bytes()).succeeds();
+    assert_eq!(run.text().lines().count(), 2);
+    assert!(run.stderr.contains("line 2") && run.stderr.contains("1 damaged lines left aside"));
+    let filled = ground.feed(&["append", "--stream=d", "--type=t"], b"{\"data\":1}\n").succeeds();
+    assert_eq!(lines(&filled.text())[0]["stream"], json!("d"));
+}
+
+#[test]
+fn other_folders_are_told_apart() {
+    let words = Ground::with(&[("a", "1")]);
+    words.feed(&["append"], FIRST.as_bytes()).fails(2, &["holds a key-value store"]);
+    words.run(&["read", "--all"]).fails(2, &["there is no event store"]);
+    let events = Ground::new();
+    events.run(&["streams"]).fails(2, &["there is no event store", "umbel append"]);
+    events.feed(&["append"], FIRST.as_bytes()).succeeds();
+    events.run(&["get", "a"]).fails(2, &["holds an event store", "umbel read"]);
+    events.run(&["put", "a", "1"]).fails(2, &["holds an event store"]);
+    events.run(&["read"]).fails(2, &["--stream"]);
+    events.run(&["delete"]).fails(2, &["KEY"]);
+}
