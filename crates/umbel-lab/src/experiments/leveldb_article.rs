@@ -92,10 +92,15 @@ fn settings(scale: Scale) -> Vec<(String, String)> {
                 memtable(scale) >> 10
             ),
         ),
-        ("cache", "1 GiB: everything that is read is in memory".into()),
+        ("cache", format!("{} GiB: everything that is read is in memory", cache(scale) >> 30)),
         ("filters", "the same at every level, the last one included; no advisor".into()),
     ];
     named(said)
+}
+
+/// A cache that holds the store with the long values.
+fn cache(scale: Scale) -> u64 {
+    scale.choose(1 << 30, 2 << 30)
 }
 
 /// A store with long values and its log.
@@ -124,6 +129,7 @@ pub fn stores(lab: &Lab<'_>, list: &[Setting]) -> Result<Subjects> {
             bloom_bits: setting.bits,
             probes: setting.hashes.filter(|_| setting.bits > 0),
             memtable_bytes: memtable(lab.scale),
+            cache_bytes: cache(lab.scale),
             spread: crate::engine::FilterSpread::Uniform,
             ..Settings::default()
         };
