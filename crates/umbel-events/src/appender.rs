@@ -52,6 +52,7 @@ pub struct Appender {
     pub last_created: u64,
     ahead: HashMap<String, Ahead>,
     buffer: Vec<u8>,
+    name: String,
     batch: Batch,
     cursor: LogCursor,
 }
@@ -86,6 +87,7 @@ impl Appender {
             last_created,
             ahead: HashMap::new(),
             buffer: Vec::new(),
+            name: String::new(),
             batch: parts.index.batch(),
             cursor: parts.log.cursor(),
         }
@@ -98,7 +100,7 @@ impl Appender {
         Ok(parts.index.head(stream)?)
     }
 
-    fn known(&self, parts: &Parts, stream: &str) -> Result<Known> {
+    fn known(&mut self, parts: &Parts, stream: &str) -> Result<Known> {
         let head = self.head(parts, stream)?;
         if let Some(subject) = names::subject(stream) {
             if let Some(other) = self.head(parts, subject)? {
@@ -106,8 +108,11 @@ impl Appender {
             }
             return Ok(Known { head, settings: None });
         }
-        let metadata = self.head(parts, &names::metadata_stream(stream))?;
-        let settings = metadata.and_then(|metadata| metadata.settings);
+        let mut name = std::mem::take(&mut self.name);
+        names::write_metadata_stream(stream, &mut name);
+        let metadata = self.head(parts, &name);
+        self.name = name;
+        let settings = metadata?.and_then(|metadata| metadata.settings);
         Ok(Known { head, settings })
     }
 

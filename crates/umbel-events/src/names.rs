@@ -17,6 +17,13 @@ pub fn metadata_stream(stream: &str) -> String {
     format!("{METADATA_PREFIX}{stream}")
 }
 
+/// Makes `name` that of the stream that holds the metadata of `stream`.
+pub fn write_metadata_stream(stream: &str, name: &mut String) {
+    name.clear();
+    name.push_str(METADATA_PREFIX);
+    name.push_str(stream);
+}
+
 /// The stream whose metadata `stream` holds; `None` where it holds nobody's.
 pub fn subject(stream: &str) -> Option<&str> {
     stream.strip_prefix(METADATA_PREFIX)

@@ -149,7 +149,7 @@ impl Batch {
             ));
         }
         background::commit(&self.handle.store, &mut self.writes, durability.into())?;
-        self.writes = Writes::default();
+        self.writes.clear();
         self.snapshots.clear();
         Ok(())
     }

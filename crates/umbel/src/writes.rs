@@ -68,6 +68,10 @@ pub enum Condition {
 /// which is not done under the commit lock unless others keep putting such values.
 pub type Compared = Option<BlobPointer>;
 
+/// What an emptied batch keeps room for at most.
+const KEPT_BYTES: usize = 64 << 10;
+const KEPT_OPERATIONS: usize = 1024;
+
 /// The operations of a batch. The first bad one is remembered and refused at the commit.
 #[derive(Debug, Default)]
 pub struct Writes {
@@ -192,6 +196,23 @@ impl Writes {
             let keyspace = self.index_of(keyspace);
             self.conditions.push((keyspace, key.to_vec(), condition));
         }
+    }
+
+    /// Forgets everything, and keeps the room for as many small operations as most batches have.
+    pub fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES || self.operations.capacity() > KEPT_OPERATIONS {
+            *self = Writes::default();
+            return;
+        }
+        let Writes { keyspaces, operations, bytes, long_values, conditions, markers, refused } =
+            self;
+        keyspaces.clear();
+        operations.clear();
+        bytes.clear();
+        long_values.clear();
+        conditions.clear();
+        markers.clear();
+        *refused = None;
     }
 
     /// Forgets the conditions.
