@@ -14,6 +14,7 @@ mod entries;
 mod faults;
 mod filters;
 mod first_open;
+mod histories;
 mod kill;
 mod lab;
 mod look;
@@ -78,7 +79,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "crash",
     "first-open",
     "faults",
@@ -90,6 +91,8 @@ const NAMES: [&str; 11] = [
     "big-open",
     "memory",
     "model",
+    "histories",
+    "histories-planted",
 ];
 
 /// What the small part leaves out: they say something only when they are large.
@@ -188,6 +191,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             let budgets = if named.is_empty() { &memory::MEBIBYTES[..] } else { named };
             memory::campaign(place, seed, arguments.keys.unwrap_or(memory::KEYS), budgets)
         }
+        "histories" => {
+            let seeds = if small { histories::SEEDS_SMALL } else { histories::SEEDS };
+            histories::campaign(seed, seeds)
+        }
+        "histories-planted" => histories::planted(seed, histories::SEEDS),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

@@ -10,7 +10,9 @@ use crate::faults::{self, KINDS, Wrong};
 use crate::random::{join, of_name};
 use crate::report::Tally;
 use crate::script::Script;
-use crate::{advisor, answers, big_open, canaries, filters, first_open, kill, rot, scripts};
+use crate::{
+    advisor, answers, big_open, canaries, filters, first_open, histories, kill, rot, scripts,
+};
 
 /// The words behind the campaign's name.
 struct Words<'a> {
@@ -52,6 +54,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
             Ok(())
         }
         "first-open" => show(first_open::campaign(words.number(0)?, false)),
+        "histories" => histories::again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
         "advisor" => show(advisor::campaign(place, words.number(0)?, words.number(1)?)),

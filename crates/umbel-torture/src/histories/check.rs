@@ -1,0 +1,168 @@
+//! What a store holds after the world ended, beside what everybody knows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use umbel_events::{Direction, Error, EventId, NewEvent, Position, Revision, Store, StoreOptions};
+
+use super::{Attempt, FOLDER, Fate, Known};
+use crate::report::Tally;
+
+/// What was found in a store.
+#[derive(Debug, Default)]
+struct Found {
+    at: BTreeMap<u64, EventId>,
+    streams: BTreeMap<String, Vec<EventId>>,
+    place: HashMap<EventId, (String, u64, u64)>,
+}
+
+/// Opens the store and compares. `keeps_all`: whether everything that was acknowledged or seen has
+/// to be there. What is gone is forgotten.
+pub fn check(
+    options: StoreOptions,
+    keeps_all: bool,
+    known: &mut Known,
+    tally: &Tally,
+) -> Result<(), String> {
+    let store = Store::open(FOLDER, options).map_err(|error| format!("opening: {error}"))?;
+    let found = find(&store)?;
+    tally.add("events found after a crash", found.at.len() as u64);
+    compare_streams(&store, &found)?;
+    seen_is_there(known, &found, keeps_all)?;
+    let newest = found.at.keys().next_back().copied().unwrap_or(0);
+    for attempt in &known.attempts {
+        compare(attempt, &found, keeps_all, newest)?;
+    }
+    settle(&store, known, &found, tally)?;
+    let report = store.verify().map_err(|error| error.to_string())?;
+    if let Some(damage) = report.damage.first() {
+        return Err(format!("verifying: {damage}"));
+    }
+    // What is found to be at its place now is known from now on.
+    let found = find(&store)?;
+    known.seen = found.at.iter().map(|(position, id)| (*position, *id)).collect();
+    Ok(())
+}
+
+fn find(store: &Store) -> Result<Found, String> {
+    let mut found = Found::default();
+    let mut before = 0;
+    for event in store.read_all(Position::START, Direction::Forwards) {
+        let event = event.map_err(|error| format!("reading: {error}"))?;
+        if event.position <= before {
+            return Err(format!("position {} comes after {before}", event.position));
+        }
+        before = event.position;
+        found.at.insert(event.position, event.id);
+        let ids = found.streams.entry(event.stream.clone()).or_default();
+        if event.revision != ids.len() as u64 {
+            return Err(format!(
+                "revision {} of {} is the {}th",
+                event.revision,
+                event.stream,
+                ids.len()
+            ));
+        }
+        ids.push(event.id);
+        let place = (event.stream, event.revision, event.position);
+        if let Some(other) = found.place.insert(event.id, place) {
+            return Err(format!("{} is there twice, also at {other:?}", event.id));
+        }
+    }
+    Ok(found)
+}
+
+/// Streams read by themselves are what all events say.
+fn compare_streams(store: &Store, found: &Found) -> Result<(), String> {
+    for (stream, ids) in &found.streams {
+        let read: Result<Vec<_>, Error> =
+            store.read(stream, Revision::START, Direction::Forwards).collect();
+        let read = read.map_err(|error| format!("reading {stream}: {error}"))?;
+        if !read.iter().map(|event| event.id).eq(ids.iter().copied()) {
+            return Err(format!("{stream} has {} events, read alone {}", ids.len(), read.len()));
+        }
+    }
+    Ok(())
+}
+
+fn seen_is_there(known: &Known, found: &Found, keeps_all: bool) -> Result<(), String> {
+    for (position, id) in &known.seen {
+        match found.at.get(position) {
+            Some(there) if there == id => {}
+            Some(there) => {
+                return Err(format!("position {position} held {id} and holds {there} now"));
+            }
+            None if keeps_all => return Err(format!("{id} at {position} was seen and is gone")),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn compare(attempt: &Attempt, found: &Found, keeps_all: bool, newest: u64) -> Result<(), String> {
+    let Attempt { stream, ids, fate, .. } = attempt;
+    let there = ids.iter().filter(|id| found.place.contains_key(id)).count();
+    if there != 0 && there != ids.len() {
+        return Err(format!("of {ids:?} in {stream} only {there} are there"));
+    }
+    match fate {
+        Fate::Refused if there > 0 => Err(format!("{ids:?} were refused and are in {stream}")),
+        Fate::Acknowledged(first, position) => {
+            if there == 0 {
+                // What a power cut takes of a buffered store, it takes from the end.
+                let may_be_gone = !keeps_all && *position > newest;
+                return match may_be_gone {
+                    true => Ok(()),
+                    false => Err(format!("{ids:?} were acknowledged in {stream} and are gone")),
+                };
+            }
+            for (revision, id) in (*first..).zip(ids) {
+                let place = &found.place[id];
+                if (&place.0, place.1) != (stream, revision) {
+                    return Err(format!("{id} was put at {revision} of {stream}, is at {place:?}"));
+                }
+            }
+            Ok(())
+        }
+        Fate::Refused | Fate::Unknown => Ok(()),
+    }
+}
+
+/// Forgets what is gone, and tries again what got no answer: then it is there once.
+fn settle(store: &Store, known: &mut Known, found: &Found, tally: &Tally) -> Result<(), String> {
+    let mut kept = BTreeSet::new();
+    for (number, attempt) in known.attempts.iter_mut().enumerate() {
+        let Attempt { stream, expected, ids, fate } = attempt;
+        match fate {
+            Fate::Acknowledged(..) if !found.place.contains_key(&ids[0]) => continue,
+            Fate::Acknowledged(..) | Fate::Refused => {}
+            Fate::Unknown => {
+                let events: Vec<_> =
+                    ids.iter().map(|id| NewEvent::json(*id, "Happened", b"")).collect();
+                let was_there = found.place.get(&ids[0]);
+                tally.add("appends without an answer tried again", 1);
+                *fate = match (store.append(stream, *expected, &events), was_there) {
+                    (Ok(done), Some((_, revision, _)))
+                        if !done.was_there || done.first != Some(*revision) =>
+                    {
+                        return Err(format!("{ids:?} are at {revision} of {stream}, not {done:?}"));
+                    }
+                    (Ok(done), _) => match (done.first, done.position) {
+                        (Some(first), Some(position)) => Fate::Acknowledged(first, position),
+                        _ => return Err(format!("{ids:?} were answered with {done:?}")),
+                    },
+                    (Err(Error::WrongExpected { .. }), None) => Fate::Refused,
+                    (Err(error), there) => {
+                        return Err(format!("{ids:?}, at {there:?}, tried again: {error}"));
+                    }
+                };
+            }
+        }
+        kept.insert(number);
+    }
+    let mut number = 0;
+    known.attempts.retain(|_| {
+        number += 1;
+        kept.contains(&(number - 1))
+    });
+    Ok(())
+}
