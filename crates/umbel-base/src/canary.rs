@@ -2,13 +2,13 @@
 //!
 //! Only there with the feature `canary`, which nothing that users get turns on.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-static ON: AtomicU8 = AtomicU8::new(0);
+static ON: AtomicU32 = AtomicU32::new(0);
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u32)]
 pub enum Switch {
     /// Every checksum is the same number.
     IgnoredChecksum = 1,
@@ -22,17 +22,37 @@ pub enum Switch {
     SnapshotsForgotten = 16,
     /// The file of a long value goes while somebody may still look at it.
     BlobRemovedEarly = 32,
+    /// An append to a synced event store is seen before it is durable.
+    EventsSeenEarly = 1 << 20,
+    /// Positions that a power cut took are given to other events.
+    EventsPositionsReused = 1 << 21,
+    /// The index of an event store is flushed before the log it rests on is durable.
+    EventsIndexAhead = 1 << 22,
+    /// Events behind a gap in the event log count.
+    EventsBehindGap = 1 << 23,
+    /// A retry of an append is not known.
+    EventsRetryForgotten = 1 << 24,
+    /// The ids of the newest events are not read again when an event store is opened.
+    EventsWindowLost = 1 << 25,
+    /// Catching up puts an older head over a newer one.
+    EventsHeadGoesBack = 1 << 26,
+    /// An append does not see those before it that are not in the index yet.
+    EventsAheadForgotten = 1 << 27,
+    /// An expected revision is not looked at.
+    EventsExpectedIgnored = 1 << 28,
+    /// Each flush says that the index holds all of the log.
+    EventsMarkerTooFar = 1 << 29,
 }
 
 impl Switch {
     /// Plants the bug, in the whole process.
     pub fn turn_on(self) {
-        ON.fetch_or(self as u8, Ordering::Relaxed);
+        ON.fetch_or(self as u32, Ordering::Relaxed);
     }
 
     /// Whether it is planted.
     pub fn is_on(self) -> bool {
-        ON.load(Ordering::Relaxed) & self as u8 != 0
+        ON.load(Ordering::Relaxed) & self as u32 != 0
     }
 }
 

@@ -94,7 +94,10 @@ impl Appender {
     }
 
     fn head(&self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
-        if let Some(ahead) = self.ahead.get(stream) {
+        let ahead = self.ahead.get(stream);
+        #[cfg(feature = "canary")]
+        let ahead = ahead.filter(|_| !umbel_base::canary::Switch::EventsAheadForgotten.is_on());
+        if let Some(ahead) = ahead {
             return Ok(Some(ahead.head));
         }
         Ok(parts.index.head(stream)?)

@@ -204,6 +204,14 @@ impl ChunkTable {
 
     /// Adds a chunk with room for `capacity` bytes, and returns it.
     pub fn add(&mut self, capacity: u64) -> ChunkEntry {
+        #[cfg(feature = "canary")]
+        if let Some(last) = self.chunks.last_mut()
+            && let Some(ended) = last.ended
+            && umbel_base::canary::Switch::EventsPositionsReused.is_on()
+        {
+            last.capacity = ended.end;
+            self.next_start = last.start + last.capacity;
+        }
         let entry = ChunkEntry { id: self.next_id, start: self.next_start, capacity, ended: None };
         self.next_id += 1;
         self.next_start += capacity;

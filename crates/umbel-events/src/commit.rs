@@ -119,6 +119,11 @@ impl<'a> Growing<'a> {
 /// ones of its stream as well.
 pub fn replay(head: Option<Head>, frame: &Frame<'_>) -> Change {
     let Stamp { position, revision, .. } = frame.stamp;
+    #[cfg(feature = "canary")]
+    let head = match umbel_base::canary::Switch::EventsHeadGoesBack.is_on() {
+        true => head.map(|head| Head { last_position: position - 1, ..head }),
+        false => head,
+    };
     if let Some(head) = head.filter(|head| head.last_position >= position) {
         let is_event = revision != TOMBSTONE_REVISION;
         let entries = if is_event { vec![(revision, position)] } else { Vec::new() };

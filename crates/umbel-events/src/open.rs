@@ -226,6 +226,8 @@ fn judge(
     last_event: u64,
     whole: bool,
 ) -> Result<Ended> {
+    #[cfg(feature = "canary")]
+    let whole = whole || umbel_base::canary::Switch::EventsBehindGap.is_on();
     if whole {
         let checksum = outcome.checksum;
         let sealed = outcome.sealed.then_some(Sealed { len: outcome.end, checksum });
@@ -379,6 +381,10 @@ fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
     let mut newest = Vec::new();
     let mut cursor = parts.log.cursor();
     let mut next = parts.log.last_position().filter(|_| !parts.read_only);
+    #[cfg(feature = "canary")]
+    if umbel_base::canary::Switch::EventsWindowLost.is_on() {
+        next = None;
+    }
     let from = next.unwrap_or(0).saturating_sub(WINDOW_BYTES);
     while let Some(position) = next.filter(|at| *at >= from && newest.len() < WINDOW_EVENTS) {
         let frame = cursor.at(position)?;

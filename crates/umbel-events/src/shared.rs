@@ -93,7 +93,11 @@ impl Shared {
             None => return Err(umbel::Error::Closed.into()),
         };
         let Some(last) = queue.last() else { return Ok(()) };
-        if self.log.durable() < last.end {
+        #[cfg(feature = "canary")]
+        let is_early = umbel_base::canary::Switch::EventsSeenEarly.is_on();
+        #[cfg(not(feature = "canary"))]
+        let is_early = false;
+        if self.log.durable() < last.end && !is_early {
             self.sync_log()?;
         }
         let mut batch = self.index.batch();
@@ -124,6 +128,11 @@ impl Shared {
         }
         let position = self.visible.position();
         self.sync_log()?;
+        #[cfg(feature = "canary")]
+        let position = match umbel_base::canary::Switch::EventsMarkerTooFar.is_on() {
+            true => self.log.last_position().unwrap_or(position),
+            false => position,
+        };
         if self.index.durable_through()? < position {
             self.index.flush(position)?;
         }

@@ -131,20 +131,51 @@ fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), Strin
 /// Calls that somebody might forget; histories must notice each.
 const LEFT_OUT: [&str; 3] = ["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"];
 
+/// Bugs inside the store; histories must notice each.
+#[cfg(feature = "canary")]
+const INSIDE: [umbel_base::canary::Switch; 10] = {
+    use umbel_base::canary::Switch;
+    [
+        Switch::EventsSeenEarly,
+        Switch::EventsPositionsReused,
+        Switch::EventsIndexAhead,
+        Switch::EventsBehindGap,
+        Switch::EventsRetryForgotten,
+        Switch::EventsWindowLost,
+        Switch::EventsHeadGoesBack,
+        Switch::EventsAheadForgotten,
+        Switch::EventsExpectedIgnored,
+        Switch::EventsMarkerTooFar,
+    ]
+};
+
 /// Whether each of the planted bugs is noticed within so many seeds.
 pub fn planted(seed: u64, seeds: u64) -> Tally {
     let tally = Tally::new("histories-planted");
     for pattern in LEFT_OUT {
-        let quiet = Tally::new("histories");
-        let noticed = (0..seeds).find(|n| history(join(seed, *n), Some(pattern), &quiet).is_err());
-        match noticed {
-            Some(after) => tally.note(format!("'{pattern}' left out: noticed by seed {after}")),
-            None => {
-                let text = format!("'{pattern}' left out: nobody noticed in {seeds} seeds");
-                tally.violation(text, format!("histories {seed}"));
-            }
-        }
-        tally.scenario(noticed.is_some());
+        hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, Some(pattern));
     }
+    #[cfg(feature = "canary")]
+    for bug in INSIDE {
+        bug.turn_on();
+        hunt(&tally, &format!("{bug:?}"), seed, seeds, None);
+        umbel_base::canary::turn_all_off();
+    }
+    #[cfg(not(feature = "canary"))]
+    tally.skip("bugs inside the store: they are built in with the feature canary".to_string());
     tally
+}
+
+fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, left_out: Option<&str>) {
+    let quiet = Tally::new(bug);
+    let noticed = (0..seeds)
+        .find_map(|number| Some((number, history(join(seed, number), left_out, &quiet).err()?)));
+    match &noticed {
+        Some((after, text)) => tally.note(format!("{bug}: noticed by seed {after}: {text}")),
+        None => tally.violation(
+            format!("{bug}: nobody noticed in {seeds} seeds"),
+            format!("histories {seed}"),
+        ),
+    }
+    tally.scenario(noticed.is_some());
 }

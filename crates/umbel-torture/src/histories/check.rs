@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use umbel_events::{Direction, Error, EventId, NewEvent, Position, Revision, Store, StoreOptions};
+use umbel_events::{
+    Direction, Error, EventId, Expected, NewEvent, Position, Revision, Store, StoreOptions,
+};
 
 use super::{Attempt, FOLDER, Fate, Known};
 use crate::report::Tally;
@@ -99,7 +101,17 @@ fn seen_is_there(known: &Known, found: &Found, keeps_all: bool) -> Result<(), St
 }
 
 fn compare(attempt: &Attempt, found: &Found, keeps_all: bool, newest: u64) -> Result<(), String> {
-    let Attempt { stream, ids, fate, .. } = attempt;
+    let Attempt { stream, ids, fate, expected } = attempt;
+    let due = match expected {
+        Expected::Exact(last) => Some(last + 1),
+        Expected::NoStream => Some(0),
+        Expected::Any | Expected::Exists => None,
+    };
+    if let (Fate::Acknowledged(first, _), Some(due)) = (*fate, due)
+        && first != due
+    {
+        return Err(format!("{ids:?} expected {expected:?} of {stream} and are at {first}"));
+    }
     let there = ids.iter().filter(|id| found.place.contains_key(id)).count();
     if there != 0 && there != ids.len() {
         return Err(format!("of {ids:?} in {stream} only {there} are there"));
