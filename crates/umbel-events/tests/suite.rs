@@ -3,6 +3,8 @@
 mod suite {
     pub mod answers;
     pub mod crashes;
+    pub mod damage;
+    pub mod full_disk;
     pub mod page;
     pub mod reading;
     pub mod support;

@@ -1,0 +1,125 @@
+//! Damaged files: what is read is right, or an error says where it is not.
+
+use std::path::PathBuf;
+
+use umbel_events::{
+    Direction, Expected, NewEvent, Position, RecordedEvent, Result, Revision, Store,
+};
+use umbel_sim::Sim;
+
+use super::support::{append, id, options};
+
+const STREAMS: [&str; 3] = ["a", "b", "$$a"];
+
+/// A store that was closed, or not, and what it holds.
+fn specimen(is_closed: bool) -> (Sim, Vec<RecordedEvent>) {
+    let sim = Sim::new(5);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    append(&store, "a", 0..3);
+    append(&store, "b", 3..5);
+    let metadata = NewEvent::json(id(5), "$metadata", br#"{"$maxCount":100}"#);
+    store.append("$$a", Expected::Any, &[metadata]).expect("metadata");
+    store.flush().expect("flushed");
+    append(&store, "a", 6..8);
+    store.sync().expect("synced");
+    let events: Result<Vec<_>> = store.read_all(Position::START, Direction::Forwards).collect();
+    let events = events.expect("readable");
+    match is_closed {
+        true => {
+            store.close().expect("closed");
+            (sim, events)
+        }
+        false => (sim.kill_image(), events),
+    }
+}
+
+/// Reads everything there is; whatever is read has to be what was written. Returns whether all of
+/// it was; nothing is left out without an error where the store was closed.
+fn read_all(sim: &Sim, events: &[RecordedEvent], is_closed: bool, what: &str) -> bool {
+    let Ok(store) = Store::open("/events", options(sim)) else { return false };
+    let mut is_whole = true;
+    let mut compare = |wanted: &[&RecordedEvent], read: &mut dyn Iterator<Item = Result<_>>| {
+        let mut found = 0;
+        for event in read {
+            let Ok(event) = event else {
+                is_whole = false;
+                return;
+            };
+            assert_eq!(Some(&&event), wanted.get(found), "{what}");
+            found += 1;
+        }
+        assert!(found == wanted.len() || !is_closed, "{found} of {}: {what}", wanted.len());
+        is_whole &= found == wanted.len();
+    };
+    let all: Vec<_> = events.iter().collect();
+    compare(&all, &mut store.read_all(Position::START, Direction::Forwards));
+    for stream in STREAMS {
+        let wanted: Vec<_> = events.iter().filter(|event| event.stream == stream).collect();
+        compare(&wanted, &mut store.read(stream, Revision::START, Direction::Forwards));
+    }
+    is_whole
+}
+
+#[test]
+fn no_flipped_bit_is_read_as_what_was_written() {
+    for is_closed in [true, false] {
+        let (sim, events) = specimen(is_closed);
+        let found = sim.files();
+        assert!(found.len() > 4, "{found:?}");
+        assert!(read_all(&sim.clone_disk(), &events, is_closed, "undamaged"));
+        let mut noticed = 0;
+        for path in found {
+            let len = sim.read(&path).len() as u64;
+            // Preallocated room behind the events says nothing.
+            for offset in (0..len.min(1500)).step_by(3) {
+                let damaged = sim.clone_disk();
+                damaged.flip(&path, offset, 1 << (offset % 8));
+                let what = format!("{} at {offset}, closed: {is_closed}", path.display());
+                noticed += u64::from(!read_all(&damaged, &events, is_closed, &what));
+            }
+        }
+        assert!(noticed > 500, "{noticed} of the flips were noticed");
+    }
+}
+
+#[test]
+fn missing_and_swapped_chunks_and_tables_are_noticed() {
+    let sim = Sim::new(6);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let data = vec![1; 9000];
+    for number in 0..40 {
+        let event = NewEvent::binary(id(number), "Large", &data);
+        store.append("a", Expected::Any, &[event]).expect("appended");
+    }
+    assert!(store.stats().expect("stats").chunks > 4);
+    store.close().expect("closed");
+    let chunk = |number: u64| PathBuf::from(format!("/events/log/{number:08}.chunk"));
+    type Harm = Box<dyn Fn(&Sim)>;
+    let remove = |path: PathBuf| -> Harm { Box::new(move |sim| sim.remove(&path)) };
+    let harms: [(&str, Harm); 4] = [
+        ("a missing chunk", remove(chunk(2))),
+        ("a missing table", remove("/events/CHUNKS".into())),
+        ("swapped chunks", Box::new(move |sim| sim.swap_files(chunk(2), chunk(3)))),
+        ("a shorter chunk", Box::new(move |sim| sim.truncate(chunk(3), 2000))),
+    ];
+    for (name, harm) in harms {
+        let damaged = sim.clone_disk();
+        harm(&damaged);
+        let said = match Store::open("/events", options(&damaged)) {
+            Err(error) => error.to_string(),
+            Ok(store) => {
+                let read: Result<Vec<_>> =
+                    store.read_all(Position::START, Direction::Forwards).collect();
+                read.expect_err(name).to_string()
+            }
+        };
+        assert!(said.contains("corruption in /events/"), "{name}: {said}");
+    }
+    // Without the index everything is made anew.
+    let without = sim.clone_disk();
+    for path in without.files().iter().filter(|path| path.starts_with("/events/index")) {
+        without.remove(path);
+    }
+    let store = Store::open("/events", options(&without)).expect("opened");
+    assert_eq!(store.read("a", Revision::START, Direction::Forwards).count(), 40);
+}

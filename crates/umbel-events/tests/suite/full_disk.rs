@@ -1,0 +1,85 @@
+//! A full disk refuses appends with a sentence; nothing acknowledged is lost, and with room again
+//! the store goes on, if need be after it was opened again.
+
+use umbel_events::{
+    Direction, Durability, Error, Expected, NewEvent, Position, Revision, Store, StoreOptions,
+};
+use umbel_sim::Sim;
+
+use super::support::{append, id, options, outline};
+
+fn fill(store: &Store, first: u64) -> (u64, Error) {
+    let data = vec![7; 3000];
+    let mut number = first;
+    loop {
+        let event = NewEvent::binary(id(number), "Large", &data);
+        match store.append("a", Expected::Any, &[event]) {
+            Ok(_) => number += 1,
+            Err(error) => return (number, error),
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_refuses_and_goes_on_once_there_is_room() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        for kilobytes in [600, 900, 1400, 2100] {
+            let sim = Sim::new(kilobytes);
+            let settings = || StoreOptions { durability, ..options(&sim) };
+            let store = Store::open("/events", settings()).expect("a new store");
+            append(&store, "b", 5000..5001);
+            sim.set_capacity(kilobytes << 10);
+            let (acknowledged, error) = fill(&store, 0);
+            assert!(acknowledged > 10, "{acknowledged}");
+            let said = error.to_string();
+            assert!(matches!(error, Error::Store(umbel::Error::Full { .. })), "{said}");
+            assert!(said.contains("make room"), "{said}");
+            let read = outline(store.read("a", Revision::START, Direction::Forwards));
+            assert!(read.len() as u64 >= acknowledged, "what was acknowledged is read");
+            sim.clear_capacity();
+            // The append that was refused may be there or not; tried again it is there once.
+            let event = NewEvent::binary(id(acknowledged), "Large", b"again");
+            let store = match store.append("a", Expected::Any, &[event]) {
+                Ok(_) => store,
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains("open it again"), "{said}");
+                    drop(store);
+                    let store = Store::open("/events", settings()).expect("opened again");
+                    store.append("a", Expected::Any, &[event]).expect("appended");
+                    store
+                }
+            };
+            let read = outline(store.read("a", Revision::START, Direction::Forwards));
+            assert!(read.iter().map(|(_, id)| *id).eq((0..=acknowledged).map(id)));
+            assert!(store.verify().expect("verified").damage.is_empty());
+            store.close().expect("closed");
+            let store = Store::open("/events", settings()).expect("opened again");
+            let all = store.read_all(Position::START, Direction::Forwards).count() as u64;
+            assert_eq!(all, acknowledged + 2);
+        }
+    }
+}
+
+#[test]
+fn a_sync_that_fails_ends_writing_until_the_store_is_opened_again() {
+    let sim = Sim::new(3);
+    let settings = || StoreOptions { durability: Durability::Synced, ..options(&sim) };
+    let store = Store::open("/events", settings()).expect("a new store");
+    append(&store, "a", 0..1);
+    sim.fail_site(
+        "sync *.chunk",
+        1,
+        umbel_sim::Fault { kind: umbel_sim::FaultKind::Eio, sticky: false },
+    );
+    let event = NewEvent::binary(id(1), "t", b"");
+    assert!(store.append("a", Expected::Any, &[event]).is_err());
+    let refused = store.append("a", Expected::Any, &[event]).expect_err("nothing is written");
+    assert!(matches!(refused, Error::Store(umbel::Error::ReadOnly(_))), "{refused}");
+    assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)), [(0, id(0))]);
+    drop(store);
+    let store = Store::open("/events", settings()).expect("opened again");
+    store.append("a", Expected::Any, &[event]).expect("appended");
+    let read = outline(store.read("a", Revision::START, Direction::Forwards));
+    assert_eq!(read, [(0, id(0)), (1, id(1))]);
+}
