@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blob_file;
+pub mod existence_files;
 pub mod log_file;
 pub mod memory;
 pub mod parts;

@@ -15,13 +15,14 @@ const UNSAFE_CRATES: [&str; 4] = ["umbel-env", "umbel-arena", "umbel-memtable", 
 const UNSAFE_MODULES: [(&str, &str); 1] = [("umbel-filter", "src/simd.rs")];
 
 /// Crates that reach the outside world through `umbel-env` only.
-const INSIDE: [&str; 9] = [
+const INSIDE: [&str; 10] = [
     "umbel-arena",
     "umbel-base",
     "umbel-filter",
     "umbel-sim",
     "umbel-log",
     "umbel-blob",
+    "umbel-existence",
     "umbel-table",
     "umbel-memtable",
     "umbel",

@@ -22,6 +22,26 @@ pub enum Switch {
     SnapshotsForgotten = 16,
     /// The file of a long value goes while somebody may still look at it.
     BlobRemovedEarly = 32,
+    /// While the existence filter grows, a new hash goes to the filter that is to be left.
+    ExistenceInsertsIntoOld = 64,
+    /// A generation names the filter file that was there and does not write it anew.
+    ExistenceStaleFilter = 128,
+    /// A generation's journal is begun when its filter is written, not before.
+    ExistenceJournalBehindFilter = 256,
+    /// What a failed flush had taken is not written by the next one.
+    ExistenceForgetsFailedFlush = 512,
+    /// A flush leaves hashes in memory that it says are covered.
+    ExistenceCoversTooMuch = 1024,
+    /// A page that was not read yet is taken for an empty one.
+    ExistenceUnreadMeansNo = 2048,
+    /// The digests of pages are not looked at.
+    ExistencePageDigestIgnored = 4096,
+    /// Where the second filter is missing the first one is believed.
+    ExistenceTrustsFirstAlone = 8192,
+    /// A damaged line is remade without what was inserted meanwhile.
+    ExistenceHealForgetsInserts = 16384,
+    /// The second filter counts before the source was walked through.
+    ExistenceWalkEndsEarly = 32768,
     /// An append to a synced event store is seen before it is durable.
     EventsSeenEarly = 1 << 20,
     /// Positions that a power cut took are given to other events.

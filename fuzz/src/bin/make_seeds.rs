@@ -24,6 +24,7 @@ fn main() -> Result<(), Failure> {
     filters()?;
     tables()?;
     blobs()?;
+    existence()?;
     let (manifest, log) = template().payloads();
     logs("log_reader", &[0], &log)?;
     logs("batch", &[], &log)?;
@@ -90,6 +91,24 @@ fn blobs() -> Result<(), Failure> {
     write("blob_open", "wrong-sum", &wrong_sum)?;
     let newer = [&[0, 3][..], &[0; 12], b"a value"].concat();
     write("blob_open", "newer", &newer)
+}
+
+fn existence() -> Result<(), Failure> {
+    use umbel_fuzz::existence_files::assemble;
+    write("existence_open", "nothing-unusual", &[])?;
+    // A journal of two records, the second damaged, and a bit of a line of the filter flipped.
+    let mut mixed = vec![0; 13];
+    mixed.extend_from_slice(&[2, 0, 5, 0, 0, 0, 3, 0, 0]);
+    mixed.extend_from_slice(&[1, 140, 0, 4, 2, 0x40, 0x10, 1]);
+    write("existence_open", "mixed", &mixed)?;
+    let files = assemble(umbel_fuzz::parts::Parts::new(&[]));
+    for (mode, name) in [(1u8, "CHECKPOINT"), (2, "000003.journal"), (3, "000004.filter")] {
+        let whole = files.iter().find(|(path, _)| path.ends_with(name));
+        let (_, bytes) = whole.ok_or("the file is not there")?;
+        let raw = [&[mode], &bytes[..]].concat();
+        write("existence_open", &format!("raw-{}", name.to_lowercase()), &raw)?;
+    }
+    Ok(())
 }
 
 fn filters() -> Result<(), Failure> {

@@ -1,0 +1,217 @@
+//! [`Background`]: what is done beside readers and inserters, a bounded step at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use umbel_base::{Error, Result};
+
+use crate::checkpoint::CURSOR_BYTES_MAX;
+use crate::line::{LINE_WORDS, Line};
+use crate::lines::Lines;
+use crate::memory::{Memory, add_to};
+use crate::options::{ExistenceOptions, Size};
+use crate::shape::Shape;
+use crate::source::{Progress, Source};
+use crate::tally::Tally;
+use crate::writer::Writer;
+
+/// A filter with more than one damaged line in so many is made anew.
+const DAMAGED_SHARE: u64 = 20;
+
+/// What is done beside readers and inserters. One thread at a time uses it; it alone changes which
+/// filters there are.
+///
+/// INVARIANT: a walk over the source begins after the change that it is for: after new hashes go to
+/// the second filter, or after inserts are watched.
+#[derive(Debug)]
+pub(crate) struct Background {
+    options: ExistenceOptions,
+    tally: Arc<Tally>,
+    heal: Option<Heal>,
+    /// Hashes from the source since the last generation.
+    walked: u64,
+    /// Whether the walk under way began with this open and took nothing yet.
+    is_untouched: bool,
+    hashes: Vec<u64>,
+}
+
+/// Damaged lines being remade.
+#[derive(Debug)]
+struct Heal {
+    remade: BTreeMap<u64, Line>,
+    cursor: Option<Vec<u8>>,
+}
+
+/// What a step works on.
+pub(crate) struct Work<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) writer: &'a Mutex<Writer>,
+    pub(crate) source: &'a dyn Source,
+    /// Whether the user asked for a rebuild.
+    pub(crate) rebuild_wanted: &'a AtomicBool,
+}
+
+impl Work<'_> {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Background {
+    pub(crate) fn new(options: ExistenceOptions, tally: Arc<Tally>, is_lost: bool) -> Background {
+        Background {
+            options,
+            tally,
+            heal: None,
+            walked: 0,
+            is_untouched: is_lost,
+            hashes: Vec::new(),
+        }
+    }
+
+    /// One step: reads pages, or else writes some, or else walks on, or else begins what is due.
+    pub(crate) fn step(&mut self, work: &Work<'_>) -> Result<Progress> {
+        let view = work.memory.view();
+        let mut unread = view.first.iter().chain(&view.second).filter(|f| !f.is_complete());
+        if let Some(lines) = unread.next() {
+            lines.read_some(self.options.step_pages());
+            return Ok(Progress::More);
+        }
+        if work.writer().step(work.memory)? {
+            return Ok(Progress::More);
+        }
+        if let Some(second) = &view.second {
+            return self.fill(work, second);
+        }
+        let Some(first) = &view.first else { return Ok(Progress::Idle) };
+        if self.heal.is_some() {
+            return self.walk_healing(work, first);
+        }
+        if let Some(shape) = self.wanted(work, first) {
+            // Under the writer's lock: a generation sees the filters with the cursor that is
+            // theirs.
+            let mut writer = work.writer();
+            work.memory.begin_second(shape);
+            writer.set_cursor(None);
+            self.walked = 0;
+            return Ok(Progress::More);
+        }
+        if first.damaged_count() > 0 {
+            let lines = first.damaged().into_iter();
+            let remade = lines.map(|line| (line, [0; LINE_WORDS])).collect();
+            work.memory.watch();
+            self.heal = Some(Heal { remade, cursor: None });
+            return Ok(Progress::More);
+        }
+        Ok(Progress::Idle)
+    }
+
+    /// The shape of a filter that is to take the first one's place, if one is.
+    fn wanted(&self, work: &Work<'_>, first: &Lines) -> Option<Shape> {
+        let (shape, items) = (first.shape(), first.items());
+        let configured = self.options.shape()?;
+        let is_resized = match self.options.size {
+            Size::Growing { .. } => {
+                shape.probes != configured.probes || shape.keys < configured.keys
+            }
+            _ => shape != configured,
+        };
+        let is_damaged = first.damaged_count().saturating_mul(DAMAGED_SHARE) > shape.lines;
+        let is_asked = work.rebuild_wanted.swap(false, Ordering::AcqRel);
+        if is_resized || is_damaged || is_asked {
+            self.tally.rebuilds.add(1);
+            let estimated = work.source.estimated();
+            return Some(self.shape_for(if estimated > 0 { estimated } else { items }));
+        }
+        if self.options.grows() && items >= shape.keys {
+            self.tally.growths.add(1);
+            // A filter far over its load counts too few.
+            let keys = items.saturating_add(items / 2).max(work.source.estimated());
+            return Some(self.shape_for(keys));
+        }
+        None
+    }
+
+    /// The configured size, doubled until it has room for `keys` if it grows.
+    fn shape_for(&self, keys: u64) -> Shape {
+        match self.options.size {
+            Size::Growing { first_keys } => {
+                let mut room = first_keys.max(1);
+                while room < keys && room < u64::MAX / 64 {
+                    room *= 2;
+                }
+                Shape::growing(room)
+            }
+            Size::Fixed { bytes } => Shape::fixed(bytes),
+            Size::Off => Shape::fixed(0),
+        }
+    }
+
+    /// Takes hashes from the source behind `after`. Gives the cursor behind them.
+    fn walk(&mut self, work: &Work<'_>, after: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        self.hashes.clear();
+        let next = work.source.hashes(after, self.options.step_hashes(), &mut self.hashes)?;
+        match next {
+            Some(cursor) if cursor.len() > CURSOR_BYTES_MAX => Err(Error::invalid(format!(
+                "the source gave a cursor of {} bytes, but it may have {CURSOR_BYTES_MAX}",
+                cursor.len()
+            ))),
+            next => Ok(next),
+        }
+    }
+
+    /// Walks on to fill the second filter.
+    fn fill(&mut self, work: &Work<'_>, second: &Arc<Lines>) -> Result<Progress> {
+        if std::mem::take(&mut self.is_untouched) {
+            // What the filter is made for was said before anybody could ask the source.
+            let shape = self.shape_for(work.source.estimated());
+            if shape.lines > second.shape().lines {
+                let mut writer = work.writer();
+                work.memory.begin_second(shape);
+                writer.set_cursor(None);
+                return Ok(Progress::More);
+            }
+        }
+        let cursor = work.writer().cursor().map(<[u8]>::to_vec);
+        let next = self.walk(work, cursor.as_deref())?;
+        self.hashes.iter().for_each(|hash| second.insert(*hash));
+        self.walked += self.hashes.len() as u64;
+        #[cfg(feature = "canary")]
+        let next = next.filter(|_| !umbel_base::canary::Switch::ExistenceWalkEndsEarly.is_on());
+        // Behind the inserts: a generation that begins now has what the cursor says.
+        let mut writer = work.writer();
+        let is_over = next.is_none();
+        writer.set_cursor(next);
+        if is_over {
+            work.memory.promote();
+        }
+        let pause = (second.shape().keys / 2).max(2 * self.options.step_hashes() as u64);
+        if is_over || self.walked > pause {
+            writer.want_generation();
+            self.walked = 0;
+        }
+        Ok(Progress::More)
+    }
+
+    /// Walks on to remake damaged lines.
+    fn walk_healing(&mut self, work: &Work<'_>, first: &Lines) -> Result<Progress> {
+        let Some(mut heal) = self.heal.take() else { return Ok(Progress::More) };
+        let next = match self.walk(work, heal.cursor.as_deref()) {
+            Ok(next) => next,
+            Err(error) => {
+                self.heal = Some(heal);
+                return Err(error);
+            }
+        };
+        self.hashes.iter().for_each(|hash| add_to(&mut heal.remade, first, *hash));
+        if next.is_some() {
+            self.heal = Some(Heal { cursor: next, ..heal });
+            return Ok(Progress::More);
+        }
+        self.tally.healed_lines.add(heal.remade.len() as u64);
+        work.memory.heal(heal.remade);
+        work.writer().want_generation();
+        Ok(Progress::More)
+    }
+}

@@ -1,0 +1,274 @@
+//! [`ExistenceFilter`]: the public face.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Cache};
+use umbel_base::Result;
+use umbel_env::Env;
+
+use crate::background::{Background, Work};
+use crate::counters::Counters;
+use crate::folder::Folder;
+use crate::memory::{Memory, View};
+use crate::options::ExistenceOptions;
+use crate::recover::{Recovered, recover};
+use crate::source::{Progress, Source};
+use crate::stats::ExistenceStats;
+use crate::tally::Tally;
+use crate::writer::Writer;
+use crate::{checkpoint, journal, page};
+
+/// Answers "was this 64-bit hash ever inserted?" with "no" or "maybe".
+///
+/// Share it behind an [`Arc`]. Readers take no lock; threads insert beside each other; flushing and
+/// [`step`](ExistenceFilter::step) go on beside both.
+#[derive(Debug)]
+pub struct ExistenceFilter {
+    /// `None` with `Size::Off`.
+    inner: Option<Arc<Inner>>,
+}
+
+/// Locks are taken in this order: `background`, `writer`, the shards of `memory`.
+#[derive(Debug)]
+struct Inner {
+    memory: Memory,
+    writer: Mutex<Writer>,
+    background: Mutex<Background>,
+    counters: Counters,
+    tally: Arc<Tally>,
+    rebuild_wanted: AtomicBool,
+    lost: Option<String>,
+}
+
+impl ExistenceFilter {
+    /// Opens the filter in a folder of its own, which is created where it is missing.
+    ///
+    /// Only `CHECKPOINT` and the journals are read; pages of the filter are read when they are
+    /// first asked for, and by [`step`](ExistenceFilter::step). Whatever is missing or damaged is
+    /// no error: the filter says "maybe" more often until it was made anew from the source.
+    ///
+    /// REQUIRES: nobody else has the folder open. Before the filter is believed, everything in the
+    /// user's log behind [`covered`](ExistenceFilter::covered) is inserted; and
+    /// [`truncate`](ExistenceFilter::truncate) is called if the log ends before that.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](umbel_base::Error::Invalid) for an option out of range, or where a newer
+    /// version wrote the files; what the file system says where the folder cannot be created or
+    /// listed, or no more files can be opened.
+    pub fn open(env: &Env, folder: &Path, options: ExistenceOptions) -> Result<ExistenceFilter> {
+        options.check()?;
+        let Some(shape) = options.shape() else {
+            remove_files(env, folder)?;
+            return Ok(ExistenceFilter { inner: None });
+        };
+        let Recovered { folder, memory, found, lost } = recover(env, folder, &options, shape)?;
+        let tally = Arc::new(Tally::default());
+        tally.rebuilds.add(u64::from(lost.is_some()));
+        let writer = Writer::new(folder, options, Arc::clone(&tally), found);
+        let background = Background::new(options, Arc::clone(&tally), lost.is_some());
+        let inner = Inner {
+            memory,
+            writer: Mutex::new(writer),
+            background: Mutex::new(background),
+            counters: Counters::new(),
+            tally,
+            rebuild_wanted: AtomicBool::new(false),
+            lost,
+        };
+        Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
+    }
+
+    /// The position in the user's log up to which nothing is to be inserted again: what came later
+    /// is not, or not surely, in the filter. 0: nothing is. `u64::MAX` without a filter.
+    ///
+    /// While the filter is made from nothing (see [`ExistenceStats::lost`]) this is 0 at first; it
+    /// is enough then to insert what the source will not hand out.
+    pub fn covered(&self) -> u64 {
+        self.inner.as_ref().map_or(u64::MAX, |inner| inner.tally.covered.get())
+    }
+
+    /// Whether a hash may have been inserted: never `false` for one that was, to whoever learned of
+    /// it after [`insert`](ExistenceFilter::insert) had returned.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let Some(inner) = &self.inner else { return true };
+        let may_contain = inner.memory.may_contain(hash);
+        inner.counters.note(may_contain);
+        may_contain
+    }
+
+    /// Somebody who asks again and again, one at a time: he asks in less time.
+    pub fn reader(&self) -> ExistenceReader {
+        let watched = self
+            .inner
+            .as_ref()
+            .map(|inner| Watched { inner: Arc::clone(inner), view: inner.memory.watched_view() });
+        ExistenceReader { watched }
+    }
+
+    /// As [`may_contain`](ExistenceFilter::may_contain) for each hash; their lines are fetched
+    /// together.
+    ///
+    /// # Panics
+    /// Where there are not as many answers as hashes.
+    pub fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
+        assert_eq!(hashes.len(), answers.len(), "one answer for each hash");
+        let Some(inner) = &self.inner else {
+            answers.fill(true);
+            return;
+        };
+        inner.memory.may_contain_batch(hashes, answers);
+        inner.counters.note_all(answers);
+    }
+
+    /// Reports that a "maybe" was in vain, so that [`ExistenceStats::measured_rate`] is known.
+    #[inline]
+    pub fn note_in_vain(&self) {
+        if let Some(inner) = &self.inner {
+            inner.counters.note_in_vain();
+        }
+    }
+
+    /// Adds a hash.
+    ///
+    /// REQUIRES: the [`Source`] finds its key already.
+    pub fn insert(&self, hash: u64) {
+        if let Some(inner) = &self.inner {
+            inner.memory.insert(hash);
+        }
+    }
+
+    /// Makes everything inserted so far durable, and that it covers `position`. Blocks neither
+    /// readers nor inserters. A position before the last one counts as the last one.
+    ///
+    /// REQUIRES: what the user's own log holds up to `position` is durable there, and every key of
+    /// it was inserted before this is called.
+    ///
+    /// # Errors
+    /// What the disk says. Nothing is lost in memory then, nothing more is promised than before,
+    /// and a later flush makes up for it; after a failed sync it writes the whole filter anew.
+    pub fn flush(&self, position: u64) -> Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        inner.writer().flush(&inner.memory, position)
+    }
+
+    /// As [`flush`](ExistenceFilter::flush), but writes the whole filter anew, so that the next
+    /// open has no journal to read: before a close, say. REQUIRES and errors are those of a flush.
+    pub fn checkpoint(&self, position: u64) -> Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        inner.writer().write_now(&inner.memory, position)
+    }
+
+    /// Takes back, durably, that more than `position` is covered. For a log that lost its end:
+    /// new keys will stand at positions that were promised to be covered.
+    ///
+    /// REQUIRES: it is called before keys at such positions are inserted.
+    ///
+    /// # Errors
+    /// What the disk says; such keys must not be written to the log then.
+    pub fn truncate(&self, position: u64) -> Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        inner.writer().truncate(&inner.memory, position)
+    }
+
+    /// One bounded step of what is to be done in the background: reads and verifies what was not
+    /// yet read, writes a new generation of the files, grows, heals, rebuilds. `source` must not
+    /// call this itself.
+    ///
+    /// # Errors
+    /// What the disk or the source says. The filter answers as before, and the step is made again
+    /// by the next call.
+    pub fn step(&self, source: &dyn Source) -> Result<Progress> {
+        let Some(inner) = &self.inner else { return Ok(Progress::Idle) };
+        let mut background = inner.background.lock().unwrap_or_else(PoisonError::into_inner);
+        background.step(&Work {
+            memory: &inner.memory,
+            writer: &inner.writer,
+            source,
+            rebuild_wanted: &inner.rebuild_wanted,
+        })
+    }
+
+    /// Asks that the filter be made anew from the source by the next steps, so that keys which are
+    /// gone leave it.
+    pub fn rebuild(&self) {
+        if let Some(inner) = &self.inner {
+            inner.rebuild_wanted.store(true, Ordering::Release);
+        }
+    }
+
+    /// What the filter says about itself. Takes up to some milliseconds: it looks at 65,536 lines.
+    pub fn stats(&self) -> ExistenceStats {
+        let mut stats = ExistenceStats::default();
+        let Some(inner) = &self.inner else { return stats };
+        let view = inner.memory.view();
+        stats.describe(view.first.as_deref(), view.second.as_deref());
+        let asked = inner.counters.asked();
+        stats.count(asked.denied, asked.maybe, asked.in_vain);
+        let tally = &inner.tally;
+        ExistenceStats {
+            lost: inner.lost.clone(),
+            covered: tally.covered.get(),
+            lag_items: inner.memory.pending() + tally.unwritten.get(),
+            flushes: tally.flushes.get(),
+            generations: tally.generations.get(),
+            bytes_written: tally.bytes_written.get(),
+            healed_lines: tally.healed_lines.get(),
+            growths: tally.growths.get(),
+            rebuilds: tally.rebuilds.get(),
+            ..stats
+        }
+    }
+}
+
+/// Asks a filter again and again. It keeps hold of the filter as it last saw it, so that one which
+/// grew meanwhile takes its old memory along until it asks again.
+///
+/// [`ExistenceFilter::may_contain`] has to say that it is looking, with locked instructions, which
+/// keep the processor from fetching the lines of several questions at the same time. This only
+/// looks whether something changed.
+pub struct ExistenceReader {
+    /// `None` with `Size::Off`.
+    watched: Option<Watched>,
+}
+
+struct Watched {
+    inner: Arc<Inner>,
+    view: Cache<Arc<ArcSwap<View>>, Arc<View>>,
+}
+
+impl ExistenceReader {
+    /// As [`ExistenceFilter::may_contain`].
+    #[inline]
+    pub fn may_contain(&mut self, hash: u64) -> bool {
+        let Some(watched) = &mut self.watched else { return true };
+        let may_contain = watched.view.load().may_contain(hash);
+        watched.inner.counters.note(may_contain);
+        may_contain
+    }
+}
+
+impl std::fmt::Debug for ExistenceReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ExistenceReader").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes what an earlier filter left, if there is anything, and nothing that is not a filter's.
+fn remove_files(env: &Env, path: &Path) -> Result<()> {
+    if !env.files.exists(path)? {
+        return Ok(());
+    }
+    let is_ours = |magic: &[u8; 8]| {
+        checkpoint::has_magic(magic) || journal::has_magic(magic) || page::has_magic(magic)
+    };
+    Folder::listed(env, path)?.remove_all(is_ours)
+}

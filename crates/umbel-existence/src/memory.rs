@@ -1,0 +1,244 @@
+//! What answers: the filters that are asked, and the hashes that no file has yet.
+//!
+//! Readers take no lock: they load the view, and ask one line of each filter in it.
+//!
+//! Inserters lock one of several shards, and do everything under it: look which filter new hashes
+//! go to, set the bits, remember the hash. Whoever changes the view locks *all* shards for the
+//! moment of the change.
+//!
+//! INVARIANT:
+//! 1. A change of the view is never in the middle of an insert. A hash inserted before it is in the
+//!    old view's filter, one inserted after it in the new view's.
+//! 2. A hash whose insert has returned is in a shard's `pending`, or was taken from there by
+//!    [`Memory::drain`]. So a flush that drains misses no hash that was inserted before it began.
+//! 3. Every hash is remembered, also one whose bits were all set: they may be set in memory alone,
+//!    by the walk over the source or because the line is damaged, and be gone after a crash.
+//! 4. With a second filter the first one gets no more hashes; and a hash that is in neither the
+//!    second nor later than it came is handed out by the walk that fills the second.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Cache};
+
+use crate::line::{LINE_WORDS, Line, Place, mask};
+use crate::lines::Lines;
+use crate::shape::Shape;
+
+/// How many shards there are; a power of two.
+const SHARDS: usize = 16;
+/// How many hashes a batch prefetches together.
+const GROUP: usize = 16;
+
+/// The filters that are asked.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// `None`: everything is "maybe" until the second one is filled.
+    pub(crate) first: Option<Arc<Lines>>,
+    /// The one that is being filled; new hashes go to it.
+    pub(crate) second: Option<Arc<Lines>>,
+}
+
+impl View {
+    /// Whether a hash may have been added.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        let Some(first) = &self.first else { return true };
+        if first.may_contain(first.place(hash)) {
+            return true;
+        }
+        self.second.as_ref().is_some_and(|second| second.may_contain(second.place(hash)))
+    }
+
+    /// The filter that new hashes go to.
+    fn target(&self) -> Option<&Arc<Lines>> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::ExistenceInsertsIntoOld.is_on() && self.first.is_some() {
+            return self.first.as_ref();
+        }
+        self.second.as_ref().or(self.first.as_ref())
+    }
+}
+
+/// Hashes that no file has yet.
+#[derive(Debug, Default)]
+struct Shard {
+    pending: Vec<u64>,
+    /// While damaged lines are remade: what was inserted since that began.
+    watched: Option<Vec<u64>>,
+}
+
+/// The filters that are asked, and the hashes that no file has yet.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    view: Arc<ArcSwap<View>>,
+    shards: Vec<Mutex<Shard>>,
+}
+
+impl Memory {
+    pub(crate) fn new(view: View) -> Memory {
+        Memory {
+            view: Arc::new(ArcSwap::from_pointee(view)),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        // Nothing panics between the two changes of a shard.
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every shard, in one order, so that two who want all do not wait for each other.
+    fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
+        (0..SHARDS).map(|shard| self.lock(shard)).collect()
+    }
+
+    /// The filters that are asked.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Adds a hash.
+    pub(crate) fn insert(&self, hash: u64) {
+        // Bits that hardly any filter is large enough to choose lines by alone.
+        let mut shard = self.lock(hash as usize >> 4 & (SHARDS - 1));
+        if let Some(target) = self.view.load().target() {
+            target.insert(hash);
+        }
+        if let Some(watched) = &mut shard.watched {
+            watched.push(hash);
+        }
+        shard.pending.push(hash);
+    }
+
+    /// Adds hashes that files have; more than `at_once` not now, but when pages are read.
+    ///
+    /// REQUIRES: nobody else uses the memory yet.
+    pub(crate) fn insert_stored(&self, hashes: Vec<u64>, at_once: usize) {
+        let view = self.view.load();
+        let Some(target) = view.target() else { return };
+        match hashes.len() <= at_once {
+            true => hashes.iter().for_each(|hash| target.insert(*hash)),
+            false => target.let_wait(hashes),
+        }
+    }
+
+    /// Whether a hash may have been added.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.view.load().may_contain(hash)
+    }
+
+    /// The view, to be looked at by one who keeps what he saw last.
+    pub(crate) fn watched_view(&self) -> Cache<Arc<ArcSwap<View>>, Arc<View>> {
+        Cache::new(Arc::clone(&self.view))
+    }
+
+    /// As [`Memory::may_contain`] for each hash.
+    pub(crate) fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
+        let view = self.view.load();
+        let Some(first) = &view.first else {
+            answers.fill(true);
+            return;
+        };
+        for (hashes, answers) in hashes.chunks(GROUP).zip(answers.chunks_mut(GROUP)) {
+            ask_group(first, hashes, answers, false);
+            if let Some(second) = &view.second {
+                ask_group(second, hashes, answers, true);
+            }
+        }
+    }
+
+    /// Moves what no file has to `output`.
+    pub(crate) fn drain(&self, output: &mut Vec<u64>) {
+        for shard in 0..SHARDS {
+            #[cfg(feature = "canary")]
+            if umbel_base::canary::Switch::ExistenceCoversTooMuch.is_on() && shard == 3 {
+                continue;
+            }
+            output.append(&mut self.lock(shard).pending);
+        }
+    }
+
+    /// How many hashes no file has, but for those that were drained.
+    pub(crate) fn pending(&self) -> u64 {
+        (0..SHARDS).map(|shard| self.lock(shard).pending.len() as u64).sum()
+    }
+
+    /// Begins a second filter, to which new hashes go from here on. One that is there is dropped.
+    ///
+    /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second one
+    /// is there, there is no first one: what it has the new one will get from the walk.
+    pub(crate) fn begin_second(&self, shape: Shape) -> Arc<Lines> {
+        let second = Arc::new(Lines::new(shape));
+        let shards = self.lock_all();
+        let first = self.view.load().first.clone();
+        self.view.store(Arc::new(View { first, second: Some(Arc::clone(&second)) }));
+        drop(shards);
+        second
+    }
+
+    /// Makes the second filter the first. Says whether there was one.
+    ///
+    /// REQUIRES: the source was walked through since the second one was begun.
+    pub(crate) fn promote(&self) -> bool {
+        let shards = self.lock_all();
+        let second = self.view.load().second.clone();
+        let found = second.is_some();
+        if found {
+            self.view.store(Arc::new(View { first: second, second: None }));
+        }
+        drop(shards);
+        found
+    }
+
+    /// From now on remembers inserted hashes for [`Memory::heal`].
+    pub(crate) fn watch(&self) {
+        self.lock_all().iter_mut().for_each(|shard| shard.watched = Some(Vec::new()));
+    }
+
+    /// Gives damaged lines of the first filter the bits they should have had: those in `remade`,
+    /// and those of every hash inserted since [`Memory::watch`].
+    ///
+    /// REQUIRES: the source was walked through since, and `remade` has the bits of what it handed
+    /// out; there is no second filter.
+    pub(crate) fn heal(&self, mut remade: BTreeMap<u64, Line>) {
+        let mut shards = self.lock_all();
+        let watched: Vec<u64> =
+            shards.iter_mut().flat_map(|shard| shard.watched.take().unwrap_or_default()).collect();
+        #[cfg(feature = "canary")]
+        let watched = match umbel_base::canary::Switch::ExistenceHealForgetsInserts.is_on() {
+            true => Vec::new(),
+            false => watched,
+        };
+        let view = self.view.load();
+        if let Some(first) = &view.first {
+            watched.into_iter().for_each(|hash| add_to(&mut remade, first, hash));
+            remade.iter().for_each(|(number, bits)| first.replace(*number, bits));
+        }
+        drop(shards);
+    }
+}
+
+/// Adds a hash to its line, if that is one of those that are remade.
+pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &Lines, hash: u64) {
+    let place = lines.place(hash);
+    if let Some(line) = remade.get_mut(&place.line) {
+        let mask = mask(place, lines.shape().probes);
+        (0..LINE_WORDS).for_each(|word| line[word] |= mask[word]);
+    }
+}
+
+/// Asks one filter for up to [`GROUP`] hashes, all lines fetched first; with `keep` an answer that
+/// is `true` already stays.
+fn ask_group(lines: &Lines, hashes: &[u64], answers: &mut [bool], keep: bool) {
+    let mut places: [Option<Place>; GROUP] = [None; GROUP];
+    for (place, hash) in places.iter_mut().zip(hashes) {
+        let at = lines.place(*hash);
+        lines.prefetch(at);
+        *place = Some(at);
+    }
+    for (place, answer) in places.iter().flatten().zip(answers) {
+        *answer = (keep && *answer) || lines.may_contain(*place);
+    }
+}

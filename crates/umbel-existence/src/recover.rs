@@ -1,0 +1,183 @@
+//! What an open finds in the folder.
+//!
+//! INVARIANT:
+//! 1. What is claimed to be covered is in memory, in pages still to be read, or in the part of the
+//!    source that is still to be walked through. So whatever is missing or damaged lowers the claim
+//!    or makes the answer "maybe".
+//! 2. A first filter without the second one that took its hashes is not asked: it lacks them.
+//!
+//! Nothing is written here, and of the filters nothing is read. What the journals have is added
+//! here where it is little, and by the first steps where it is much: each hash costs a miss of the
+//! cache.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+use umbel_env::{Access, Env, File};
+
+use crate::checkpoint::Checkpoint;
+use crate::folder::{CHECKPOINT, Folder, Kind, name_of};
+use crate::journal::{Journal, Replay};
+use crate::lines::{Kept, Lines};
+use crate::memory::{Memory, View};
+use crate::options::ExistenceOptions;
+use crate::shape::Shape;
+use crate::stored::Stored;
+use crate::unread::Unread;
+use crate::writer::Found;
+
+/// An open adds this part of the hashes that a step may take.
+const AT_ONCE_SHARE: usize = 16;
+
+/// What an open finds.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) folder: Folder,
+    pub(crate) memory: Memory,
+    pub(crate) found: Found,
+    /// Why the filter has to be made from nothing.
+    pub(crate) lost: Option<String>,
+}
+
+/// Opens what is in the folder at `path`, which is created where it is missing.
+///
+/// # Errors
+/// What the folder says where it cannot be listed or created; [`Error::Invalid`] where a newer
+/// version wrote it; being short of descriptors. Damage is no error.
+pub(crate) fn recover(
+    env: &Env,
+    path: &Path,
+    options: &ExistenceOptions,
+    shape: Shape,
+) -> Result<Recovered> {
+    let mut folder = Folder::open(env, path)?;
+    let found = read_checkpoint(&folder)?.and_then(|checkpoint| {
+        let whose = (checkpoint.store, checkpoint.hash);
+        match whose == (options.store, options.hash) {
+            true => Ok(checkpoint),
+            false => Err("it was made for another store or with another hash".to_owned()),
+        }
+    });
+    let lost = match found {
+        Ok(checkpoint) => match filters(&folder, &checkpoint)? {
+            Ok(view) => {
+                folder.next_id = folder.next_id.max(checkpoint.next_id);
+                let memory = Memory::new(view);
+                let at_once = options.step_hashes() / AT_ONCE_SHARE;
+                let found = replay(&folder, &memory, checkpoint, at_once)?;
+                return Ok(Recovered { folder, memory, found, lost: None });
+            }
+            Err(reason) => {
+                folder.next_id = folder.next_id.max(checkpoint.next_id);
+                reason
+            }
+        },
+        Err(reason) => reason,
+    };
+    let view = View { first: None, second: Some(Arc::new(Lines::new(shape))) };
+    let found =
+        Found { generation: 0, covered: 0, journal: None, cursor: None, live: BTreeSet::new() };
+    Ok(Recovered { folder, memory: Memory::new(view), found, lost: Some(lost) })
+}
+
+/// Passes on what the caller can do something about; else tells why there is nothing.
+fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
+    match result {
+        Ok(found) => Ok(Ok(found)),
+        Err(error @ Error::Invalid(_)) => Err(error),
+        Err(error) if error.is_short_of_descriptors() => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn read_checkpoint(folder: &Folder) -> Result<std::result::Result<Checkpoint, String>> {
+    or_lost(
+        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes)),
+    )
+}
+
+fn read_whole(folder: &Folder) -> Result<Vec<u8>> {
+    let file = folder.open_file(CHECKPOINT, Access::Read)?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The filters of a `CHECKPOINT`, or why it is as if there were none.
+fn filters(folder: &Folder, checkpoint: &Checkpoint) -> Result<std::result::Result<View, String>> {
+    let mut missing = None;
+    let mut open = |stored: &Option<Stored>, is_final: bool| -> Result<Option<Arc<Lines>>> {
+        let Some(stored) = stored else { return Ok(None) };
+        let name = name_of(Kind::Filter, stored.id);
+        match or_lost(folder.open_file(&name, Access::Read))? {
+            Ok(file) => Ok(Some(of_file(stored, file, is_final))),
+            Err(reason) => {
+                missing = Some(reason);
+                Ok(None)
+            }
+        }
+    };
+    // With a second filter the first one had got its last hash when its file was written.
+    let first = open(&checkpoint.first, checkpoint.second.is_some())?;
+    let second = open(&checkpoint.second, false)?;
+    let is_whole = match &checkpoint.second {
+        Some(_) => second.is_some(),
+        None => first.is_some(),
+    };
+    #[cfg(feature = "canary")]
+    let is_whole = is_whole
+        || (umbel_base::canary::Switch::ExistenceTrustsFirstAlone.is_on() && first.is_some());
+    if is_whole {
+        return Ok(Ok(View { first, second }));
+    }
+    Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
+}
+
+fn of_file(stored: &Stored, file: Arc<dyn File>, is_final: bool) -> Arc<Lines> {
+    let has_marks = stored.damaged > 0;
+    let unread = Unread::new(Some(file), stored.key, stored.digests.clone(), has_marks);
+    Arc::new(Lines::of_file(Kept { stored: stored.clone(), is_final }, unread))
+}
+
+/// Puts what the journals have into memory.
+fn replay(
+    folder: &Folder,
+    memory: &Memory,
+    checkpoint: Checkpoint,
+    at_once: usize,
+) -> Result<Found> {
+    let filters = checkpoint.first.iter().chain(&checkpoint.second);
+    let mut found = Found {
+        generation: checkpoint.generation,
+        covered: checkpoint.covered,
+        journal: None,
+        cursor: checkpoint.cursor.clone(),
+        live: filters.map(|stored| name_of(Kind::Filter, stored.id)).collect(),
+    };
+    let (mut next, mut hashes) = (Some(checkpoint.journal), Vec::new());
+    while let Some((id, key)) = next.take() {
+        found.journal = None;
+        let is_new = found.live.insert(name_of(Kind::Journal, id));
+        if !is_new {
+            break;
+        }
+        let Some(replay) = read_journal(folder, id, key)? else { break };
+        hashes.extend(replay.hashes);
+        found.covered = found.covered.max(replay.covered);
+        next = replay.next;
+        found.journal = Some(replay.journal);
+    }
+    memory.insert_stored(hashes, at_once);
+    Ok(found)
+}
+
+fn read_journal(folder: &Folder, id: u64, key: u64) -> Result<Option<Replay>> {
+    let name = name_of(Kind::Journal, id);
+    let file = or_lost(folder.open_file(&name, Access::ReadWrite))?;
+    Ok(match file {
+        Ok(file) => or_lost(Journal::read(file, id, key))?.ok().flatten(),
+        Err(_) => None,
+    })
+}

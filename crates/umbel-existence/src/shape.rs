@@ -1,0 +1,164 @@
+//! How large a filter is, for how many keys, and how often it will be wrong.
+
+use crate::line::{LINE_BITS, LINE_BYTES, PROBES_RANGE};
+use crate::page::PAGE_LINES;
+
+/// Bits that a filter of a fixed size has for each key at its design load: those of the published
+/// design, whose size in bytes is the number of keys.
+const FIXED_BITS_PER_KEY: u64 = 8;
+/// Bits that a filter which grows has for each key when it is about to grow; from then on, and on
+/// the average, it has more.
+const GROWING_BITS_PER_KEY: u64 = 10;
+/// The best number of probes for each.
+const FIXED_PROBES: u32 = 5;
+const GROWING_PROBES: u32 = 6;
+/// The longest filter: 2^40 bytes.
+pub(crate) const LINES_MAX: u64 = 1 << 34;
+
+/// The size of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Lines, whole pages of them, at least one page.
+    pub(crate) lines: u64,
+    /// How many bits a key sets.
+    pub(crate) probes: u32,
+    /// For how many keys it was made.
+    pub(crate) keys: u64,
+}
+
+impl Shape {
+    /// A filter of `bytes` bytes, or a little less, that never grows.
+    pub(crate) fn fixed(bytes: u64) -> Shape {
+        let lines = whole_pages(bytes / LINE_BYTES as u64, u64::div_euclid);
+        Shape { lines, probes: FIXED_PROBES, keys: lines * LINE_BITS / FIXED_BITS_PER_KEY }
+    }
+
+    /// A filter for `keys` keys, until it grows.
+    pub(crate) fn growing(keys: u64) -> Shape {
+        let bits = keys.max(1).saturating_mul(GROWING_BITS_PER_KEY);
+        let lines = whole_pages(bits.div_ceil(LINE_BITS), u64::div_ceil);
+        Shape { lines, probes: GROWING_PROBES, keys: keys.max(1) }
+    }
+
+    /// Whether a reader can trust these numbers.
+    pub(crate) fn is_sound(&self) -> bool {
+        (1..=LINES_MAX).contains(&self.lines)
+            && self.lines.is_multiple_of(PAGE_LINES)
+            && PROBES_RANGE.contains(&self.probes)
+            && self.keys > 0
+    }
+
+    /// How many pages it has.
+    pub(crate) fn pages(&self) -> u64 {
+        self.lines / PAGE_LINES
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lines * LINE_BYTES as u64
+    }
+
+    /// More hashes cannot have changed a bit.
+    pub(crate) fn items_max(&self) -> u64 {
+        self.lines * LINE_BITS
+    }
+
+    /// The rate of false positives at the load it was made for.
+    pub(crate) fn designed_rate(&self) -> f64 {
+        rate(self.keys, self.lines, self.probes)
+    }
+}
+
+fn whole_pages(lines: u64, round: fn(u64, u64) -> u64) -> u64 {
+    (round(lines, PAGE_LINES) * PAGE_LINES).clamp(PAGE_LINES, LINES_MAX)
+}
+
+/// The share of absent keys that `lines` lines with `keys` keys let through.
+///
+/// A query asks `d` different positions of a line with the chance that its throws hit so many. That
+/// all of them are set is, by inclusion and exclusion over those that are not, the alternating sum
+/// over `i` of `d` choose `i` times the chance that no key touches `i` given positions: a key does
+/// not when it falls into another line or all its throws miss them. Exact but for what floats lose,
+/// which is about 1e-13.
+pub fn rate(keys: u64, lines: u64, probes: u32) -> f64 {
+    if lines == 0 || probes == 0 {
+        return 1.0;
+    }
+    let untouched: Vec<f64> = (0..=probes)
+        .map(|positions| {
+            let miss = (1.0 - f64::from(positions) / LINE_BITS as f64).powi(probes as i32);
+            // With a logarithm, because the base is very near one.
+            (keys as f64 * (-(1.0 - miss) / lines as f64).ln_1p()).exp()
+        })
+        .collect();
+    let all_set = |distinct: usize| {
+        let (mut choose, mut sum) = (1.0, 0.0);
+        for (index, chance) in untouched.iter().take(distinct + 1).enumerate() {
+            sum += if index % 2 == 0 { choose * chance } else { -choose * chance };
+            choose = choose * (distinct - index) as f64 / (index + 1) as f64;
+        }
+        sum
+    };
+    let passed: f64 = distinct_positions(probes)
+        .iter()
+        .enumerate()
+        .map(|(distinct, chance)| chance * all_set(distinct))
+        .sum();
+    passed.clamp(0.0, 1.0)
+}
+
+/// The chances that `throws` throws into a line hit 0, 1, 2 ... different positions.
+fn distinct_positions(throws: u32) -> Vec<f64> {
+    let cells = LINE_BITS as f64;
+    let mut chances = vec![0.0; throws as usize + 1];
+    chances[0] = 1.0;
+    for _ in 0..throws {
+        for hit in (0..chances.len()).rev() {
+            let fresh = if hit == 0 { 0.0 } else { chances[hit - 1] * (cells - hit as f64 + 1.0) };
+            chances[hit] = (chances[hit] * hit as f64 + fresh) / cells;
+        }
+    }
+    chances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_pages() {
+        assert_eq!(Shape::fixed(0).lines, 64);
+        assert_eq!(Shape::fixed(8191).bytes(), 4096);
+        let published = Shape::fixed(256_000_000);
+        assert_eq!((published.bytes(), published.keys), (256_000_000, 240_000_000));
+        let growing = Shape::growing(1 << 20);
+        assert!(growing.lines * LINE_BITS >= 10 << 20 && growing.keys == 1 << 20);
+        assert!(Shape::growing(u64::MAX).is_sound() && Shape::growing(0).is_sound());
+        let odd = Shape { lines: 65, ..growing };
+        assert!(growing.is_sound() && !odd.is_sound());
+        assert!(![1, 9].into_iter().any(|probes| Shape { probes, ..growing }.is_sound()));
+    }
+
+    #[test]
+    fn the_number_of_probes_is_the_best_or_nearly() {
+        for shape in [Shape::fixed(1 << 24), Shape::growing(1 << 24)] {
+            let rates = PROBES_RANGE.map(|probes| rate(shape.keys, shape.lines, probes));
+            let best = rates.fold(1.0, f64::min);
+            assert!(shape.designed_rate() <= best * 1.03, "{shape:?}: {best}");
+        }
+    }
+
+    #[test]
+    fn at_the_ends_the_rate_is_sure() {
+        assert_eq!((rate(5, 0, 6), rate(5, 64, 0), rate(0, 64, 6)), (1.0, 1.0, 0.0));
+        assert!(rate(1 << 50, 64, 6) > 0.999_999);
+        assert!(rate(1, 1 << 30, 6) < 1e-9);
+    }
+
+    /// One line, one throw: the textbook's formula.
+    #[test]
+    fn one_probe_is_the_share_of_bits_set() {
+        let share = 1.0 - (1.0 - 1.0 / 480.0f64).powi(300);
+        assert!((rate(300, 1, 1) - share).abs() < 1e-12);
+    }
+}

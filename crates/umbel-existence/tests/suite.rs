@@ -1,0 +1,27 @@
+//! The tests of the existence filter, in one binary. With the feature `canary` bugs are planted in
+//! the whole process, so that only the tests that want them run.
+
+#[cfg(test)]
+mod suite {
+    #[cfg(feature = "canary")]
+    mod canaries;
+    #[cfg(not(feature = "canary"))]
+    mod damage;
+    #[cfg(not(feature = "canary"))]
+    mod faults;
+    #[cfg(not(feature = "canary"))]
+    mod histories;
+    mod history;
+    mod keys;
+    #[cfg(not(feature = "canary"))]
+    mod life;
+    #[cfg(not(feature = "canary"))]
+    mod page;
+    #[cfg(not(feature = "canary"))]
+    mod rates;
+    mod rot;
+    #[cfg(not(feature = "canary"))]
+    mod stage;
+    #[cfg(not(feature = "canary"))]
+    mod threads;
+}

@@ -1,0 +1,292 @@
+//! What the filter does in its life: beginning, growing, resizing, rebuilding, being turned off.
+
+use std::path::Path;
+
+use umbel_base::Error;
+use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Size, Source};
+use umbel_sim::Survival;
+
+use super::history::FOLDER;
+use super::keys::{Keys, hash_of, settle};
+use super::rot::files;
+use super::stage::{denied, insert, keys, machine, open, small, stocked};
+
+#[test]
+fn nothing_is_known_before_the_source_was_walked_through() {
+    let sim = machine();
+    let filter = open(&sim, small()).unwrap();
+    assert_eq!((filter.covered(), denied(&filter, 0..100)), (0, 0));
+    let stats = filter.stats();
+    assert!(stats.is_on && !stats.is_answering && stats.is_filling && stats.lost.is_some());
+    assert_eq!(stats.estimated_rate, 1.0);
+    settle(&filter, &keys(0..500)).unwrap();
+    assert_eq!(denied(&filter, 0..500), 0);
+    assert_eq!(denied(&filter, 500..1000), 500);
+    let stats = filter.stats();
+    assert!(stats.is_answering && !stats.is_filling);
+    assert_eq!((stats.items, stats.rebuilds, stats.growths), (500, 1, 0));
+}
+
+#[test]
+fn a_filter_from_nothing_has_room_for_what_the_source_estimates() {
+    let sim = machine();
+    let filter = open(&sim, small()).unwrap();
+    insert(&filter, 4_990..5_000);
+    settle(&filter, &keys(0..5_000)).unwrap();
+    let stats = filter.stats();
+    assert_eq!((stats.designed_items, stats.growths), (8_000, 0));
+    assert_eq!(denied(&filter, 0..5_000), 0);
+}
+
+#[test]
+fn flushed_keys_are_there_after_a_power_loss() {
+    let sim = stocked(small());
+    let large = ExistenceOptions { step_bytes: 1 << 20, ..small() };
+    let again = open(&sim.crash_image(&Survival::None, 1), large).unwrap();
+    assert_eq!(again.covered(), 300);
+    assert_eq!(again.stats().unread_pages, 1, "no page is read at the open");
+    assert_eq!(denied(&again, 300..400), 100);
+    assert_eq!(denied(&again, 0..300), 0);
+    assert_eq!(again.stats().unread_pages, 0);
+    assert_eq!(again.stats().lost, None);
+}
+
+#[test]
+fn a_long_journal_is_added_by_steps_and_maybe_until_then() {
+    let sim = stocked(small());
+    let filter = open(&sim, small()).unwrap();
+    let mut steps = 0;
+    while denied(&filter, 400..500) == 0 {
+        assert_eq!(denied(&filter, 0..300), 0);
+        filter.insert(hash_of(300 + steps));
+        filter.step(&keys(0..300)).unwrap();
+        steps += 1;
+    }
+    // A hundred hashes in the journal, 64 a step.
+    assert_eq!(steps, 2);
+    assert_eq!((denied(&filter, 0..302), denied(&filter, 400..500)), (0, 100));
+    drop(filter);
+    // A generation begun at once waits for them.
+    let filter = open(&sim, small()).unwrap();
+    filter.checkpoint(300).unwrap();
+    let again = open(&sim.crash_image(&Survival::None, 1), small()).unwrap();
+    assert_eq!((denied(&again, 0..300), denied(&again, 400..500)), (0, 100));
+}
+
+#[test]
+fn a_reader_sees_every_change_of_the_filter() {
+    let sim = machine();
+    let options = ExistenceOptions { size: Size::Growing { first_keys: 50 }, ..small() };
+    let filter = open(&sim, options).unwrap();
+    let mut reader = filter.reader();
+    assert!(reader.may_contain(hash_of(1 << 40)));
+    settle(&filter, &Keys::default()).unwrap();
+    for number in 0..500 {
+        assert!(!reader.may_contain(hash_of(number)), "{number}");
+        filter.insert(hash_of(number));
+        assert!(reader.may_contain(hash_of(number)), "{number}");
+        filter.step(&keys(0..number + 1)).unwrap();
+        assert!(reader.may_contain(hash_of(number)), "{number}");
+    }
+    assert!(filter.stats().growths > 2);
+    let off = open(&sim, ExistenceOptions { size: Size::Off, ..small() }).unwrap();
+    assert!(off.reader().may_contain(7));
+}
+
+#[test]
+fn it_grows_and_goes_on_growing_across_restarts() {
+    let sim = machine();
+    let options = ExistenceOptions { size: Size::Growing { first_keys: 2_000 }, ..small() };
+    let mut filter = open(&sim, options).unwrap();
+    settle(&filter, &Keys::default()).unwrap();
+    let (mut growths, mut restarts) = (0, 0);
+    for round in 1..=60u64 {
+        insert(&filter, (round - 1) * 1000..round * 1000);
+        filter.flush(round * 1000).unwrap();
+        // A few steps only, so that restarts meet it half way.
+        for _ in 0..25 {
+            filter.step(&keys(0..round * 1000)).unwrap();
+        }
+        if round % 7 == 0 {
+            growths += filter.stats().growths;
+            restarts += u64::from(filter.stats().is_filling);
+            drop(filter);
+            filter = open(&sim, options).unwrap();
+            assert_eq!(filter.covered(), round * 1000);
+        }
+        assert_eq!(denied(&filter, 0..round * 1000), 0, "round {round}");
+    }
+    settle(&filter, &keys(0..60_000)).unwrap();
+    assert!(growths + filter.stats().growths >= 3 && restarts >= 2, "{growths} {restarts}");
+    let stats = filter.stats();
+    assert!(stats.designed_items > 60_000, "{stats:?}");
+    assert!(stats.estimated_rate < stats.designed_rate * 1.2, "{stats:?}");
+}
+
+#[test]
+fn another_size_is_taken_over_while_the_old_filter_answers() {
+    let mut sim = stocked(small());
+    let sizes = [
+        Size::Fixed { bytes: 8192 },
+        Size::Fixed { bytes: 40_960 },
+        Size::Growing { first_keys: 4_000 },
+        Size::Growing { first_keys: 100 },
+    ];
+    for (size, bytes) in sizes.into_iter().zip([8192, 40_960, 8192, 8192]) {
+        let options = ExistenceOptions { size, step_bytes: 1 << 20, ..small() };
+        let filter = open(&sim, options).unwrap();
+        assert_eq!((filter.covered(), denied(&filter, 400..500)), (300, 100), "{size:?}");
+        while filter.step(&keys(0..300)).unwrap() == Progress::More {
+            assert_eq!(denied(&filter, 0..300), 0, "{size:?}");
+        }
+        assert_eq!(filter.stats().memory_bytes, bytes, "{size:?}");
+        assert_eq!((denied(&filter, 0..300), denied(&filter, 400..500)), (0, 100), "{size:?}");
+        drop(filter);
+        sim = sim.crash_image(&Survival::None, 1);
+    }
+}
+
+#[test]
+fn another_hash_or_store_is_a_rebuild_from_nothing() {
+    for options in
+        [ExistenceOptions { hash: 4, ..small() }, ExistenceOptions { store: 9, ..small() }]
+    {
+        let sim = stocked(small());
+        let filter = open(&sim, options).unwrap();
+        assert_eq!((filter.covered(), denied(&filter, 0..1000)), (0, 0));
+        // Other hashes of the same keys.
+        settle(&filter, &keys(1000..1300)).unwrap();
+        assert_eq!((denied(&filter, 1000..1300), denied(&filter, 0..300)), (0, 300));
+        drop(filter);
+        assert_eq!(open(&sim, options).unwrap().stats().lost, None);
+    }
+}
+
+#[test]
+fn keys_that_are_gone_leave_with_a_rebuild() {
+    let sim = stocked(small());
+    let filter = open(&sim, small()).unwrap();
+    let left = keys(100..300);
+    settle(&filter, &left).unwrap();
+    assert_eq!(denied(&filter, 0..100), 0);
+    filter.rebuild();
+    filter.step(&left).unwrap();
+    // What comes meanwhile stays, wherever the walk is.
+    left.put(hash_of(300));
+    filter.insert(hash_of(300));
+    settle(&filter, &left).unwrap();
+    assert_eq!((denied(&filter, 0..100), denied(&filter, 100..301)), (100, 0));
+    assert_eq!(filter.stats().rebuilds, 1);
+}
+
+#[test]
+fn turned_off_it_says_maybe_and_removes_its_files_and_no_others() {
+    let sim = stocked(small());
+    let strange = Path::new(FOLDER).join("000009.filter");
+    let other = Path::new(FOLDER).join("notes.txt");
+    for path in [&strange, &other] {
+        sim.env().files.create(path).unwrap();
+        sim.replace(path, b"somebody else's");
+    }
+    let off = ExistenceOptions { size: Size::Off, ..small() };
+    let filter = open(&sim, off).unwrap();
+    assert_eq!(files(&sim), [strange, other]);
+    assert_eq!((filter.covered(), denied(&filter, 0..1000)), (u64::MAX, 0));
+    filter.insert(1);
+    filter.flush(5).unwrap();
+    filter.checkpoint(5).unwrap();
+    filter.truncate(0).unwrap();
+    filter.rebuild();
+    filter.note_in_vain();
+    assert_eq!(filter.step(&Keys::default()).unwrap(), Progress::Idle);
+    assert!(!filter.stats().is_on);
+    let mut answers = [false; 3];
+    filter.may_contain_batch(&[1, 2, 3], &mut answers);
+    assert_eq!(answers, [true; 3]);
+    // Without a folder there is nothing to do.
+    ExistenceFilter::open(&sim.env(), Path::new("/store/none"), off).unwrap();
+    assert!(!sim.env().files.exists(Path::new("/store/none")).unwrap());
+}
+
+#[test]
+fn a_log_that_lost_its_end_takes_the_promise_back() {
+    let sim = stocked(small());
+    let filter = open(&sim, small()).unwrap();
+    assert_eq!(filter.covered(), 300);
+    filter.truncate(400).unwrap();
+    assert_eq!(filter.covered(), 300);
+    filter.truncate(220).unwrap();
+    assert_eq!(filter.covered(), 220);
+    let crashed = sim.crash_image(&Survival::None, 1);
+    // New keys at the positions 221 to 300, inserted and not flushed.
+    let again = open(&crashed, small()).unwrap();
+    assert_eq!(again.covered(), 220);
+    insert(&again, 1000..1080);
+    drop(again);
+    assert_eq!(open(&crashed, small()).unwrap().covered(), 220);
+}
+
+#[test]
+fn what_it_says_about_itself_is_so() {
+    let sim = machine();
+    let filter = open(&sim, small()).unwrap();
+    settle(&filter, &Keys::default()).unwrap();
+    insert(&filter, 0..70);
+    assert_eq!(filter.stats().lag_items, 70);
+    let before = filter.stats();
+    filter.flush(70).unwrap();
+    let stats = filter.stats();
+    assert_eq!((stats.lag_items, stats.covered, stats.items), (0, 70, 70));
+    assert_eq!(stats.flushes, before.flushes + 1);
+    assert_eq!(stats.bytes_written, before.bytes_written + 24 + 70 * 8);
+    filter.flush(70).unwrap();
+    assert_eq!(filter.stats().bytes_written, stats.bytes_written, "there is nothing to write");
+    assert_eq!(denied(&filter, 0..70) + denied(&filter, 70..100), 30);
+    filter.note_in_vain();
+    let stats = filter.stats();
+    assert_eq!((stats.denied, stats.maybe, stats.in_vain), (30, 70, 1));
+    assert_eq!(stats.measured_rate, Some(1.0 / 31.0));
+    assert!(stats.fill > 0.0 && stats.estimated_rate > 0.0 && stats.designed_rate < 0.01);
+}
+
+#[test]
+fn options_out_of_range_are_refused_by_name() {
+    let sim = machine();
+    for (size, step_bytes, says) in [
+        (Size::Fixed { bytes: 4095 }, 4096, "4095"),
+        (Size::Fixed { bytes: u64::MAX }, 4096, "must be 4096"),
+        (Size::Growing { first_keys: 0 }, 4096, "0 keys"),
+        (Size::Growing { first_keys: u64::MAX }, 4096, "too many"),
+        (Size::Fixed { bytes: 4096 }, 4095, "step_bytes is 4095"),
+    ] {
+        let refused = open(&sim, ExistenceOptions { size, step_bytes, ..small() });
+        let Err(Error::Invalid(message)) = refused else { panic!("{size:?} was taken") };
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+/// A source whose cursor is too long, and one that fails.
+struct Bad(bool);
+
+impl Source for Bad {
+    fn hashes(
+        &self,
+        _after: Option<&[u8]>,
+        _most: usize,
+        _output: &mut Vec<u64>,
+    ) -> umbel_base::Result<Option<Vec<u8>>> {
+        if self.0 { Ok(Some(vec![0; 65_537])) } else { Err(Error::Closed) }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_source_is_said_and_changes_nothing() {
+    let sim = machine();
+    let filter = open(&sim, small()).unwrap();
+    insert(&filter, 0..10);
+    assert!(matches!(filter.step(&Bad(true)), Err(Error::Invalid(_))));
+    assert!(matches!(filter.step(&Bad(false)), Err(Error::Closed)));
+    assert_eq!(denied(&filter, 0..100), 0);
+    settle(&filter, &keys(0..10)).unwrap();
+    assert_eq!((denied(&filter, 0..10), denied(&filter, 10..100)), (0, 90));
+}
