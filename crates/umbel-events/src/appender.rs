@@ -5,7 +5,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use umbel::Batch;
-use umbel_filter::hash_key;
 
 use crate::commit::{self, Planned};
 use crate::decide::{Decision, Known, Written, decide};
@@ -100,7 +99,7 @@ impl Appender {
         if let Some(ahead) = ahead {
             return Ok(Some(ahead.head));
         }
-        Ok(parts.index.head(stream)?)
+        Ok(parts.head(stream)?)
     }
 
     fn known(&mut self, parts: &Parts, stream: &str) -> Result<Known> {
@@ -324,7 +323,7 @@ impl Appender {
         let mut position = beginning.chunk_start + beginning.place.offset;
         let mut positions = Vec::with_capacity(plans.len());
         for plan in plans {
-            let hash = hash_key(&parts.secret, plan.stream.as_bytes());
+            let hash = parts.existence.hash(&plan.stream);
             let mut last = position;
             for event in plan.events {
                 last = position;
@@ -382,6 +381,7 @@ impl Appender {
             self.batch = parts.index.batch();
         }
         committed?;
+        parts.existence.insert(queued.changes.iter());
         parts.visible.advance(queued.position);
         Ok(())
     }
@@ -448,7 +448,7 @@ impl Written for Looking<'_> {
     }
 
     fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
-        let hash = hash_key(&self.parts.secret, self.stream.as_bytes());
+        let hash = self.parts.existence.hash(self.stream);
         let Some(position) = self.window.find(hash, id) else { return Ok(None) };
         let frame = self.cursor.at(position)?;
         let is_it = frame.stream == self.stream && frame.event.id == id;

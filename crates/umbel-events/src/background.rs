@@ -19,6 +19,7 @@ pub fn start(shared: &Arc<Shared>) -> Result<()> {
     let handle = shared.env.threads.spawn("umbel-events", Box::new(move || run(&weak)))?;
     *locked(&shared.thread) = Some(handle);
     shared.bell.begin();
+    shared.bell.wants_step();
     Ok(())
 }
 
@@ -49,6 +50,10 @@ fn run(shared: &Weak<Shared>) {
         }
         if wanted.flush {
             let _ = shared.flush_index();
+        }
+        // One step at a time: whoever appends may need the thread meanwhile.
+        if (wanted.flush || wanted.step) && shared.existence.step(&shared.index).unwrap_or(false) {
+            shared.bell.wants_step();
         }
     }
 }

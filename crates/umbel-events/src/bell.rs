@@ -12,6 +12,8 @@ pub struct Wanted {
     pub flush: bool,
     /// To put into the index what was submitted.
     pub drive: bool,
+    /// To go on with the existence filter.
+    pub step: bool,
     stop: bool,
 }
 
@@ -29,7 +31,7 @@ impl Bell {
     }
 
     fn want(&self, set: impl FnOnce(&mut Wanted) -> &mut bool) {
-        if !self.is_heard.load(Ordering::Acquire) {
+        if !self.is_heard() {
             return;
         }
         let mut wanted = self.lock();
@@ -55,6 +57,16 @@ impl Bell {
         self.want(|wanted| &mut wanted.drive);
     }
 
+    /// There is more to be done for the existence filter.
+    pub fn wants_step(&self) {
+        self.want(|wanted| &mut wanted.step);
+    }
+
+    /// Whether a thread listens.
+    pub fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Acquire)
+    }
+
     /// A thread listens from now on.
     pub fn begin(&self) {
         self.is_heard.store(true, Ordering::Release);
@@ -74,7 +86,7 @@ impl Bell {
             if wanted.stop {
                 return None;
             }
-            if wanted.next || wanted.flush || wanted.drive {
+            if wanted.next || wanted.flush || wanted.drive || wanted.step {
                 return Some(std::mem::take(&mut *wanted));
             }
             wanted = self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);

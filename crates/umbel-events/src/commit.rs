@@ -83,11 +83,12 @@ struct Growing<'a> {
     stream: &'a str,
     head: Option<Head>,
     entries: Vec<(u64, u64)>,
+    is_new: bool,
 }
 
 impl<'a> Growing<'a> {
     fn new(stream: &'a str, head: Option<Head>) -> Growing<'a> {
-        Growing { stream, head, entries: Vec::new() }
+        Growing { stream, head, entries: Vec::new(), is_new: head.is_none() }
     }
 
     fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> Head {
@@ -110,8 +111,8 @@ impl<'a> Growing<'a> {
     }
 
     fn finish(self) -> Option<Change> {
-        let Growing { stream, head, entries } = self;
-        head.map(|head| Change { stream: stream.to_string(), head, entries })
+        let Growing { stream, head, entries, is_new } = self;
+        head.map(|head| Change { stream: stream.to_string(), head, entries, is_new })
     }
 }
 
@@ -127,9 +128,12 @@ pub fn replay(head: Option<Head>, frame: &Frame<'_>) -> Change {
     if let Some(head) = head.filter(|head| head.last_position >= position) {
         let is_event = revision != TOMBSTONE_REVISION;
         let entries = if is_event { vec![(revision, position)] } else { Vec::new() };
-        return Change { stream: frame.stream.to_string(), head, entries };
+        let stream = frame.stream.to_string();
+        // Which events the filter lacks is not known here.
+        return Change { stream, head, entries, is_new: true };
     }
     let mut change = Growing::new(frame.stream, head);
     let head = change.add(revision, position, &frame.event);
-    Change { stream: frame.stream.to_string(), head, entries: change.entries }
+    let stream = frame.stream.to_string();
+    Change { stream, head, entries: change.entries, is_new: true }
 }

@@ -32,6 +32,8 @@ pub struct Change {
     pub head: Head,
     /// Revisions and positions of events that are not in the index yet, and are not its last.
     pub entries: Vec<(u64, u64)>,
+    /// Whether the stream had no event before.
+    pub is_new: bool,
 }
 
 fn event_key(id: u64, revision: u64) -> [u8; 16] {
@@ -154,6 +156,38 @@ impl Index {
             names.push((String::from_utf8(key).map_err(|_| wrong())?, head));
         }
         Ok(names)
+    }
+
+    /// Hands the names of streams to `visit`, in order, behind the name `after`. Returns the last
+    /// of them where there may be more.
+    pub fn visit_names(
+        &self,
+        after: Option<&[u8]>,
+        most: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Option<Vec<u8>>> {
+        let mut cursor = self.heads.cursor::<&[u8]>(..)?;
+        match after {
+            Some(after) => {
+                cursor.seek(after)?;
+                if cursor.valid() && cursor.key() == after {
+                    cursor.next()?;
+                }
+            }
+            None => cursor.seek_to_first()?,
+        }
+        let mut last = None;
+        for number in 1..=most {
+            if !cursor.valid() {
+                return Ok(None);
+            }
+            visit(cursor.key());
+            if number == most {
+                last = Some(cursor.key().to_vec());
+            }
+            cursor.next()?;
+        }
+        Ok(last)
     }
 
     /// The store below.

@@ -35,6 +35,7 @@ mod decide;
 mod error;
 mod event;
 mod event_log;
+mod existence;
 mod format;
 mod head;
 mod id_window;
@@ -58,6 +59,7 @@ mod visible;
 
 pub use error::{Error, Result};
 pub use event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
+pub use existence::{ExistenceStats, Size};
 pub use names::metadata_stream;
 pub use options::StoreOptions;
 pub use read::{AllReader, StreamReader};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
 use umbel_env::{Access, Env};
-use umbel_filter::{HashSecret, hash_key};
+use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
 
 use crate::appender::Appender;
@@ -18,6 +18,7 @@ use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path
 use crate::commit;
 use crate::error::{Error, Result};
 use crate::event_log::EventLog;
+use crate::existence::{Existence, Size};
 use crate::format::{BETWEEN_RECORDS, FrameHead};
 use crate::head::Head;
 use crate::id_window::IdWindow;
@@ -52,10 +53,14 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
     recover(&env, folder, &mut table, read_only)?;
     check_files(&env, folder, &table)?;
-    let secret = HashSecret::from_seed(table.seed);
+    let seed = table.seed;
+    let secret = HashSecret::from_seed(seed);
     let log = EventLog::new(&env, folder.to_path_buf(), options.chunk_bytes, table);
     let (log, failed) = (Arc::new(log), Arc::new(OnceLock::new()));
     let index_options = index_options(&options, &log, &failed);
+    let existence_folder = folder.join("existence");
+    let size = if read_only { Size::Off } else { options.existence };
+    let existence = Existence::open(&env, &existence_folder, size, seed)?;
     let index = Index::open(&folder.join("index"), index_options, read_only)?;
     let parts = Parts {
         folder: folder.to_path_buf(),
@@ -63,8 +68,8 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         syncs: options.durability == Durability::Synced,
         log,
         index,
+        existence,
         visible: Visible::default(),
-        secret,
         bell: Bell::default(),
         failed,
         closed: AtomicBool::new(false),
@@ -308,6 +313,9 @@ fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
 /// appended.
 fn catch_up(parts: &Parts) -> Result<u64> {
     let through = parts.index.durable_through()?;
+    if parts.existence.covered() != u64::MAX {
+        parts.existence.truncate(parts.log.last_position().unwrap_or(0))?;
+    }
     let Some(last) = parts.log.last_position() else {
         if through > 0 {
             return Err(ahead(parts, through, 0));
@@ -319,7 +327,9 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     }
     let mut cursor = parts.log.cursor();
     let created = cursor.at(last)?.stamp.created;
-    if through == last {
+    // The filter may lack what the index has.
+    let through = through.min(parts.existence.covered());
+    if through >= last {
         parts.visible.advance(last);
         return Ok(created);
     }
@@ -360,10 +370,13 @@ fn catch_up(parts: &Parts) -> Result<u64> {
 
 fn apply(parts: &Parts, changes: &mut Vec<Change>, position: u64) -> Result<()> {
     let mut batch = parts.index.batch();
-    for change in changes.drain(..) {
-        parts.index.add(&mut batch, &change);
+    for change in changes.iter() {
+        parts.index.add(&mut batch, change);
     }
-    Ok(parts.index.commit(&mut batch, position)?)
+    parts.index.commit(&mut batch, position)?;
+    parts.existence.insert(changes.iter());
+    changes.clear();
+    Ok(())
 }
 
 fn ahead(parts: &Parts, through: u64, last: u64) -> Error {
@@ -388,7 +401,7 @@ fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
     let from = next.unwrap_or(0).saturating_sub(WINDOW_BYTES);
     while let Some(position) = next.filter(|at| *at >= from && newest.len() < WINDOW_EVENTS) {
         let frame = cursor.at(position)?;
-        newest.push((hash_key(&secret, frame.stream.as_bytes()), frame.event.id, position));
+        newest.push((parts.existence.hash(frame.stream), frame.event.id, position));
         let back = frame.stamp.back;
         next = cursor.previous_position(position, back);
     }

@@ -2,6 +2,7 @@
 
 use umbel::Durability;
 use umbel_env::Env;
+use umbel_existence::{ExistenceOptions, Size};
 
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -20,6 +21,9 @@ pub struct StoreOptions {
     /// The most bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
     /// The first has 4 MiB at most, and each next one twice as many up to this.
     pub chunk_bytes: u64,
+    /// How large the existence filter is, by which a stream that never had an event is told from one
+    /// that may have had some. By default it grows with the store.
+    pub existence: Size,
     /// Threads that keep the indexes in order. 0: the appending thread does it, which makes every
     /// run the same; what was submitted is then acknowledged when somebody waits for it.
     pub background_threads: usize,
@@ -35,6 +39,7 @@ impl Default for StoreOptions {
             durability: Durability::Buffered,
             memory_bytes: None,
             chunk_bytes: CHUNK_BYTES_MAX,
+            existence: ExistenceOptions::default().size,
             background_threads: 2,
             env: Env::system(),
         }

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use umbel_env::{Env, Lock};
-use umbel_filter::HashSecret;
 
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::event::EventId;
 use crate::event_log::EventLog;
+use crate::existence::Existence;
+use crate::head::Head;
 use crate::index::Index;
 use crate::visible::Visible;
 
@@ -29,10 +30,10 @@ pub struct Parts {
     pub log: Arc<EventLog>,
     /// What is made of it.
     pub index: Index,
+    /// Which streams cannot be there.
+    pub existence: Existence,
     /// Up to where readers see.
     pub visible: Visible,
-    /// What names are hashed with.
-    pub secret: HashSecret,
     /// Calls the thread in the background.
     pub bell: Bell,
     /// Why nothing can be written any more.
@@ -74,6 +75,18 @@ impl Parts {
         let mut bytes = [0; 16];
         self.env.entropy.fill(&mut bytes)?;
         Ok(EventId::from_random(bytes))
+    }
+
+    /// The head of a stream that is in the index.
+    pub fn head(&self, stream: &str) -> umbel::Result<Option<Head>> {
+        if !self.existence.may_contain(self.existence.hash(stream)) {
+            return Ok(None);
+        }
+        let head = self.index.head(stream)?;
+        if head.is_none() {
+            self.existence.note_in_vain();
+        }
+        Ok(head)
     }
 
     /// Makes the log durable. After a failure nothing is written any more.

@@ -21,11 +21,11 @@ const TICKS: u64 = 10_000_000;
 
 /// What readers know of a stream.
 pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
-    let head = shared.index.head(stream)?;
+    let head = shared.head(stream)?;
     if names::subject(stream).is_some() {
         return Ok(Known { head, settings: Some(Settings::OF_METADATA) });
     }
-    let metadata = shared.index.head(&names::metadata_stream(stream))?;
+    let metadata = shared.head(&names::metadata_stream(stream))?;
     Ok(Known { head, settings: metadata.and_then(|metadata| metadata.settings) })
 }
 

@@ -107,6 +107,7 @@ impl Shared {
             }
         }
         self.index.commit(&mut batch, last.position)?;
+        self.existence.insert(queue.iter().flat_map(|queued| &queued.changes));
         if let Some(appender) = &mut *locked(&self.appender) {
             appender.forget(queue.len());
         }
@@ -135,6 +136,10 @@ impl Shared {
         };
         if self.index.durable_through()? < position {
             self.index.flush(position)?;
+        }
+        self.existence.flush(position)?;
+        if !self.bell.is_heard() {
+            while self.existence.step(&self.index)? {}
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! [`Stats`]: what a store consists of.
 
 use crate::error::Result;
+use crate::existence::ExistenceStats;
 use crate::shared::Shared;
 
 /// What a store consists of.
@@ -14,6 +15,8 @@ pub struct Stats {
     pub chunks: usize,
     /// The index holds everything up to this position, after a crash too.
     pub indexed_through: u64,
+    /// The existence filter.
+    pub existence: ExistenceStats,
     /// The store the index is.
     pub index: umbel::Stats,
 }
@@ -24,6 +27,7 @@ pub(crate) fn of(shared: &Shared) -> Result<Stats> {
         log_bytes: shared.log.bytes(),
         chunks: shared.log.chunks.all().len(),
         indexed_through: shared.index.durable_through()?,
+        existence: shared.existence.stats(),
         index: shared.index.db().stats(),
     })
 }

@@ -259,5 +259,5 @@ fn close_files(shared: &Shared) -> Result<()> {
     if shared.index.durable_through()? < position {
         shared.index.flush(position)?;
     }
-    Ok(())
+    Ok(shared.existence.flush(position)?)
 }

@@ -1,8 +1,11 @@
 //! The worked examples of `docs/formats/event-log.md` and `event-index.md` are what the code
 //! writes.
 
-use umbel_env::Access;
-use umbel_events::{EventId, Expected, NewEvent, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_env::{Access, Clock, Env};
+use umbel_events::{EventId, Expected, NewEvent, Store, StoreOptions};
 use umbel_sim::Sim;
 
 use super::support::options;
@@ -25,10 +28,26 @@ fn example(name: &str) -> Vec<u8> {
     bytes
 }
 
+/// A clock that stands still, so that the example stays what it is.
+#[derive(Debug)]
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wall_micros(&self) -> u64 {
+        1_735_732_800_000_000
+    }
+}
+
 #[test]
 fn the_page_shows_the_bytes() {
     let sim = Sim::new(7);
-    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let env = Env { clock: Arc::new(Noon), ..sim.env() };
+    let options = StoreOptions { env, ..options(&sim) };
+    let store = Store::open("/events", options).expect("a new store");
     let event = NewEvent::json(EventId([0xab; 16]), "Opened", b"{}").with_metadata(b"by ada");
     store.append("cart-42", Expected::NoStream, &[event]).expect("appended");
     store.close().expect("closed");
@@ -37,7 +56,6 @@ fn the_page_shows_the_bytes() {
     let shown = example("record");
     let mut written = vec![0; shown.len().max(128)];
     file.read_exact_at(&mut written, FIRST_RECORD).expect("the first record");
-    // When it was appended is not the same on every disk.
     let record = u32::from_le_bytes(written[8..12].try_into().expect("four bytes"));
     written.truncate(32 + record as usize);
     let text: Vec<_> = written.chunks(8).map(|row| format!("{row:02x?}")).collect();

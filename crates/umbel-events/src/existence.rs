@@ -1,0 +1,107 @@
+//! [`Existence`]: whether a stream can ever have had an event, from one line of memory.
+//!
+//! INVARIANT: a stream is put into the index first, then into the filter, and is visible after
+//! that. So a stream that the filter denies has no visible event, and the one who appends finds
+//! those that are not visible yet among what he put ahead of the index.
+
+use std::path::Path;
+
+use umbel_base::Result;
+use umbel_env::Env;
+use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
+pub use umbel_existence::{ExistenceStats, Size};
+use umbel_filter::{HashSecret, hash_key};
+
+use crate::index::{Change, Index};
+
+/// Whether a stream can ever have had an event.
+#[derive(Debug)]
+pub struct Existence {
+    filter: ExistenceFilter,
+    secret: HashSecret,
+}
+
+/// Hands out the hashes of all streams.
+struct Heads<'a> {
+    index: &'a Index,
+    secret: &'a HashSecret,
+}
+
+impl Source for Heads<'_> {
+    fn hashes(
+        &self,
+        after: Option<&[u8]>,
+        most: usize,
+        output: &mut Vec<u64>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.index.visit_names(after, most, |name| output.push(hash_key(self.secret, name)))
+    }
+}
+
+impl Existence {
+    /// Opens the filter of the store whose names are hashed with what `seed` makes.
+    pub fn open(env: &Env, folder: &Path, size: Size, seed: [u8; 16]) -> Result<Existence> {
+        let (store, hash) = seed.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let options = ExistenceOptions {
+            size,
+            hash: number(hash),
+            store: number(store),
+            ..ExistenceOptions::default()
+        };
+        let filter = ExistenceFilter::open(env, folder, options)?;
+        Ok(Existence { filter, secret: HashSecret::from_seed(seed) })
+    }
+
+    /// The hash of a name.
+    pub fn hash(&self, stream: &str) -> u64 {
+        hash_key(&self.secret, stream.as_bytes())
+    }
+
+    /// Everything up to this position is in it, whatever happened.
+    pub fn covered(&self) -> u64 {
+        self.filter.covered()
+    }
+
+    /// Forgets that it covers more than `position`.
+    pub fn truncate(&self, position: u64) -> Result<()> {
+        self.filter.truncate(position)
+    }
+
+    /// Whether the stream may have had an event.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// Notes that a stream which it said may be there is not.
+    #[inline]
+    pub fn note_in_vain(&self) {
+        self.filter.note_in_vain();
+    }
+
+    /// Takes in the streams that are new. REQUIRES: they are in the index.
+    #[inline]
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
+        for change in changes.filter(|change| change.is_new) {
+            self.filter.insert(self.hash(&change.stream));
+        }
+    }
+
+    /// Makes durable what it holds, which is everything up to `position`.
+    /// REQUIRES: the log is durable up to there.
+    pub fn flush(&self, position: u64) -> Result<()> {
+        self.filter.flush(position)
+    }
+
+    /// One step of what is to be done in the background. `true` where there is more.
+    pub fn step(&self, index: &Index) -> Result<bool> {
+        let progress = self.filter.step(&Heads { index, secret: &self.secret })?;
+        Ok(progress == Progress::More)
+    }
+
+    /// What it says about itself.
+    pub fn stats(&self) -> ExistenceStats {
+        self.filter.stats()
+    }
+}
