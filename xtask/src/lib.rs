@@ -8,10 +8,12 @@
 
 pub mod absences;
 pub mod campaigns;
+pub mod clients;
 pub mod documents;
 pub mod exceptions;
 pub mod expression;
 pub mod floors;
+pub mod installed;
 pub mod instructions;
 pub mod manifest;
 pub mod modules;

@@ -11,6 +11,7 @@ cargo xtask test [--fast]                  every check that decides whether a ch
 cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
+cargo xtask clients                        clients of event stores against the release binary
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
 cargo xtask filters [ARGUMENTS]            the comparison with other crates' filters
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ("tidy", []) => rules(xtask::tidy),
         ("floors", []) => rules(xtask::floors),
         ("smoke", []) => test_command::smoke_alone(),
+        ("clients", []) => test_command::clients_alone(),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -43,13 +45,13 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ("test" | "tidy" | "floors" | "smoke" | "instructions", [first, ..]) => {
+        ("test" | "tidy" | "floors" | "smoke" | "clients" | "instructions", [first, ..]) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 instructions, torture, rivals, filters and fuzz"
+                 clients, instructions, torture, rivals, filters and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

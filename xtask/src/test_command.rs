@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, instructions, parquet, smoke, tree};
+use crate::{Tree, clients, instructions, parquet, smoke, tree};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -32,13 +32,16 @@ pub fn test(fast: bool) -> bool {
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH));
     if fast {
         report.step("release", || {
-            Outcome::skip("smoke test and torture on the release build: left out by --fast")
+            Outcome::skip(
+                "smoke test, clients and torture on the release build: left out by --fast",
+            )
         });
         return report.finish();
     }
     if release_build(&mut report, &["umbel-cli", "umbel-torture", "umbel-lab"]) {
         report.step(SMOKE, smoke::smoke);
         report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
+        report.step(CLIENTS, clients::clients);
         report.step("torture, the small seeded part", small_torture);
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
@@ -77,6 +80,15 @@ pub fn smoke_alone() -> bool {
     report.finish()
 }
 
+/// Runs the clients of event stores alone. Whether nothing failed.
+pub fn clients_alone() -> bool {
+    let mut report = Report::default();
+    if release_build(&mut report, &["umbel-cli"]) {
+        report.step(CLIENTS, clients::clients);
+    }
+    report.finish()
+}
+
 /// Counts the instructions of the hot operations alone. Whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
     let mut report = Report::default();
@@ -85,6 +97,7 @@ pub fn instructions_alone(write: bool) -> bool {
 }
 
 const INSTRUCTIONS: &str = "instructions of the hot operations";
+const CLIENTS: &str = "clients of event stores";
 const SMOKE: &str = "smoke test of the binary";
 
 fn release_build(report: &mut Report, packages: &[&str]) -> bool {

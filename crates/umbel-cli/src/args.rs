@@ -9,7 +9,7 @@ use umbel_lab::command::LabCommand;
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
-use crate::events::args::{AppendArgs, ReadArgs, StreamsArgs};
+use crate::events::args::{AppendArgs, ReadArgs, ServeArgs, StreamsArgs};
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
 use crate::number::counts;
@@ -75,6 +75,8 @@ pub enum Command {
     Read(ReadArgs),
     /// List the streams of an event store
     Streams(StreamsArgs),
+    /// Serve an event store to the clients that event stores have
+    Serve(ServeArgs),
     /// Filters by themselves, without a store: size, build, check, inspect, bench
     #[command(subcommand)]
     Filter(FilterCommand),

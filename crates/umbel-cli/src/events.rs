@@ -1,10 +1,12 @@
-//! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`.
+//! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
+//! `serve`.
 
 pub mod append;
 pub mod args;
 pub mod delete;
 pub mod line;
 pub mod read;
+pub mod serve;
 pub mod store;
 pub mod streams;
 pub mod time;

@@ -131,6 +131,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Append(args) => events::append::run(db, args, limits),
         Command::Read(args) => events::read::run(db, args, limits),
         Command::Streams(args) => events::streams::run(db, args, json, limits),
+        Command::Serve(args) => events::serve::run(db, args, json, limits),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),

@@ -13,4 +13,5 @@ mod suite {
     mod harness;
     mod import;
     mod lab;
+    mod serve;
 }

@@ -21,8 +21,8 @@ pub struct StoreOptions {
     /// The most bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
     /// The first has 4 MiB at most, and each next one twice as many up to this.
     pub chunk_bytes: u64,
-    /// How large the existence filter is, by which a stream that never had an event is told from one
-    /// that may have had some. By default it grows with the store.
+    /// How large the existence filter is, by which a stream that never had an event is told from
+    /// one that may have had some. By default it grows with the store.
     pub existence: Size,
     /// Threads that keep the indexes in order. 0: the appending thread does it, which makes every
     /// run the same; what was submitted is then acknowledged when somebody waits for it.

@@ -1,5 +1,6 @@
 //! Flags of the commands for an event store.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -60,6 +61,23 @@ pub struct StreamsArgs {
     /// Streams of metadata and others whose names begin with `$`, too
     #[arg(long)]
     pub system: bool,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Serve in clear and without users: whoever reaches the port may read and write
+    #[arg(long)]
+    pub insecure: bool,
+    /// Where to listen; port 0 takes any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113")]
+    pub listen: SocketAddr,
+    /// Under which name and port clients are told to come back [default: the one they came by]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Answer an append once it survives power loss
+    #[arg(long)]
+    pub sync: bool,
 }
 
 /// What `--expected` says.

@@ -1,0 +1,8 @@
+//! Tests of the messages as bytes.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod suite {
+    mod fields;
+    mod wire;
+}

@@ -1,0 +1,160 @@
+//! Append: one group of events a call.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status, Streaming};
+use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX};
+use umbel_events::{Appended, Error, Expected};
+use umbel_proto::streams::append_req::{Content, ProposedMessage};
+use umbel_proto::streams::append_resp::{
+    Current, CurrentRevision, OldCurrent, OldExpected, Outcome, PositionOption, Success,
+    WrongExpectedVersion,
+};
+use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
+
+use crate::convert::{self, Proposed};
+use crate::failure;
+use crate::service::Service;
+use crate::store::Append;
+
+/// Appends what the client sends once it has sent all of it.
+pub async fn append(
+    service: Arc<Service>,
+    request: Request<Streaming<AppendReq>>,
+) -> Result<Response<AppendResp>, Status> {
+    let mut parts = request.into_inner();
+    let options = match next(&mut parts).await? {
+        Some(Content::Options(options)) => options,
+        _ => return Err(Status::invalid_argument("an append begins with its options")),
+    };
+    let stream = convert::stream_name(options.stream_identifier)?;
+    let expected = convert::expected(options.expected_stream_revision)?;
+    let mut gathered = Gathered::default();
+    while let Some(content) = next(&mut parts).await? {
+        match content {
+            Content::ProposedMessage(message) => gathered.add(message)?,
+            Content::Options(_) => {
+                return Err(Status::invalid_argument("the options of an append come once"));
+            }
+        }
+    }
+    let append = Append { stream, expected, events: gathered.events };
+    let answer = service.store.submit(append).await;
+    let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
+        Ok(done) => Outcome::Success(success(&done)),
+        Err(Error::WrongExpected { expected, current, .. }) => {
+            Outcome::WrongExpectedVersion(wrong_expected(expected, current))
+        }
+        Err(error) => return Err(failure::status(&error)),
+    };
+    Ok(Response::new(AppendResp { result: Some(result) }))
+}
+
+async fn next(parts: &mut Streaming<AppendReq>) -> Result<Option<Content>, Status> {
+    match parts.message().await.map_err(failure::unreadable)? {
+        None => Ok(None),
+        Some(AppendReq { content: Some(content) }) => Ok(Some(content)),
+        Some(AppendReq { content: None }) => {
+            Err(Status::invalid_argument("a part of an append is neither options nor event"))
+        }
+    }
+}
+
+/// The events of an append as they come in, within the limits of one.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// The events.
+    pub events: Vec<Proposed>,
+    /// The bytes they hold.
+    pub bytes: usize,
+}
+
+impl Gathered {
+    /// Takes one more; an error where it is no event or one too many.
+    pub fn add(&mut self, message: ProposedMessage) -> Result<(), Status> {
+        let event = Proposed::read(message)?;
+        self.bytes += event.bytes();
+        if self.bytes > APPEND_BYTES_MAX {
+            let most = APPEND_BYTES_MAX as u64;
+            let message = format!("an append may have {most} bytes; append the events in parts");
+            return Err(failure::append_too_large(most, message));
+        }
+        if self.events.len() == APPEND_EVENTS_MAX {
+            return Err(Status::invalid_argument(format!(
+                "an append may have {APPEND_EVENTS_MAX} events; append them in parts"
+            )));
+        }
+        self.events.push(event);
+        Ok(())
+    }
+}
+
+/// The answer to an append that is done.
+pub fn success(done: &Appended) -> Success {
+    let revision = match done.last {
+        Some(last) => CurrentRevision::CurrentRevision(last),
+        None => CurrentRevision::NoStream(()),
+    };
+    let position = match done.position {
+        Some(position) => PositionOption::Position(convert::position(position)),
+        None => PositionOption::NoPosition(()),
+    };
+    Success { current_revision_option: Some(revision), position_option: Some(position) }
+}
+
+fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVersion {
+    let old_current = current.map_or(OldCurrent::NoStream(()), OldCurrent::Revision);
+    let (old_expected, expected) = match expected {
+        Expected::Exact(revision) => {
+            (Some(OldExpected::Revision(revision)), append_resp::Expected::Revision(revision))
+        }
+        Expected::Any => (Some(OldExpected::Any(())), append_resp::Expected::Any(())),
+        Expected::Exists => {
+            (Some(OldExpected::StreamExists(())), append_resp::Expected::StreamExists(()))
+        }
+        // Old clients have no word for it.
+        Expected::NoStream => (None, append_resp::Expected::NoStream(())),
+    };
+    WrongExpectedVersion {
+        old_current: Some(old_current),
+        old_expected,
+        current: Some(current.map_or(Current::NoStream(()), Current::Revision)),
+        expected: Some(expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_events::EventId;
+    use umbel_proto::streams::read_req::UuidForm;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_revision_is_told_to_old_and_to_new_clients() {
+        let said = wrong_expected(Expected::Exact(3), Some(5));
+        assert_eq!(said.old_current, Some(OldCurrent::Revision(5)));
+        assert_eq!(said.old_expected, Some(OldExpected::Revision(3)));
+        assert_eq!(said.current, Some(Current::Revision(5)));
+        assert_eq!(said.expected, Some(append_resp::Expected::Revision(3)));
+        let said = wrong_expected(Expected::NoStream, None);
+        assert_eq!(said.current, Some(Current::NoStream(())));
+        assert_eq!(said.expected, Some(append_resp::Expected::NoStream(())));
+    }
+
+    #[test]
+    fn events_are_taken_up_to_the_limit() {
+        let message = |bytes: usize| ProposedMessage {
+            id: Some(convert::uuid(EventId([7; 16]), UuidForm::String(()))),
+            metadata: [("type", "t"), ("content-type", "x")]
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .into(),
+            data: vec![0; bytes].into(),
+            ..ProposedMessage::default()
+        };
+        let mut gathered = Gathered::default();
+        gathered.add(message(APPEND_BYTES_MAX - 1)).unwrap();
+        let status = gathered.add(message(0)).unwrap_err();
+        assert_eq!(status.metadata().get("exception").unwrap(), "maximum-append-size-exceeded");
+    }
+}

@@ -1,0 +1,189 @@
+//! How a batch ended, as its answer says it.
+
+use prost::Message;
+use tonic::{Code, Status};
+use umbel_events::limits::APPEND_BYTES_MAX;
+use umbel_events::{Appended, Error, Expected};
+use umbel_proto::shared::{
+    BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Timeout, Unknown, Uuid,
+    WrongExpectedVersion, wrong_expected_version,
+};
+use umbel_proto::status::{self, detail};
+use umbel_proto::streams::batch_append_req::Options;
+use umbel_proto::streams::batch_append_resp::{self, Outcome};
+use umbel_proto::streams::{BatchAppendResp, ExpectedRevision};
+
+use crate::{append, convert, failure};
+
+/// What an answer repeats of its request.
+pub struct Echo {
+    id: Uuid,
+    stream: Option<StreamIdentifier>,
+    expected: Option<ExpectedRevision>,
+}
+
+/// The store was closed before it answered.
+pub fn closed() -> Error {
+    Error::Store(umbel::Error::Closed)
+}
+
+impl Echo {
+    /// What is repeated of a batch with these options.
+    pub fn new(id: Uuid, options: &Options) -> Echo {
+        let stream = options.stream_identifier.clone();
+        Echo { id, stream, expected: options.expected_stream_position }
+    }
+
+    /// The answer of the store.
+    pub fn outcome(self, result: Result<Appended, Error>) -> BatchAppendResp {
+        let outcome = match result {
+            Ok(done) => Outcome::Success(append::success(&done)),
+            Err(error) => Outcome::Error(self.failed(&error)),
+        };
+        self.answer(outcome)
+    }
+
+    /// The request of the batch is wrong.
+    pub fn refused(self, refusal: &Status) -> BatchAppendResp {
+        let error = failed_status(refusal.code(), refusal.message().to_string(), refusal);
+        self.answer(Outcome::Error(error))
+    }
+
+    /// The deadline passed first.
+    pub fn timed_out(self) -> BatchAppendResp {
+        let message = "Timeout: the deadline passed before the append was done; it may still be";
+        let error = outcome(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        self.answer(Outcome::Error(error))
+    }
+
+    fn failed(&self, error: &Error) -> status::Status {
+        match error {
+            Error::WrongExpected { stream, expected, current } => {
+                let number = failure::expected_number(*expected);
+                let actual = failure::current_number(*current);
+                let text = failure::wrong_expected_text("Append", stream, &number, &actual);
+                let detail = wrong_expected(*expected, *current);
+                outcome(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)
+            }
+            Error::Deleted { stream } => {
+                let text = failure::stream_deleted_text(stream);
+                let stream_identifier = Some(convert::identifier(stream));
+                let detail = StreamDeleted { stream_identifier };
+                outcome(Code::NotFound, &text, "StreamDeleted", &detail)
+            }
+            Error::TooLarge { .. } => {
+                let max_append_size = APPEND_BYTES_MAX as u32;
+                let detail = MaximumAppendSizeExceeded { max_append_size };
+                let text = error.to_string();
+                outcome(Code::InvalidArgument, &text, "MaximumAppendSizeExceeded", &detail)
+            }
+            error => {
+                let status = failure::status(error);
+                failed_status(status.code(), status.message().to_string(), &status)
+            }
+        }
+    }
+
+    fn answer(self, outcome: Outcome) -> BatchAppendResp {
+        use batch_append_resp::Expected;
+        let expected = self.expected.map(|expected| match expected {
+            ExpectedRevision::Revision(revision) => Expected::StreamPosition(revision),
+            ExpectedRevision::NoStream(()) => Expected::NoStream(()),
+            ExpectedRevision::Any(()) => Expected::Any(()),
+            ExpectedRevision::StreamExists(()) => Expected::StreamExists(()),
+        });
+        BatchAppendResp {
+            correlation_id: Some(self.id),
+            result: Some(outcome),
+            stream_identifier: self.stream,
+            expected_stream_position: expected,
+        }
+    }
+}
+
+/// A failure without facts of its own: a wrong request, or something that the client cannot help.
+fn failed_status(code: Code, message: String, failed: &Status) -> status::Status {
+    let exception = failed.metadata().get("exception");
+    if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
+        let detail = MaximumAppendSizeExceeded { max_append_size: APPEND_BYTES_MAX as u32 };
+        return outcome(code, &message, "MaximumAppendSizeExceeded", &detail);
+    }
+    if code == Code::InvalidArgument {
+        return outcome(code, &message.clone(), "BadRequest", &BadRequest { message });
+    }
+    outcome(code, &message, "Unknown", &Unknown {})
+}
+
+fn outcome(code: Code, message: &str, name: &str, facts: &impl Message) -> status::Status {
+    let details = Some(detail(&format!("event_store.client.{name}"), facts));
+    status::Status { code: code as i32, message: message.to_string(), details }
+}
+
+fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVersion {
+    use wrong_expected_version::{Current, Expected as Told};
+    let told = match expected {
+        Expected::Exact(revision) => Told::StreamPosition(revision),
+        Expected::Any => Told::Any(()),
+        Expected::Exists => Told::StreamExists(()),
+        Expected::NoStream => Told::NoStream(()),
+    };
+    let current = current.map_or(Current::NoStream(()), Current::StreamRevision);
+    WrongExpectedVersion { current: Some(current), expected: Some(told) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(answer: BatchAppendResp) -> status::Status {
+        match answer.result {
+            Some(Outcome::Error(status)) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn echo() -> Echo {
+        Echo::new(Uuid::default(), &Options::default())
+    }
+
+    #[test]
+    fn every_failure_has_its_code_and_one_detail() {
+        let stream = || "a".to_string();
+        let wrong =
+            Error::WrongExpected { stream: stream(), expected: Expected::Any, current: Some(3) };
+        let large = Error::TooLarge { event: None, bytes: 2, most: 1 };
+        let cases = [
+            (wrong, 6, "event_store.client.WrongExpectedVersion"),
+            (Error::Deleted { stream: stream() }, 5, "event_store.client.StreamDeleted"),
+            (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
+            (Error::Invalid(stream()), 3, "event_store.client.BadRequest"),
+            (closed(), 14, "event_store.client.Unknown"),
+        ];
+        for (error, code, name) in cases {
+            let status = error_of(echo().outcome(Err(error)));
+            let detail = status.details.unwrap();
+            assert_eq!(status.code, code, "{name}");
+            assert!(detail.type_url.ends_with(&format!("/{name}")), "{detail:?}");
+        }
+        let late = error_of(echo().timed_out());
+        assert_eq!(late.code, 4);
+        let large = error_of(echo().refused(&failure::append_too_large(1, stream())));
+        let name = large.details.unwrap().type_url;
+        assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
+    }
+
+    #[test]
+    fn an_answer_repeats_what_was_asked() {
+        let options = Options {
+            stream_identifier: Some(convert::identifier("a")),
+            expected_stream_position: Some(ExpectedRevision::Revision(4)),
+            deadline_option: None,
+        };
+        let done = Appended { first: Some(5), last: Some(5), position: Some(9), was_there: false };
+        let answer = Echo::new(Uuid::default(), &options).outcome(Ok(done));
+        assert_eq!(answer.stream_identifier, options.stream_identifier);
+        let expected = batch_append_resp::Expected::StreamPosition(4);
+        assert_eq!(answer.expected_stream_position, Some(expected));
+        assert!(matches!(answer.result, Some(Outcome::Success(_))));
+    }
+}

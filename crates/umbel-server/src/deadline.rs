@@ -1,0 +1,124 @@
+//! Until when the client waits, as it says in a header.
+
+use std::future::Future;
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use tokio::time::Instant;
+use tonic::Status;
+
+/// The header, whose value is up to eight digits and a unit.
+const HEADER: &str = "grpc-timeout";
+
+/// Until when a call is worth working for; for ever where the client did not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// For ever.
+    pub const NEVER: Deadline = Deadline(None);
+
+    /// The deadline of a request; an error where its header is not understood.
+    pub fn of(headers: &HeaderMap) -> Result<Deadline, Status> {
+        let Some(value) = headers.get(HEADER) else { return Ok(Deadline::NEVER) };
+        match value.to_str().ok().and_then(parse) {
+            Some(duration) => Ok(Deadline::after(duration)),
+            None => Err(Status::invalid_argument(format!(
+                "the header {HEADER} must be one to eight digits and H, M, S, m, u or n"
+            ))),
+        }
+    }
+
+    /// So long from now on.
+    pub fn after(duration: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(duration))
+    }
+
+    /// The earlier of two.
+    pub fn earlier(self, other: Deadline) -> Deadline {
+        match (self.0, other.0) {
+            (Some(one), Some(two)) => Deadline(Some(one.min(two))),
+            (one, two) => Deadline(one.or(two)),
+        }
+    }
+
+    /// Whether it has passed.
+    pub fn has_passed(self) -> bool {
+        self.0.is_some_and(|moment| moment <= Instant::now())
+    }
+
+    /// Waits until it has passed.
+    pub async fn passed(self) {
+        match self.0 {
+            Some(moment) => tokio::time::sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the work comes to, or an error where it takes too long.
+    pub async fn limit<F: Future>(self, work: F) -> Result<F::Output, Status> {
+        match self.0 {
+            Some(moment) => tokio::time::timeout_at(moment, work).await.map_err(|_| too_late()),
+            None => Ok(work.await),
+        }
+    }
+}
+
+/// The answer to who waited too short a time.
+pub fn too_late() -> Status {
+    Status::deadline_exceeded("the deadline passed before the call was done; it may still be done")
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    let (at, unit) = text.char_indices().last()?;
+    let digits = &text[..at];
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        'H' => Some(Duration::from_secs(number * 3600)),
+        'M' => Some(Duration::from_secs(number * 60)),
+        'S' => Some(Duration::from_secs(number)),
+        'm' => Some(Duration::from_millis(number)),
+        'u' => Some(Duration::from_micros(number)),
+        'n' => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_read_and_nothing_else() {
+        let cases = [
+            ("1H", Some(3_600_000_000_000)),
+            ("2M", Some(120_000_000_000)),
+            ("3S", Some(3_000_000_000)),
+            ("99999999m", Some(99_999_999_000_000)),
+            ("5u", Some(5_000)),
+            ("0n", Some(0)),
+            ("", None),
+            ("S", None),
+            ("999999999S", None),
+            ("1", None),
+            ("1s", None),
+            ("-1S", None),
+            ("1é", None),
+        ];
+        for (text, nanos) in cases {
+            assert_eq!(parse(text).map(|duration| duration.as_nanos()), nanos, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_earlier_of_two_counts() {
+        let (soon, late) = (Deadline::after(Duration::ZERO), Deadline::after(Duration::MAX / 4));
+        assert_eq!(soon.earlier(late), soon);
+        assert_eq!(Deadline::NEVER.earlier(soon), soon);
+        assert_eq!(soon.earlier(Deadline::NEVER), soon);
+        assert_eq!(Deadline::NEVER.earlier(Deadline::NEVER), Deadline::NEVER);
+    }
+}

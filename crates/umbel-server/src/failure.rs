@@ -1,0 +1,228 @@
+//! What clients are told when something fails: a status, and for those they handle the name of the
+//! failure and its facts as trailers.
+
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
+use umbel_events::{Error, Expected};
+
+/// The trailer that names the failure.
+const EXCEPTION: &str = "exception";
+const STREAM_NAME: &str = "stream-name";
+
+/// The numbers by which clients know what is no revision.
+const NO_STREAM: i64 = -1;
+const ANY: i64 = -2;
+const STREAM_EXISTS: i64 = -4;
+
+/// What a client is told of a failure of the store.
+pub fn status(error: &Error) -> Status {
+    match error {
+        Error::WrongExpected { stream, expected, current } => {
+            wrong_expected("Append", stream, *expected, *current)
+        }
+        Error::Deleted { stream } => stream_deleted(stream),
+        Error::TooLarge { event: Some(id), bytes, most } => named(
+            Status::invalid_argument(error.to_string()),
+            "maximum-append-event-size-exceeded",
+            &[
+                ("maximum-append-event-size", most.to_string()),
+                ("event-id", id.to_string()),
+                ("proposed-append-event-size", bytes.to_string()),
+            ],
+        ),
+        Error::TooLarge { event: None, most, .. } => append_too_large(*most, error.to_string()),
+        Error::Invalid(message) => Status::invalid_argument(message),
+        Error::Store(error) => store_failed(error),
+        other => Status::unknown(other.to_string()),
+    }
+}
+
+/// A write found its stream at another revision. `what` was refused: an append or a deletion.
+pub fn wrong_expected(
+    what: &str,
+    stream: &str,
+    expected: Expected,
+    current: Option<u64>,
+) -> Status {
+    let (expected, actual) = (expected_number(expected), current_number(current));
+    named(
+        Status::failed_precondition(wrong_expected_text(what, stream, &expected, &actual)),
+        "wrong-expected-version",
+        &[
+            (STREAM_NAME, stream.to_string()),
+            ("expected-version", expected),
+            ("actual-version", actual),
+        ],
+    )
+}
+
+/// The sentence that clients take apart.
+pub fn wrong_expected_text(what: &str, stream: &str, expected: &str, actual: &str) -> String {
+    format!(
+        "{what} failed due to WrongExpectedVersion. Stream: {stream}, Expected version: \
+         {expected}, Actual version: {actual}"
+    )
+}
+
+/// What was expected, as the number by which clients know it.
+pub fn expected_number(expected: Expected) -> String {
+    match expected {
+        Expected::Any => ANY.to_string(),
+        Expected::NoStream => NO_STREAM.to_string(),
+        Expected::Exists => STREAM_EXISTS.to_string(),
+        Expected::Exact(revision) => revision.to_string(),
+    }
+}
+
+/// What a stream is at, as the number by which clients know it.
+pub fn current_number(current: Option<u64>) -> String {
+    current.map_or_else(|| NO_STREAM.to_string(), |revision| revision.to_string())
+}
+
+/// The stream was tombstoned.
+pub fn stream_deleted(stream: &str) -> Status {
+    named(
+        Status::failed_precondition(stream_deleted_text(stream)),
+        "stream-deleted",
+        &[(STREAM_NAME, stream.to_string())],
+    )
+}
+
+/// The sentence that clients look for.
+pub fn stream_deleted_text(stream: &str) -> String {
+    format!("Event stream '{stream}' is deleted.")
+}
+
+/// An append is larger than the store takes.
+pub fn append_too_large(most: u64, message: String) -> Status {
+    named(
+        Status::invalid_argument(message),
+        "maximum-append-size-exceeded",
+        &[("maximum-append-size", most.to_string())],
+    )
+}
+
+/// An event came without its type or its content type.
+pub fn metadata_missing() -> Status {
+    named(
+        Status::invalid_argument("every event needs the metadata properties type and content-type"),
+        "missing-required-metadata-property",
+        &[("required-metadata-properties", "type,content-type".to_string())],
+    )
+}
+
+/// What reading a client's message came to: one over the limit is an append over the limit.
+pub fn unreadable(status: Status) -> Status {
+    if status.code() != Code::OutOfRange {
+        return status;
+    }
+    let most = APPEND_BYTES_MAX as u64;
+    append_too_large(
+        most,
+        format!(
+            "{}; an append may have {most} bytes, an event {EVENT_BYTES_MAX}",
+            status.message()
+        ),
+    )
+}
+
+/// The server is about to stop.
+pub fn stopping() -> Status {
+    Status::unavailable("Server Is Not Ready: it is being stopped; try again")
+}
+
+fn store_failed(error: &umbel::Error) -> Status {
+    let text = error.to_string();
+    match error {
+        umbel::Error::Invalid(_) => Status::invalid_argument(text),
+        umbel::Error::Corruption { .. } => Status::data_loss(text),
+        umbel::Error::Full { .. } => Status::resource_exhausted(text),
+        umbel::Error::ReadOnly(_) | umbel::Error::Closed => {
+            Status::unavailable(format!("Server Is Not Ready: {text}"))
+        }
+        _ => Status::internal(text),
+    }
+}
+
+fn named(status: Status, exception: &'static str, facts: &[(&'static str, String)]) -> Status {
+    let mut trailers = MetadataMap::new();
+    trailers.insert(EXCEPTION, MetadataValue::from_static(exception));
+    for (key, value) in facts {
+        trailers.insert(*key, trailer(value));
+    }
+    Status::with_metadata(status.code(), status.message(), trailers)
+}
+
+/// A trailer is ASCII that can be seen: what is not is written as `%` and two hex digits a byte.
+fn trailer(text: &str) -> MetadataValue<Ascii> {
+    let mut value = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') {
+            value.push(char::from(byte));
+        } else {
+            value.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    MetadataValue::try_from(value).expect("printable ASCII is a value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact<'a>(status: &'a Status, key: &str) -> &'a str {
+        status.metadata().get(key).unwrap().to_str().unwrap()
+    }
+
+    #[test]
+    fn a_wrong_revision_says_both_as_clients_read_them() {
+        let error = Error::WrongExpected {
+            stream: "cart".to_string(),
+            expected: Expected::NoStream,
+            current: Some(4),
+        };
+        let status = status(&error);
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(fact(&status, "exception"), "wrong-expected-version");
+        assert_eq!(fact(&status, "expected-version"), "-1");
+        assert_eq!(fact(&status, "actual-version"), "4");
+        let said = wrong_expected("Delete", "cart", Expected::Any, None);
+        assert_eq!(
+            said.message(),
+            "Delete failed due to WrongExpectedVersion. Stream: cart, Expected version: -2, \
+             Actual version: -1"
+        );
+    }
+
+    #[test]
+    fn names_that_are_not_ascii_are_escaped() {
+        let status = stream_deleted("käse\n");
+        assert_eq!(fact(&status, "stream-name"), "k%C3%A4se%0A");
+        assert_eq!(status.message(), "Event stream 'käse\n' is deleted.");
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_an_append_over_the_limit() {
+        let status = unreadable(Status::out_of_range("too large"));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(fact(&status, "exception"), "maximum-append-size-exceeded");
+        assert_eq!(fact(&status, "maximum-append-size"), APPEND_BYTES_MAX.to_string());
+        assert_eq!(unreadable(Status::cancelled("gone")).code(), Code::Cancelled);
+    }
+
+    #[test]
+    fn a_failing_store_is_told_by_what_can_be_done() {
+        let path = std::path::Path::new("x");
+        let io = |kind| umbel::Error::io("write", path, std::io::Error::from(kind));
+        let cases = [
+            (io(std::io::ErrorKind::StorageFull), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
+            (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
+            (umbel::Error::Closed, Code::Unavailable),
+        ];
+        for (error, code) in cases {
+            assert_eq!(status(&Error::Store(error)).code(), code);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What the server says it can do.
+
+use umbel_proto::gossip;
+use umbel_proto::server_features::{self, SupportedMethod, SupportedMethods};
+use umbel_proto::streams;
+
+/// The version of the protocol that is spoken. Clients want three numbers.
+pub const VERSION: &str = "26.1.0";
+
+/// Every method, with what it can do beyond its first form.
+const METHODS: [(&str, &str, &[&str]); 7] = [
+    (streams::SERVICE, "append", &[]),
+    (streams::SERVICE, "batchappend", &["deadline_duration"]),
+    (streams::SERVICE, "delete", &[]),
+    (streams::SERVICE, "read", &["position", "events"]),
+    (streams::SERVICE, "tombstone", &[]),
+    (server_features::SERVICE, "getsupportedmethods", &[]),
+    (gossip::SERVICE, "read", &[]),
+];
+
+/// What the server says it can do.
+pub fn supported() -> SupportedMethods {
+    let method = |(service, method, features): &(&str, &str, &[&str])| SupportedMethod {
+        method_name: (*method).to_string(),
+        service_name: service.to_ascii_lowercase(),
+        features: features.iter().map(|feature| (*feature).to_string()).collect(),
+    };
+    SupportedMethods {
+        methods: METHODS.iter().map(method).collect(),
+        event_store_server_version: VERSION.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_lower_case_and_the_version_has_three_numbers() {
+        let said = supported();
+        assert_eq!(said.methods.len(), METHODS.len());
+        for method in &said.methods {
+            for name in [&method.method_name, &method.service_name] {
+                assert!(!name.contains(|letter: char| letter.is_ascii_uppercase()), "{name}");
+            }
+        }
+        let numbers: Vec<u32> =
+            said.event_store_server_version.split('.').map(|part| part.parse().unwrap()).collect();
+        assert!(numbers.len() == 3 && numbers >= vec![26, 1, 0], "{numbers:?}");
+    }
+}

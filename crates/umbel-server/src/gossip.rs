@@ -1,0 +1,33 @@
+//! What the server says of itself to clients that look for the leader: it is alone, alive, and
+//! leads.
+
+use hyper::http::uri::Authority;
+use umbel_proto::gossip::{ClusterInfo, EndPoint, MemberInfo, VNodeState};
+use umbel_proto::streams::read_req::UuidForm;
+
+use crate::convert;
+use crate::service::Service;
+
+/// Ticks of 100 ns in a microsecond.
+const TICKS: u64 = 10;
+
+/// The one node there is. `reached` is the authority of the request, under which the client must be
+/// able to reach it again.
+pub fn cluster(service: &Service, reached: Option<&Authority>) -> ClusterInfo {
+    let (address, port) = match (&service.advertise, reached) {
+        (Some((host, port)), _) => (host.clone(), *port),
+        (None, Some(authority)) => {
+            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+            (host.to_string(), authority.port_u16().unwrap_or(service.port))
+        }
+        (None, None) => ("localhost".to_string(), service.port),
+    };
+    let member = MemberInfo {
+        instance_id: Some(convert::uuid(service.instance, UuidForm::String(()))),
+        time_stamp: (service.env.clock.wall_micros() * TICKS) as i64,
+        state: VNodeState::Leader as i32,
+        is_alive: true,
+        http_end_point: Some(EndPoint { address, port: u32::from(port) }),
+    };
+    ClusterInfo { members: vec![member] }
+}

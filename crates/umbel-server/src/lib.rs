@@ -1,0 +1,52 @@
+//! The event store over the network: HTTP/2 in clear with the calls that event store clients make,
+//! and HTTP/1.1 for whoever watches over it, on one port.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("events");
+//! use umbel_events::{Store, StoreOptions};
+//! use umbel_server::{Config, Server};
+//!
+//! let store = Store::open(&path, StoreOptions::default())?;
+//! let config = Config { listen: "127.0.0.1:0".parse()?, ..Config::default() };
+//! let running = Server::start(store.clone(), config)?;
+//! println!("kurrentdb://{}?tls=false", running.address());
+//! running.shutdown();
+//! store.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A call comes in through `router`, which knows every path; what the messages mean is read and
+//! written in `convert`; the store, which blocks, is asked through `store` alone. Answers that
+//! go on for long are made while they are taken: a reader that takes nothing costs one page of
+//! events and no thread, and one that went away costs nothing. `docs/server.md` says what is served
+//! and what is answered.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod append;
+mod batch_append;
+mod batch_outcome;
+mod config;
+mod connections;
+mod convert;
+mod deadline;
+mod delete;
+mod failure;
+mod features;
+mod gossip;
+mod handler;
+mod http;
+pub mod limits;
+mod read;
+mod read_request;
+mod router;
+mod server;
+mod service;
+mod store;
+mod subscription;
+
+pub use config::Config;
+pub use server::{Interrupts, Running, Server, StartError};

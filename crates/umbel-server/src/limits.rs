@@ -1,0 +1,39 @@
+//! What a client may ask of the server, as numbers. `docs/server.md` repeats them for users.
+
+use std::time::Duration;
+
+/// Most connections at a time.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Most calls that one connection may have open at a time.
+pub const CONCURRENT_CALLS_MAX: u32 = 1024;
+/// Most bytes of all headers of one request together.
+pub const HEADER_BYTES_MAX: u32 = 32 << 10;
+/// Most headers of one HTTP/1.1 request,
+pub const HEADERS_MAX: usize = 64;
+/// which must have come after so long.
+pub const HEADERS_TIME: Duration = Duration::from_secs(10);
+/// Bytes of an HTTP/1.1 request that are held at most; the server reads heads only.
+pub const HTTP1_BUFFER_BYTES: usize = 64 << 10;
+/// Bytes that a client may send ahead of what the server has taken, for each call and connection.
+pub const WINDOW_BYTES: u32 = 1 << 20;
+/// A client that says nothing for so long is asked whether it is there,
+pub const ASK_AFTER: Duration = Duration::from_secs(30);
+/// and has so long to answer.
+pub const ASK_TIME: Duration = Duration::from_secs(20);
+
+/// Most batches of one call that are being written or whose answer was not yet taken.
+pub const BATCHES_WRITTEN_MAX: usize = 256;
+/// Most batches of one call that have begun and whose last part has not come.
+pub const BATCHES_OPEN_MAX: usize = 64;
+/// Bytes that these together may hold before no more is taken.
+pub const BATCHES_BYTES_MAX: usize = 32 << 20;
+
+/// Most events that a read takes from the store at once,
+pub const PAGE_EVENTS_MAX: usize = 512;
+/// and the bytes of events after which it takes no more.
+pub const PAGE_BYTES: usize = 1 << 20;
+/// Most threads that read the store and delete streams.
+pub const BLOCKING_THREADS_MAX: usize = 32;
+
+/// How long calls that are being served may go on once the server stops.
+pub const DRAIN_TIME: Duration = Duration::from_secs(5);

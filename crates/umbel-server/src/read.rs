@@ -1,0 +1,143 @@
+//! Read: some events of a stream or of all, one page of the store after the other.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use umbel_events::{Direction, StreamState};
+use umbel_proto::streams::read_req::UuidForm;
+use umbel_proto::streams::read_resp::{Content, StreamNotFound};
+use umbel_proto::streams::{ReadReq, ReadResp};
+
+use crate::answers::{Answers, in_steps};
+use crate::deadline::Deadline;
+use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
+use crate::service::Service;
+use crate::store::{Reader, Source};
+use crate::subscription::Subscription;
+use crate::{convert, failure};
+
+type Answer = Result<ReadResp, Status>;
+
+/// Answers with events, or with a subscription to them.
+pub async fn read(
+    service: Arc<Service>,
+    deadline: Deadline,
+    request: Request<ReadReq>,
+) -> Result<Response<Answers<ReadResp>>, Status> {
+    let asked = ReadRequest::read(request.into_inner().options)?;
+    if let Origin::All(Start::At(position)) = asked.origin
+        && position > service.store.visible()
+    {
+        return Err(read_request::invalid_position());
+    }
+    let answers = match asked.extent {
+        Extent::Count(count, direction) => {
+            let (source, from) = begin(&asked.origin);
+            let stream = match &source {
+                Source::Stream(name) => Some(Arc::clone(name)),
+                Source::All => None,
+            };
+            let reading = Reading {
+                service,
+                deadline,
+                form: asked.form,
+                tells_ends: asked.tells_ends,
+                stream,
+                from,
+                direction,
+                reader: Some(Reader::new(source, direction, from)),
+                left: count,
+                has_answered: false,
+            };
+            in_steps(reading, Reading::step)
+        }
+        Extent::Subscription => {
+            let subscription = Subscription::new(service, deadline, asked);
+            in_steps(subscription, Subscription::step)
+        }
+    };
+    Ok(Response::new(answers))
+}
+
+/// What a read is of, and where it begins.
+fn begin(origin: &Origin) -> (Source, u64) {
+    let (source, start) = match origin {
+        Origin::Stream(name, start) => (Source::Stream(Arc::clone(name)), start),
+        Origin::All(start) => (Source::All, start),
+    };
+    let from = match start {
+        Start::First => 0,
+        Start::Last => u64::MAX,
+        Start::At(number) => *number,
+    };
+    (source, from)
+}
+
+/// A read on its way.
+struct Reading {
+    service: Arc<Service>,
+    deadline: Deadline,
+    form: UuidForm,
+    tells_ends: bool,
+    stream: Option<Arc<str>>,
+    from: u64,
+    direction: Direction,
+    /// Taken away while it reads, and at the end.
+    reader: Option<Reader>,
+    left: u64,
+    has_answered: bool,
+}
+
+impl Reading {
+    async fn step(mut self) -> (Vec<Answer>, Option<Reading>) {
+        match self.page().await {
+            Ok((answers, true)) => (answers, Some(self)),
+            Ok((answers, false)) => (answers, None),
+            Err(status) => (vec![Err(status)], None),
+        }
+    }
+
+    /// The next answers, and whether more may come.
+    async fn page(&mut self) -> Result<(Vec<Answer>, bool), Status> {
+        if self.service.is_stopping() {
+            return Err(failure::stopping());
+        }
+        let Some(reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
+        let page = self.service.store.page(reader, self.left);
+        let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
+        self.left -= page.events.len() as u64;
+        self.has_answered |= !page.events.is_empty();
+        let form = self.form;
+        let events = page.events.into_iter();
+        let mut answers = events.map(|event| Ok(convert::read_event(event, form))).collect();
+        if !page.is_last && self.left > 0 {
+            self.reader = Some(page.reader);
+            return Ok((answers, true));
+        }
+        if let (Some(name), Some(state)) = (&self.stream, page.state) {
+            self.end(&mut answers, name, state)?;
+        }
+        Ok((answers, false))
+    }
+
+    /// What is said of the stream itself, after its events.
+    fn end(&self, answers: &mut Vec<Answer>, name: &str, state: StreamState) -> Result<(), Status> {
+        match state {
+            StreamState::Tombstoned => return Err(failure::stream_deleted(name)),
+            StreamState::Missing | StreamState::Deleted { .. } if !self.has_answered => {
+                let stream_identifier = Some(convert::identifier(name));
+                let missing = Content::StreamNotFound(StreamNotFound { stream_identifier });
+                answers.push(Ok(convert::answer(missing)));
+            }
+            StreamState::Live { first, last } if self.tells_ends => {
+                let is_before = self.from < first;
+                if !self.has_answered && is_before && self.direction == Direction::Forwards {
+                    answers.push(Ok(convert::answer(Content::FirstStreamPosition(first))));
+                }
+                answers.push(Ok(convert::answer(Content::LastStreamPosition(last))));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Every path, and what answers it.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::http::uri::Authority;
+use hyper::{HeaderMap, Version};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::deadline::Deadline;
+use crate::handler::{Handler, grpc};
+use crate::service::Service;
+use crate::store::Deletion;
+use crate::{append, batch_append, delete, failure, features, gossip, http, read};
+
+/// How many characters of a path that is not served are told back.
+const PATH_SHOWN: usize = 200;
+
+type HttpRequest = hyper::Request<Incoming>;
+type HttpResponse = hyper::Response<Body>;
+
+/// Answers a request.
+pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
+    let path = request.uri().path();
+    if !is_call(request.headers()) {
+        return if path.starts_with("/event_store.client.") {
+            http::no_call()
+        } else {
+            http::answer(request.method(), path)
+        };
+    }
+    if request.version() != Version::HTTP_2 {
+        return http::no_call();
+    }
+    if service.is_stopping() {
+        return failure::stopping().into_http();
+    }
+    let deadline = match Deadline::of(request.headers()) {
+        Ok(deadline) => deadline,
+        Err(status) => return status.into_http(),
+    };
+    match deadline.limit(call(service, deadline, request)).await {
+        Ok(response) => response,
+        Err(status) => status.into_http(),
+    }
+}
+
+/// Serves a call up to the head of its answer. What is answered in many messages keeps the deadline
+/// itself.
+async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -> HttpResponse {
+    match request.uri().path() {
+        "/event_store.client.streams.Streams/Read" => {
+            let read = Handler::new(move |asked| read::read(service, deadline, asked));
+            grpc().server_streaming(read, request).await
+        }
+        "/event_store.client.streams.Streams/Append" => {
+            let append = Handler::new(move |parts| append::append(service, parts));
+            grpc().client_streaming(append, request).await
+        }
+        "/event_store.client.streams.Streams/BatchAppend" => {
+            let serve =
+                Handler::new(move |parts| batch_append::batch_append(service, deadline, parts));
+            grpc().streaming(serve, request).await
+        }
+        "/event_store.client.streams.Streams/Delete" => {
+            let delete = Handler::new(move |asked| delete::delete(service, Deletion::Soft, asked));
+            grpc().unary(delete, request).await
+        }
+        "/event_store.client.streams.Streams/Tombstone" => {
+            let delete =
+                Handler::new(move |asked| delete::delete(service, Deletion::Tombstone, asked));
+            grpc().unary(delete, request).await
+        }
+        "/event_store.client.server_features.ServerFeatures/GetSupportedMethods" => {
+            grpc::<_, ()>().unary(Handler::saying(features::supported()), request).await
+        }
+        "/event_store.client.gossip.Gossip/Read" => {
+            let cluster = gossip::cluster(&service, reached(&request).as_ref());
+            grpc::<_, ()>().unary(Handler::saying(cluster), request).await
+        }
+        path => {
+            let path: String = path.chars().take(PATH_SHOWN).collect();
+            Status::unimplemented(format!("{path} is not served here")).into_http()
+        }
+    }
+}
+
+fn is_call(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Under which name the client reached the server.
+fn reached(request: &HttpRequest) -> Option<Authority> {
+    let host = || request.headers().get(HOST)?.to_str().ok()?.parse().ok();
+    request.uri().authority().cloned().or_else(host)
+}

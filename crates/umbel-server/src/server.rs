@@ -1,0 +1,221 @@
+//! [`Server`]: starting and stopping.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limits::BLOCKING_THREADS_MAX;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use umbel_env::Env;
+use umbel_events::Store;
+
+use crate::config::Config;
+use crate::connections;
+use crate::service::Service;
+use crate::store::EventStore;
+
+/// How long reads of the store that nobody waits for any more may keep the process from ending.
+const LAST_READS: Duration = Duration::from_secs(5);
+
+/// Starts servers.
+#[derive(Debug)]
+pub struct Server;
+
+/// A server that runs until it is told to stop or dropped.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    connections: Option<JoinHandle<()>>,
+    runtime: Option<Runtime>,
+    appender: Option<Box<dyn umbel_env::JoinHandle>>,
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Another process listens there.
+    AddressInUse(SocketAddr),
+    /// The operating system refused.
+    System {
+        /// What was being done, as a verb phrase.
+        doing: String,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Serves `store` until it is told to stop. Who called closes the store after that.
+    ///
+    /// REQUIRES: the store has background threads; without them nobody says when an append is done.
+    ///
+    /// # Errors
+    ///
+    /// Another process listens at the address, or the operating system refuses threads, random
+    /// bytes or the address.
+    pub fn start(store: Store, config: Config) -> Result<Running, StartError> {
+        let runtime = Builder::new_multi_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("umbel-server")
+            .build()
+            .map_err(|source| StartError::system("start threads", source))?;
+        let listener = runtime
+            .block_on(TcpListener::bind(config.listen))
+            .map_err(|source| StartError::bind(config.listen, source))?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| StartError::system("read the address listened at", source))?;
+        let (stop, stopped) = watch::channel(false);
+        let env = Env::system();
+        let (store, appender) = EventStore::new(store, &env)
+            .map_err(|error| StartError::system("start a thread", other(&error)))?;
+        let service = Service::new(store, env, config.advertise, address.port(), stopped.clone())
+            .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        let serve = connections::serve(listener, Arc::new(service), stopped);
+        let connections = Some(runtime.spawn(serve));
+        let (runtime, appender) = (Some(runtime), Some(appender));
+        Ok(Running { address, stop, connections, runtime, appender })
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens for Ctrl-C and, where there are such signals, for `SIGTERM`. From here on none of
+    /// them ends the process: [`Interrupts::wait`] tells of it, however early it came.
+    pub fn interrupts(&self) -> io::Result<Interrupts> {
+        let runtime = self.runtime.as_ref().ok_or_else(|| io::Error::other("it was stopped"))?;
+        let handle = runtime.handle().clone();
+        let _inside = handle.enter();
+        Signals::listen().map(|signals| Interrupts { handle: handle.clone(), signals })
+    }
+
+    /// Takes no more calls, tells subscribers to come back, lets calls that are being served end
+    /// for some seconds, and stops.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.stop.send_replace(true);
+        let (Some(runtime), Some(connections)) = (self.runtime.take(), self.connections.take())
+        else {
+            return;
+        };
+        // An error says that serving panicked: there is nothing left to wait for.
+        let _ = runtime.block_on(connections);
+        runtime.shutdown_timeout(LAST_READS);
+        // The calls went with the runtime, and the thread ends when there is nobody to append for.
+        if let Some(appender) = self.appender.take() {
+            appender.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Tells when somebody stops the process; from [`Running::interrupts`].
+#[derive(Debug)]
+pub struct Interrupts {
+    handle: Handle,
+    signals: Signals,
+}
+
+impl Interrupts {
+    /// Waits until somebody does.
+    pub fn wait(mut self) {
+        self.handle.block_on(self.signals.next());
+    }
+}
+
+#[cfg(unix)]
+#[derive(Debug)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Signals { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+#[derive(Debug)]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals)
+    }
+
+    async fn next(&mut self) {
+        // Where nobody can tell of Ctrl-C, it ends the process by itself.
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+fn other(error: &umbel::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl StartError {
+    fn system(doing: &str, source: io::Error) -> StartError {
+        StartError::System { doing: doing.to_string(), source }
+    }
+
+    fn bind(address: SocketAddr, source: io::Error) -> StartError {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            return StartError::AddressInUse(address);
+        }
+        StartError::system(&format!("listen at {address}"), source)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::AddressInUse(address) => write!(
+                f,
+                "another process listens at {address}; stop it, or choose another port with \
+                 --listen"
+            ),
+            StartError::System { doing, source } => write!(f, "could not {doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::AddressInUse(_) => None,
+            StartError::System { source, .. } => Some(source),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the server over real connections, with a real store.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod suite {
+    mod batches;
+    mod client;
+    mod ground;
+    mod limits;
+    mod streams;
+    mod subscriptions;
+    mod surface;
+}

@@ -1,0 +1,64 @@
+//! A server on a store of its own, and a runtime for the client's side.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use umbel_events::{Store, StoreOptions};
+use umbel_server::{Config, Running, Server};
+
+use super::client::Client;
+
+/// Nothing here takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server on a store of its own.
+pub struct Ground {
+    _folder: TempDir,
+    pub store: Store,
+    running: Option<Running>,
+    address: SocketAddr,
+}
+
+impl Ground {
+    pub fn new() -> Ground {
+        Ground::with(Config::default())
+    }
+
+    /// One that is configured so, but for where it listens.
+    pub fn with(config: Config) -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
+        let running = Server::start(store.clone(), config).unwrap();
+        let address = running.address();
+        Ground { _folder: folder, store, running: Some(running), address }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops the server, on another thread because this one may be the client's.
+    pub fn stop(&mut self) -> tokio::task::JoinHandle<()> {
+        let running = self.running.take().unwrap();
+        tokio::task::spawn_blocking(move || running.shutdown())
+    }
+
+    /// Runs a client's side of a test.
+    pub fn run<T>(&mut self, test: impl AsyncFnOnce(Client, &mut Ground) -> T) -> T {
+        let address = self.address;
+        run(async {
+            let client = Client::connect(address).await;
+            test(client, self).await
+        })
+    }
+}
+
+/// Runs a client's side of a test.
+pub fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limited = async { tokio::time::timeout(PATIENCE, test).await };
+    runtime.block_on(limited).expect("the test hangs")
+}

@@ -1,0 +1,132 @@
+//! What is over a limit is refused, and everybody else goes on.
+
+use std::time::Duration;
+
+use tonic::{Code, Request};
+use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use umbel_proto::streams::read_req::{AllOption, RevisionOption};
+use umbel_proto::streams::{ReadReq, append_req};
+use umbel_server::limits::CONCURRENT_CALLS_MAX;
+
+use super::client::{ANY, Client, event, fact, numbers, of_all, of_stream, recorded, subscription};
+use super::ground::Ground;
+
+fn blob(number: u64, bytes: usize) -> append_req::ProposedMessage {
+    append_req::ProposedMessage { data: vec![b'1'; bytes].into(), ..event(number) }
+}
+
+#[test]
+fn an_event_as_large_as_may_be_comes_and_goes() {
+    Ground::new().run(async |client, _| {
+        let bytes = EVENT_BYTES_MAX - event(0).custom_metadata.len();
+        client.append("cart", ANY, &[blob(0, bytes)]).await.unwrap();
+        let options = of_stream("cart", RevisionOption::Start(()));
+        let read = client.read(options).await.unwrap();
+        assert_eq!(recorded(read[0].clone()).data.len(), bytes);
+    });
+}
+
+#[test]
+fn what_is_too_large_is_told_the_limit() {
+    Ground::new().run(async |client, _| {
+        let event_size = client.append("cart", ANY, &[blob(3, EVENT_BYTES_MAX + 1)]).await;
+        let event_size = event_size.unwrap_err();
+        assert_eq!(fact(&event_size, "exception"), "maximum-append-event-size-exceeded");
+        let most = fact(&event_size, "maximum-append-event-size");
+        assert_eq!(most, EVENT_BYTES_MAX.to_string());
+        assert_eq!(fact(&event_size, "event-id"), "00000000-0000-1234-0000-000000000003");
+        let three = [0, 1, 2].map(|number| blob(number, 6_000_000));
+        let append_size = client.append("cart", ANY, &three).await.unwrap_err();
+        let message_size = client.append("cart", ANY, &[blob(0, MESSAGE_BYTES_MAX)]).await;
+        for status in [append_size, message_size.unwrap_err()] {
+            assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+            assert_eq!(fact(&status, "exception"), "maximum-append-size-exceeded");
+            assert_eq!(fact(&status, "maximum-append-size"), APPEND_BYTES_MAX.to_string());
+        }
+        client.append("cart", ANY, &[event(7)]).await.unwrap();
+        let options = of_stream("cart", RevisionOption::Start(()));
+        assert_eq!(numbers(client.read(options).await.unwrap()), [7]);
+    });
+}
+
+#[test]
+fn a_deadline_that_is_not_understood_is_refused() {
+    Ground::new().run(async |client, _| {
+        let mut request = Request::new(ReadReq { options: Some(of_all(AllOption::Start(()))) });
+        request.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
+        let status = client.open(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn a_connection_has_a_limit_of_calls_and_others_are_served() {
+    Ground::new().run(async |client, ground| {
+        let options = subscription(of_all(AllOption::Start(())));
+        let mut open = Vec::new();
+        for _ in 0..CONCURRENT_CALLS_MAX {
+            open.push(client.subscribe(options.clone()).await.unwrap());
+        }
+        let waits = client.subscribe(options);
+        let patience = Duration::from_millis(200);
+        assert!(tokio::time::timeout(patience, waits).await.is_err(), "one call too many");
+        let other = Client::connect(ground.address()).await;
+        other.append("cart", ANY, &[event(0)]).await.unwrap();
+        drop(open);
+        let options = of_stream("cart", RevisionOption::Start(()));
+        assert_eq!(numbers(client.read(options).await.unwrap()), [0]);
+    });
+}
+
+#[test]
+fn headers_without_end_are_refused_and_others_are_served() {
+    Ground::new().run(async |client, ground| {
+        let mut request = Request::new(ReadReq { options: Some(of_all(AllOption::Start(()))) });
+        for number in 0..40 {
+            let name: &'static str = Box::leak(format!("x-{number}").into_boxed_str());
+            request.metadata_mut().insert(name, "v".repeat(1000).parse().unwrap());
+        }
+        let refused = match client.open(request).await {
+            Ok(mut answers) => answers.message().await.is_err(),
+            Err(_) => true,
+        };
+        assert!(refused, "more headers than there may be");
+        let other = Client::connect(ground.address()).await;
+        assert_eq!(other.read(of_all(AllOption::Start(()))).await.unwrap(), []);
+    });
+}
+
+/// A number as the page writes it, with commas.
+fn written(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    groups.map(|group| std::str::from_utf8(group).unwrap()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn the_page_repeats_the_limits() {
+    use umbel_server::limits;
+    let page = include_str!("../../../../docs/server.md");
+    let rows = [
+        ("one message", format!("{} bytes", written(MESSAGE_BYTES_MAX))),
+        ("connections", written(limits::CONNECTIONS_MAX)),
+        ("calls open", written(CONCURRENT_CALLS_MAX as usize)),
+        ("headers", format!("{} KiB", limits::HEADER_BYTES_MAX >> 10)),
+        ("headers", format!("and {} of them", limits::HEADERS_MAX)),
+        ("headers", format!("within {} s", limits::HEADERS_TIME.as_secs())),
+        ("bytes that a client may send ahead", format!("{} MiB", limits::WINDOW_BYTES >> 20)),
+        ("batches of one call that are being", written(limits::BATCHES_WRITTEN_MAX)),
+        ("batches of one call that have begun", written(limits::BATCHES_OPEN_MAX)),
+        ("bytes of these", format!("{} MiB", limits::BATCHES_BYTES_MAX >> 20)),
+        ("events taken", format!("{}, and", written(limits::PAGE_EVENTS_MAX))),
+        ("events taken", format!("after {} MiB", limits::PAGE_BYTES >> 20)),
+        ("threads that read", written(limits::BLOCKING_THREADS_MAX)),
+        ("a connection that says nothing", format!("{} s,", limits::ASK_AFTER.as_secs())),
+        ("a connection that says nothing", format!("has {} s", limits::ASK_TIME.as_secs())),
+    ];
+    for (row, value) in rows {
+        let line = page.lines().find(|line| line.starts_with(&format!("| {row}")));
+        assert!(line.is_some_and(|line| line.contains(&value)), "{row}: {value}");
+    }
+}

@@ -1,0 +1,297 @@
+//! Appending, reading, deleting.
+
+use tonic::Code;
+use umbel_proto::streams::append_resp::{
+    Current, CurrentRevision, Expected, Outcome, PositionOption, Success,
+};
+use umbel_proto::streams::read_req::{
+    AllOption, ControlOption, FilterOption, FilterOptions, Options, RevisionOption, UuidForm,
+    UuidOption,
+};
+use umbel_proto::streams::read_resp::{Content, EventPosition};
+use umbel_proto::streams::{DeleteResult, ExpectedRevision, append_req};
+
+use super::client::{
+    ANY, EXISTS, NO_STREAM, at, at_most, backwards, event, events, fact, name, numbers, of_all,
+    of_stream, part, recorded,
+};
+use super::ground::Ground;
+
+const START: RevisionOption = RevisionOption::Start(());
+const END: RevisionOption = RevisionOption::End(());
+const NONE: [u64; 0] = [];
+
+fn success(outcome: Outcome) -> Success {
+    match outcome {
+        Outcome::Success(success) => success,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn last_revision(outcome: Outcome) -> u64 {
+    match success(outcome).current_revision_option {
+        Some(CurrentRevision::CurrentRevision(revision)) => revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn position(outcome: Outcome) -> u64 {
+    match success(outcome).position_option {
+        Some(PositionOption::Position(position)) => {
+            assert_eq!(position.commit_position, position.prepare_position);
+            position.commit_position
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_appended_is_read_as_it_was() {
+    Ground::new().run(async |client, _| {
+        let appended = client.append("cart", NO_STREAM, &events(0..3)).await.unwrap();
+        assert_eq!(last_revision(appended), 2);
+        let read = client.read(of_stream("cart", START)).await.unwrap();
+        assert_eq!(read.len(), 3);
+        let Content::Event(last) = read[2].clone() else { panic!("{read:?}") };
+        let place = position(appended);
+        assert_eq!(last.position, Some(EventPosition::CommitPosition(place)));
+        let last = last.event.unwrap();
+        assert_eq!((last.commit_position, last.prepare_position), (place, place));
+        let sent = event(2);
+        assert_eq!((last.id, last.data), (sent.id, sent.data));
+        assert_eq!(last.custom_metadata, sent.custom_metadata);
+        assert_eq!(last.stream_identifier, Some(name("cart")));
+        assert_eq!(last.stream_revision, 2);
+        assert_eq!(last.metadata["type"], "Counted");
+        assert_eq!(last.metadata["content-type"], "application/json");
+        assert!(last.metadata["created"].parse::<u64>().unwrap() > 17_000_000_000_000_000);
+    });
+}
+
+#[test]
+fn a_stream_is_read_in_both_directions_from_any_place() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..1500)).await.unwrap();
+        let read = async |options| numbers(client.read(options).await.unwrap());
+        let all: Vec<u64> = (0..1500).collect();
+        assert_eq!(read(of_stream("cart", START)).await, all);
+        let reversed: Vec<u64> = (0..1500).rev().collect();
+        assert_eq!(read(backwards(of_stream("cart", END))).await, reversed);
+        let from = |revision| of_stream("cart", RevisionOption::Revision(revision));
+        assert_eq!(read(at_most(2, from(7))).await, [7, 8]);
+        assert_eq!(read(backwards(at_most(2, from(7)))).await, [7, 6]);
+        assert_eq!(read(at_most(0, from(7))).await, NONE);
+        assert_eq!(read(from(1499)).await, [1499]);
+        assert_eq!(read(from(1500)).await, NONE);
+        assert_eq!(read(from(u64::MAX)).await, NONE);
+        assert_eq!(read(of_stream("cart", END)).await, NONE);
+        assert_eq!(read(backwards(of_stream("cart", START))).await, [0]);
+        assert_eq!(read(at_most(600, from(0))).await, all[..600]);
+    });
+}
+
+#[test]
+fn all_events_are_read_in_both_directions_from_any_place() {
+    Ground::new().run(async |client, _| {
+        for number in 0..700 {
+            let stream = format!("cart-{}", number % 7);
+            client.append(&stream, ANY, &[event(number)]).await.unwrap();
+        }
+        let read = async |options| client.read(options).await.unwrap();
+        let all = read(of_all(AllOption::Start(()))).await;
+        let places: Vec<u64> =
+            all.iter().map(|content| recorded(content.clone()).commit_position).collect();
+        assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+        assert_eq!(numbers(all), (0..700).collect::<Vec<_>>());
+        let reversed = numbers(read(backwards(of_all(AllOption::End(())))).await);
+        assert_eq!(reversed, (0..700).rev().collect::<Vec<_>>());
+        let from = |number: usize| of_all(at(places[number]));
+        assert_eq!(numbers(read(at_most(2, from(7))).await), [7, 8]);
+        assert_eq!(numbers(read(backwards(at_most(2, from(7)))).await), [6, 5]);
+        assert_eq!(numbers(read(from(699)).await), [699]);
+        assert_eq!(numbers(read(of_all(AllOption::End(()))).await), NONE);
+        assert_eq!(numbers(read(backwards(of_all(AllOption::Start(())))).await), NONE);
+        let behind = client.read(of_all(at(places[699] + 1))).await.unwrap_err();
+        assert_eq!(behind.code(), Code::InvalidArgument);
+        assert_eq!(behind.message(), "Trying to read from an invalid position.");
+    });
+}
+
+#[test]
+fn identifiers_are_answered_in_the_form_that_was_asked_for() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &[event(5)]).await.unwrap();
+        let form = UuidOption { content: Some(UuidForm::String(())) };
+        let options = Options { uuid_option: Some(form), ..of_stream("cart", START) };
+        let read = client.read(options).await.unwrap();
+        let id = recorded(read[0].clone()).id.unwrap();
+        let text = umbel_proto::shared::uuid::Value::String(
+            "00000000-0000-1234-0000-000000000005".to_string(),
+        );
+        assert_eq!(id.value, Some(text));
+        let mut sent = event(6);
+        sent.id = Some(id);
+        client.append("other", NO_STREAM, &[sent]).await.unwrap();
+        let read = client.read(of_stream("other", START)).await.unwrap();
+        assert_eq!(recorded(read[0].clone()).id, event(5).id);
+    });
+}
+
+#[test]
+fn a_wrong_revision_is_told_inside_the_answer() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", NO_STREAM, &events(0..2)).await.unwrap();
+        let wrong = async |stream: &str, expected| match client
+            .append(stream, expected, &[event(9)])
+            .await
+            .unwrap()
+        {
+            Outcome::WrongExpectedVersion(wrong) => {
+                (wrong.current.unwrap(), wrong.expected.unwrap())
+            }
+            other => panic!("{other:?}"),
+        };
+        let (one, none) = (Current::Revision(1), Current::NoStream(()));
+        assert_eq!(wrong("cart", NO_STREAM).await, (one, Expected::NoStream(())));
+        let exactly = ExpectedRevision::Revision(5);
+        assert_eq!(wrong("cart", exactly).await, (one, Expected::Revision(5)));
+        assert_eq!(wrong("none", EXISTS).await, (none, Expected::StreamExists(())));
+        let again = client.append("cart", NO_STREAM, &events(0..2)).await.unwrap();
+        assert_eq!(last_revision(again), 1, "a retry is done already");
+        let nothing = client.append("none", ANY, &[]).await.unwrap();
+        assert_eq!(success(nothing).current_revision_option, Some(CurrentRevision::NoStream(())));
+        assert_eq!(success(nothing).position_option, Some(PositionOption::NoPosition(())));
+    });
+}
+
+#[test]
+fn a_deleted_stream_comes_back_and_a_tombstoned_one_does_not() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..2)).await.unwrap();
+        let deleted = client.delete("Delete", "cart", ANY).await.unwrap();
+        assert!(matches!(deleted.position_option, Some(DeleteResult::Position(_))));
+        let read = client.read(of_stream("cart", START)).await.unwrap();
+        assert!(matches!(read[..], [Content::StreamNotFound(_)]), "{read:?}");
+        client.delete("Delete", "cart", ANY).await.unwrap();
+        let again = client.append("cart", NO_STREAM, &[event(7)]).await.unwrap();
+        assert_eq!(last_revision(again), 2);
+        assert_eq!(numbers(client.read(of_stream("cart", START)).await.unwrap()), [7]);
+
+        client.delete("Tombstone", "cart", ANY).await.unwrap();
+        let read = client.read(of_stream("cart", START)).await.unwrap_err();
+        let append = client.append("cart", ANY, &[event(8)]).await.unwrap_err();
+        let delete = client.delete("Delete", "cart", ANY).await.unwrap_err();
+        for status in [read, append, delete] {
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+            assert_eq!(status.message(), "Event stream 'cart' is deleted.");
+            assert_eq!(fact(&status, "exception"), "stream-deleted");
+            assert_eq!(fact(&status, "stream-name"), "cart");
+        }
+        client.delete("Tombstone", "never", NO_STREAM).await.unwrap();
+    });
+}
+
+#[test]
+fn deleting_what_is_not_as_expected_is_an_error_with_facts() {
+    Ground::new().run(async |client, _| {
+        let never = client.delete("Delete", "never", ANY).await.unwrap_err();
+        assert_eq!(never.code(), Code::FailedPrecondition);
+        assert_eq!(
+            never.message(),
+            "Delete failed due to WrongExpectedVersion. Stream: never, Expected version: -2, \
+             Actual version: -1"
+        );
+        client.append("cart", ANY, &events(0..2)).await.unwrap();
+        let wrong = client.delete("Tombstone", "cart", ExpectedRevision::Revision(7)).await;
+        let wrong = wrong.unwrap_err();
+        assert_eq!(fact(&wrong, "exception"), "wrong-expected-version");
+        assert_eq!(fact(&wrong, "expected-version"), "7");
+        assert_eq!(fact(&wrong, "actual-version"), "1");
+    });
+}
+
+#[test]
+fn a_missing_stream_is_an_answer() {
+    Ground::new().run(async |client, _| {
+        for options in [of_stream("none", START), backwards(of_stream("none", END))] {
+            match &client.read(options).await.unwrap()[..] {
+                [Content::StreamNotFound(missing)] => {
+                    assert_eq!(missing.stream_identifier, Some(name("none")));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(client.read(of_all(AllOption::Start(()))).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn clients_that_understand_it_are_told_the_ends_of_a_stream() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..3)).await.unwrap();
+        let told = |options| Options {
+            control_option: Some(ControlOption { compatibility: 1 }),
+            ..options
+        };
+        for options in [of_stream("cart", START), backwards(of_stream("cart", END))] {
+            let read = client.read(told(options)).await.unwrap();
+            assert_eq!(read.len(), 4);
+            assert_eq!(read[3], Content::LastStreamPosition(2));
+        }
+        let metadata = append_req::ProposedMessage {
+            data: br#"{"$tb":3}"#.to_vec().into(),
+            metadata: [("type", "$metadata"), ("content-type", "application/json")]
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .into(),
+            ..event(50)
+        };
+        client.append("$$cart", ANY, &[metadata]).await.unwrap();
+        let read = client.read(told(of_stream("cart", START))).await.unwrap();
+        assert_eq!(read, [Content::FirstStreamPosition(3), Content::LastStreamPosition(2)]);
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    Ground::new().run(async |client, _| {
+        let good = append_req::Options {
+            stream_identifier: Some(name("cart")),
+            expected_stream_revision: Some(ANY),
+        };
+        let options =
+            |options: &append_req::Options| part(append_req::Content::Options(options.clone()));
+        let nameless = append_req::Options { stream_identifier: None, ..good.clone() };
+        let empty = append_req::Options { stream_identifier: Some(name("")), ..good.clone() };
+        let unexpected = append_req::Options { expected_stream_revision: None, ..good.clone() };
+        let proposed = |event| part(append_req::Content::ProposedMessage(event));
+        let anonymous = append_req::ProposedMessage { id: None, ..event(0) };
+        let wrong = [
+            vec![],
+            vec![proposed(event(0))],
+            vec![options(&nameless)],
+            vec![options(&empty)],
+            vec![options(&unexpected)],
+            vec![options(&good), options(&good)],
+            vec![options(&good), proposed(anonymous)],
+        ];
+        for parts in wrong {
+            let status = client.append_parts(parts.clone()).await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{parts:?}");
+        }
+        let bare = append_req::ProposedMessage { metadata: Default::default(), ..event(0) };
+        let status = client.append("cart", ANY, &[bare]).await.unwrap_err();
+        assert_eq!(fact(&status, "exception"), "missing-required-metadata-property");
+        assert_eq!(fact(&status, "required-metadata-properties"), "type,content-type");
+        let reserved = client.append("$all", ANY, &[event(0)]).await.unwrap_err();
+        assert_eq!(reserved.code(), Code::InvalidArgument);
+
+        let filter = Some(FilterOption::Filter(FilterOptions::default()));
+        let filtered = Options { filter_option: filter, ..of_all(AllOption::Start(())) };
+        let status = client.read(filtered).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented);
+        let nowhere = Options { stream_option: None, ..of_all(AllOption::Start(())) };
+        let status = client.read(nowhere).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(client.read(of_all(AllOption::Start(()))).await.unwrap(), []);
+    });
+}

@@ -1,0 +1,325 @@
+"""The Python client, unchanged, against a server.
+
+    python python_client.py CONNECTION
+
+CONNECTION is what the client connects with. Each case is a line, the last line says how many passed,
+failed and were skipped.
+"""
+
+import json
+import sys
+import threading
+import traceback
+from uuid import uuid4
+
+from kurrentdbclient import CaughtUp, KurrentDBClient, NewEvent, StreamState
+from kurrentdbclient.exceptions import (
+    FailedPreconditionError,
+    GrpcDeadlineExceededError,
+    KurrentDBClientError,
+    MaximumAppendSizeExceededError,
+    NotFoundError,
+    StreamIsDeletedError,
+    WrongCurrentVersionError,
+)
+
+ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def new_stream():
+    return f"python-{uuid4()}"
+
+
+def counted(numbers):
+    return [NewEvent(type="Counted", data=json.dumps({"n": n}).encode()) for n in numbers]
+
+
+def number(event):
+    return json.loads(event.data)["n"]
+
+
+def numbers(events):
+    return [number(event) for event in events]
+
+
+def expect(seen, wanted):
+    if seen != wanted:
+        raise AssertionError(f"{seen!r} is not {wanted!r}")
+
+
+def fails(kind, work):
+    try:
+        result = work()
+    except kind as error:
+        return error
+    raise AssertionError(f"{result!r} instead of {kind.__name__}")
+
+
+@case
+def append_one_event_and_read_it_back(client):
+    stream = new_stream()
+    event = NewEvent(
+        type="Opened",
+        data=b'{"by": "ada"}',
+        metadata=b'{"trace": "7"}',
+        content_type="application/json",
+        id=uuid4(),
+    )
+    position = client.append_to_stream(stream, events=event, current_version=NO_STREAM)
+    [read] = client.get_stream(stream)
+    expect(
+        (read.id, read.type, read.data, read.metadata, read.content_type),
+        (event.id, event.type, event.data, event.metadata, event.content_type),
+    )
+    expect((read.stream_name, read.stream_position, read.commit_position), (stream, 0, position))
+    assert read.recorded_at is not None
+
+
+@case
+def append_a_batch(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(250)), current_version=NO_STREAM)
+    client.append_to_stream(stream, events=counted(range(250, 300)), current_version=249)
+    expect(numbers(client.get_stream(stream)), list(range(300)))
+    expect(client.get_current_version(stream), 299)
+
+
+@case
+def append_bytes(client):
+    stream = new_stream()
+    event = NewEvent(type="Blob", data=bytes(range(256)), content_type="application/octet-stream")
+    client.append_to_stream(stream, events=[event], current_version=ANY)
+    [read] = client.get_stream(stream)
+    expect((read.data, read.content_type), (event.data, "application/octet-stream"))
+
+
+@case
+def append_four_megabytes(client):
+    stream = new_stream()
+    event = NewEvent(type="Blob", data=b"x" * (4 << 20), content_type="application/octet-stream")
+    client.append_to_stream(stream, events=event, current_version=ANY)
+    expect(len(client.get_stream(stream)[0].data), 4 << 20)
+
+
+@case
+def refuse_more_than_an_append_may_have(client):
+    # As one message it is just under what the server takes.
+    sizes = [8_000_000, 8_000_000, 1_000_000]
+    events = [NewEvent(type="Blob", data=b"x" * size) for size in sizes]
+    work = lambda: client.append_to_stream(new_stream(), events=events, current_version=ANY)
+    fails(MaximumAppendSizeExceededError, work)
+
+
+@case
+def append_the_same_events_again(client):
+    stream, events = new_stream(), counted(range(3))
+    first = client.append_to_stream(stream, events=events, current_version=NO_STREAM)
+    again = client.append_to_stream(stream, events=events, current_version=NO_STREAM)
+    expect(again, first)
+    anyhow = client.append_to_stream(stream, events=events, current_version=ANY)
+    expect(anyhow, first)
+    expect(numbers(client.get_stream(stream)), [0, 1, 2])
+
+
+@case
+def read_a_stream_forwards_and_backwards(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(100)), current_version=ANY)
+    expect(numbers(client.get_stream(stream, stream_position=40, limit=3)), [40, 41, 42])
+    expect(numbers(client.get_stream(stream, backwards=True, limit=2)), [99, 98])
+    expect(
+        numbers(client.get_stream(stream, stream_position=5, backwards=True)), [5, 4, 3, 2, 1, 0]
+    )
+    expect(numbers(client.read_stream(stream)), list(range(100)))
+
+
+@case
+def read_all_forwards_and_backwards(client):
+    stream = new_stream()
+    before = client.get_commit_position(filter_exclude=())
+    client.append_to_stream(stream, events=counted(range(5)), current_version=ANY)
+    after = list(client.read_all(commit_position=before, filter_exclude=()))
+    expect(numbers(event for event in after if event.stream_name == stream), [0, 1, 2, 3, 4])
+    backwards = client.read_all(backwards=True, limit=5, filter_exclude=())
+    expect(numbers(backwards), [4, 3, 2, 1, 0])
+    positions = [event.commit_position for event in client.read_all(filter_exclude=())]
+    expect(positions, sorted(set(positions)))
+
+
+@case
+def be_told_of_a_wrong_expected_version(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted([0, 1]), current_version=NO_STREAM)
+    for events in [counted([9])[0], counted([9])]:
+        for version in [NO_STREAM, 0, 7]:
+            work = lambda: client.append_to_stream(stream, events=events, current_version=version)
+            fails(WrongCurrentVersionError, work)
+        for version in [0, EXISTS]:
+            work = lambda: client.append_to_stream(
+                new_stream(), events=events, current_version=version
+            )
+            fails((WrongCurrentVersionError, NotFoundError), work)
+    expect(numbers(client.get_stream(stream)), [0, 1])
+
+
+@case
+def find_no_stream(client):
+    stream = new_stream()
+    fails(NotFoundError, lambda: client.get_stream(stream))
+    expect(client.get_current_version(stream), NO_STREAM)
+    fails(NotFoundError, lambda: client.delete_stream(stream, current_version=ANY))
+
+
+@case
+def delete_a_stream_and_create_it_again(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted([0, 1]), current_version=ANY)
+    fails(WrongCurrentVersionError, lambda: client.delete_stream(stream, current_version=5))
+    client.delete_stream(stream, current_version=1)
+    fails(NotFoundError, lambda: client.get_stream(stream))
+    client.append_to_stream(stream, events=counted([2]), current_version=NO_STREAM)
+    [read] = client.get_stream(stream)
+    expect((number(read), read.stream_position), (2, 2))
+
+
+@case
+def tombstone_a_stream(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted([0]), current_version=ANY)
+    client.tombstone_stream(stream, current_version=0)
+    fails(StreamIsDeletedError, lambda: client.get_stream(stream))
+    work = lambda: client.append_to_stream(stream, events=counted([9]), current_version=ANY)
+    fails(StreamIsDeletedError, work)
+    work = lambda: client.append_to_stream(stream, events=counted([9])[0], current_version=ANY)
+    assert "is deleted" in str(fails(FailedPreconditionError, work))
+    fails(StreamIsDeletedError, lambda: client.delete_stream(stream, current_version=ANY))
+
+
+def append_meanwhile(client, stream, all_numbers):
+    def work():
+        for n in all_numbers:
+            client.append_to_stream(stream, events=counted([n])[0], current_version=ANY)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@case
+def subscribe_to_a_stream_and_catch_up_and_go_on_live(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(120)), current_version=ANY)
+    subscription = client.subscribe_to_stream(stream, include_caught_up=True)
+    thread = append_meanwhile(client, stream, range(120, 170))
+    seen, caught_up = [], 0
+    for event in subscription:
+        if isinstance(event, CaughtUp):
+            caught_up += 1
+        else:
+            seen.append(number(event))
+        if len(seen) == 170 and caught_up:
+            break
+    subscription.stop()
+    thread.join()
+    expect((seen, caught_up), (list(range(170)), 1))
+
+
+@case
+def subscribe_behind_an_event_and_from_the_end(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(5)), current_version=ANY)
+    behind = client.subscribe_to_stream(stream, stream_position=2)
+    live = client.subscribe_to_stream(stream, from_end=True, include_caught_up=True)
+    assert isinstance(next(live), CaughtUp)
+    client.append_to_stream(stream, events=counted([5]), current_version=ANY)
+    expect([number(next(behind)) for _ in range(3)], [3, 4, 5])
+    expect(number(next(live)), 5)
+    behind.stop()
+    live.stop()
+
+
+@case
+def subscribe_to_a_stream_that_is_not_there_yet(client):
+    stream = new_stream()
+    subscription = client.subscribe_to_stream(stream)
+    client.append_to_stream(stream, events=counted([7]), current_version=NO_STREAM)
+    expect(number(next(subscription)), 7)
+    subscription.stop()
+
+
+@case
+def subscribe_to_all(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(3)), current_version=ANY)
+    position = client.get_stream(stream)[0].commit_position
+    subscription = client.subscribe_to_all(commit_position=position, filter_exclude=())
+    thread = append_meanwhile(client, stream, range(3, 20))
+    expect([number(next(subscription)) for _ in range(19)], list(range(1, 20)))
+    subscription.stop()
+    thread.join()
+
+
+@case
+def keep_a_deadline(client):
+    subscription = client.subscribe_to_stream(new_stream(), timeout=0.3)
+    fails(GrpcDeadlineExceededError, lambda: next(subscription))
+
+
+@case
+def be_told_what_is_wrong_with_a_name(client):
+    for events in [counted([0])[0], counted([0])]:
+        work = lambda: client.append_to_stream("$all", events=events, current_version=ANY)
+        assert "nobody can append to '$all'" in str(fails(KurrentDBClientError, work))
+
+
+@case
+def set_and_get_the_metadata_of_a_stream(client):
+    stream = new_stream()
+    client.append_to_stream(stream, events=counted(range(5)), current_version=ANY)
+    client.set_stream_metadata(stream, metadata={"$maxCount": 2}, current_version=NO_STREAM)
+    metadata, version = client.get_stream_metadata(stream)
+    expect((metadata, version), ({"$maxCount": 2}, 0))
+    expect(numbers(client.get_stream(stream)), [3, 4])
+
+
+@case
+def find_the_leader_by_gossip(client):
+    [member] = client.read_gossip()
+    expect(member.state, "NODE_STATE_LEADER")
+    address = f"{member.address}:{member.port}"
+    stream = new_stream()
+    found = KurrentDBClient(uri=f"kurrentdb+discover://{address}?tls=false")
+    try:
+        found.append_to_stream(stream, events=counted([1]), current_version=NO_STREAM)
+        expect(numbers(found.get_stream(stream)), [1])
+    finally:
+        found.close()
+
+
+def main(connection):
+    passed = failed = 0
+    client = KurrentDBClient(uri=connection)
+    for function in CASES:
+        name = "Python: " + function.__name__.replace("_", " ")
+        try:
+            function(client)
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}")
+            traceback.print_exc(file=sys.stdout)
+        else:
+            passed += 1
+            print(f"ok {name}")
+    client.close()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

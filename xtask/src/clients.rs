@@ -1,0 +1,117 @@
+//! The clients that event stores have, from their registries and unchanged, against the release
+//! binary: those whose language this machine has.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::installed;
+use crate::steps::{Outcome, cargo, run_counting};
+use crate::{smoke, tree};
+
+/// The clients' versions.
+const PYTHON_CLIENT: &str = "1.3.5";
+const NODE_CLIENT: &str = "1.3.1";
+
+/// Runs every client that there is. REQUIRES: the release binary is built.
+pub fn clients() -> Outcome {
+    let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
+    let mut outcome = Outcome::default();
+    match Server::start(&folder) {
+        Ok(server) => {
+            for (name, client) in [("Python", python as Client), ("Node", node), ("Rust", rust)] {
+                outcome.add(match client() {
+                    Ok(mut command) => run_counting(command.arg(&server.connection), |_| true),
+                    Err(reason) => Outcome::skip(format!("the {name} client: {reason}")),
+                });
+            }
+            outcome.add(server.stop());
+        }
+        Err(complaint) => {
+            println!("{complaint}");
+            outcome.add(Outcome::of(false));
+        }
+    }
+    // Nothing depends on whether the folder goes: its name is this process's own.
+    std::fs::remove_dir_all(&folder).ok();
+    outcome
+}
+
+/// What runs a client, or why it cannot be had.
+type Client = fn() -> Result<Command, String>;
+
+/// The server that the clients talk to.
+struct Server {
+    process: Child,
+    connection: String,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Result<Server, String> {
+        let mut process = Command::new(smoke::binary())
+            .arg("--db")
+            .arg(folder)
+            .args(["serve", "--insecure", "--listen", "127.0.0.1:0"])
+            .env_remove("UMBEL_DB")
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("`umbel serve` did not start: {error}"))?;
+        let mut connection = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            // What cannot be read is empty, and complained of below.
+            BufReader::new(stdout).read_line(&mut connection).ok();
+        }
+        let connection = connection.trim().to_string();
+        if connection.is_empty() {
+            process.kill().ok();
+            return Err(format!("`umbel serve` ended: {:?}", process.wait()));
+        }
+        Ok(Server { process, connection })
+    }
+
+    /// Whoever stops it as the system does finds it ending by itself, without an error.
+    fn stop(mut self) -> Outcome {
+        if !cfg!(unix) {
+            self.process.kill().ok();
+            self.process.wait().ok();
+            return Outcome::default();
+        }
+        Command::new("kill").arg(self.process.id().to_string()).status().ok();
+        let ended = self.process.wait();
+        let is_good = ended.as_ref().is_ok_and(std::process::ExitStatus::success);
+        println!("{} `umbel serve` ends when it is told to", if is_good { "ok" } else { "FAILED" });
+        Outcome::of(is_good)
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    tree::root().join("xtask").join("clients").join(name)
+}
+
+fn python() -> Result<Command, String> {
+    let python = installed::python("client-python", "kurrentdbclient", PYTHON_CLIENT)?;
+    let mut command = Command::new(python);
+    command.arg("-I").arg(script("python_client.py"));
+    Ok(command)
+}
+
+fn node() -> Result<Command, String> {
+    let package = "@kurrent/kurrentdb-client";
+    let modules = installed::node_modules("client-node", package, NODE_CLIENT)?;
+    let mut command = Command::new("node");
+    command.arg(script("node_client.cjs")).env("NODE_PATH", modules);
+    Ok(command)
+}
+
+/// The client that is built from its crate, beside the workspace, so that its many dependencies
+/// are nobody else's.
+fn rust() -> Result<Command, String> {
+    let manifest = script("rust").join("Cargo.toml");
+    let mut fetch = cargo();
+    fetch.args(["fetch", "--quiet", "--locked", "--manifest-path"]).arg(&manifest);
+    installed::succeeded("cargo fetch of the Rust client", fetch.output())?;
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    command.arg("--target-dir").arg(smoke::target().join("client-rust")).arg("--");
+    Ok(command)
+}
