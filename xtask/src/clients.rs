@@ -7,11 +7,15 @@ use std::process::{Child, Command, Stdio};
 
 use crate::installed;
 use crate::steps::{Outcome, cargo, run_counting};
+use crate::transcript::transcript;
 use crate::{smoke, tree};
 
 /// The clients' versions.
 const PYTHON_CLIENT: &str = "1.3.5";
 const NODE_CLIENT: &str = "1.3.1";
+
+/// A newcomer's first events.
+const FIRST_EVENTS: &str = "docs/first-events.md";
 
 /// Runs every client that there is. REQUIRES: the release binary is built.
 pub fn clients() -> Outcome {
@@ -34,7 +38,23 @@ pub fn clients() -> Outcome {
     }
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
+    outcome.add(first_events());
     outcome
+}
+
+/// The transcript of a newcomer's first events.
+fn first_events() -> Outcome {
+    let python = match installed::python("client-python", "kurrentdbclient", PYTHON_CLIENT) {
+        Ok(python) => python,
+        Err(reason) => return Outcome::skip(format!("the transcript of first events: {reason}")),
+    };
+    match std::fs::read_to_string(tree::root().join(FIRST_EVENTS)) {
+        Ok(page) => transcript(&page, &python),
+        Err(error) => {
+            println!("FAILED {FIRST_EVENTS}: {error}");
+            Outcome::of(false)
+        }
+    }
 }
 
 /// What runs a client, or why it cannot be had.

@@ -24,6 +24,7 @@ pub mod source;
 pub mod steps;
 pub mod test_command;
 pub mod tidy;
+pub mod transcript;
 pub mod tree;
 pub mod violation;
 
