@@ -52,12 +52,7 @@ impl Shared {
             };
             drop(appender);
             match tried? {
-                Tried::Done(answers, position) => {
-                    if self.syncs && self.visible.position() < position {
-                        self.bell.wants_drive();
-                    }
-                    return Ok((answers, position));
-                }
+                Tried::Done(answers, position) => return Ok((answers, position)),
                 Tried::Full => self.flush_index()?,
             }
         }

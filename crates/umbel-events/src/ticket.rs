@@ -27,23 +27,32 @@ impl Ticket {
     /// # Errors
     /// Where it could not be made durable or indexed. Whether it is there is known at the next
     /// open; the same append with the same event ids is recognised.
-    pub fn wait(self) -> Result<Vec<Appended>> {
+    pub fn wait(mut self) -> Result<Vec<Appended>> {
         self.shared.drive(self.position)?;
-        Ok(self.answers)
+        Ok(std::mem::take(&mut self.answers))
     }
 
     /// Calls `callback` with the answers once the append is acknowledged, on some thread, which it
     /// must not keep. Without background threads that is one that waits for another ticket or
     /// flushes the store.
-    pub fn then(self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
-        let Ticket { shared, answers, position } = self;
+    pub fn then(mut self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
+        let (shared, position) = (Arc::clone(&self.shared), self.position);
+        let answers = std::mem::take(&mut self.answers);
         let done = move |outcome: Result<()>| callback(outcome.map(|()| answers));
         shared.callbacks.add(position, Box::new(done));
         // It may have become visible before it was added.
         if shared.visible.position() >= position || shared.check_writable().is_err() {
             shared.callbacks.run(&shared.parts);
-        } else {
-            shared.bell.wants_drive();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    /// Whoever does not wait leaves it to the thread of the store, which would otherwise only be in
+    /// the way of those who do.
+    fn drop(&mut self) {
+        if !self.is_done() {
+            self.shared.bell.wants_drive();
         }
     }
 }
