@@ -1,10 +1,12 @@
 //! What a command reads: a file, or standard input.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::errors::{Failure, Outcome};
 
@@ -26,6 +28,28 @@ pub fn open(file: Option<&Path>) -> Outcome<(String, Box<dyn Read>, Option<u64>)
     }
     let total = metadata.is_file().then_some(metadata.len());
     Ok((path.display().to_string(), Box::new(input), total))
+}
+
+/// Counts the bytes read from an input, for who shows how far it is.
+pub struct Counting {
+    input: Box<dyn Read>,
+    consumed: Rc<Cell<u64>>,
+}
+
+impl Counting {
+    /// The input, and how many bytes were read of it.
+    pub fn new(input: Box<dyn Read>) -> (Counting, Rc<Cell<u64>>) {
+        let consumed = Rc::new(Cell::new(0));
+        (Counting { input, consumed: Rc::clone(&consumed) }, consumed)
+    }
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.consumed.set(self.consumed.get() + read as u64);
+        Ok(read)
+    }
 }
 
 /// Refuses a file that the output is appended to: there would be no end of it.

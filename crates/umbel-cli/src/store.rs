@@ -20,12 +20,7 @@ pub struct Store {
 impl Store {
     /// The store in `folder`; a sentence where none was named.
     pub fn named(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
-        match folder {
-            Some(folder) => Ok(Store { folder: folder.to_path_buf(), limits }),
-            None => Err(Failure::usage(
-                "which store? Name its folder with --db DIR, or set UMBEL_DB to it",
-            )),
-        }
+        Ok(Store { folder: required(folder)?.to_path_buf(), limits })
     }
 
     /// Opens a store that exists, for reading only.
@@ -69,6 +64,13 @@ impl Store {
             Err(error) => Err(Failure::system("open", &self.folder, &error)),
         }
     }
+}
+
+/// The folder that was named; a sentence where none was.
+pub fn required(folder: Option<&Path>) -> Outcome<&Path> {
+    folder.ok_or_else(|| {
+        Failure::usage("which store? Name its folder with --db DIR, or set UMBEL_DB to it")
+    })
 }
 
 /// A sentence where a file was named.

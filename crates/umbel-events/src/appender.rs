@@ -312,31 +312,32 @@ impl Appender {
             parts.bell.wants_flush();
         }
         let Some(beginning) = self.end.beginning() else { return Ok(None) };
-        if beginning.chunk_start + beginning.place.offset + payload_bytes as u64 > POSITION_MAX {
+        let position = beginning.chunk_start + beginning.place.offset;
+        let end = position + payload_bytes as u64;
+        if end > POSITION_MAX {
             return Err(Error::invalid("the store has as many events as can be"));
         }
         let created = (parts.env.clock.wall_micros().saturating_mul(10)).max(self.last_created);
         self.buffer.clear();
         let encoded = commit::encode(&mut self.buffer, plans, beginning, created);
-        self.end.append(encoded.first_position, &self.buffer, encoded.last_event)?;
+        self.end.append(position, &self.buffer, encoded.last_event)?;
         self.last_created = created;
-        let mut position = beginning.chunk_start + beginning.place.offset;
+        let mut written = encoded.positions.iter().copied();
         let mut positions = Vec::with_capacity(plans.len());
         for plan in plans {
             let hash = parts.existence.hash(&plan.stream);
             let mut last = position;
-            for event in plan.events {
-                last = position;
+            for (event, position) in plan.events.iter().zip(&mut written) {
                 self.window.insert(hash, event.id, position);
-                position += crate::format::frame_bytes(&plan.stream, event) as u64;
+                last = position;
             }
             positions.push(last);
         }
+        let last = positions.last().copied().unwrap_or(position);
         if self.buffer.capacity() > 1 << 20 {
             self.buffer = Vec::new();
         }
-        let queued =
-            Queued { end: position, position: encoded.last_position, changes: encoded.changes };
+        let queued = Queued { end, position: last, changes: encoded.changes };
         self.take_on(parts, queued)?;
         if self.end.wants_next() {
             parts.bell.wants_next();

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 use crate::error::Result;
-use crate::parts::locked;
+use crate::lock::locked;
 use crate::shared::Shared;
 
 thread_local! {

@@ -1,7 +1,9 @@
 //! [`Bell`]: tells the thread in the background what is to be done.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::lock::locked;
 
 /// What is to be done.
 #[derive(Debug, Default)]
@@ -26,15 +28,11 @@ pub struct Bell {
 }
 
 impl Bell {
-    fn lock(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn want(&self, set: impl FnOnce(&mut Wanted) -> &mut bool) {
         if !self.is_heard() {
             return;
         }
-        let mut wanted = self.lock();
+        let mut wanted = locked(&self.wanted);
         let flag = set(&mut wanted);
         if !*flag {
             *flag = true;
@@ -75,13 +73,13 @@ impl Bell {
     /// Whoever listens is to end.
     pub fn stop(&self) {
         self.is_heard.store(false, Ordering::Release);
-        self.lock().stop = true;
+        locked(&self.wanted).stop = true;
         self.changed.notify_all();
     }
 
     /// Waits for something to do; `None` when the thread is to end.
     pub fn wait(&self) -> Option<Wanted> {
-        let mut wanted = self.lock();
+        let mut wanted = locked(&self.wanted);
         loop {
             if wanted.stop {
                 return None;

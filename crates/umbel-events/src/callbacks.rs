@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Mutex;
 
 use crate::error::Result;
-use crate::parts::{Parts, locked};
+use crate::lock::locked;
+use crate::parts::Parts;
 
 /// What is called.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;

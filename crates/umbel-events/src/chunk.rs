@@ -9,7 +9,8 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 use umbel_log::{HEADER_BYTES, RECORD_HEADER_BYTES};
 
-use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
+use crate::chunk_table::{ChunkEntry, Ended, chunk_path, unopened};
+use crate::lock::locked;
 
 /// How many files of chunks are open for reading at the same time.
 const OPEN_FILES: usize = 128;
@@ -67,13 +68,10 @@ impl Chunk {
         self.end.store(end, Ordering::Release);
     }
 
-    fn corruption(&self, offset: u64, reason: impl Into<String>) -> Error {
-        Error::corruption(&self.path, offset, reason)
-    }
-
     /// An error at `offset`, where a frame should begin.
     pub fn no_event_at(&self, offset: u64) -> Error {
-        self.corruption(offset, "the bytes here are not those of the event that was written")
+        let reason = "the bytes here are not those of the event that was written";
+        Error::corruption(&self.path, offset, reason)
     }
 }
 
@@ -137,23 +135,20 @@ impl ChunkList {
 
     /// The file of a chunk, opened where it is not.
     pub fn file(&self, chunk: &Arc<Chunk>) -> Result<Arc<dyn File>> {
-        let mut held = chunk.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&chunk.file);
         if let Some(file) = &*held {
             return Ok(Arc::clone(file));
         }
         let opened = self.env.files.open(&chunk.path, Access::Read);
-        let file = opened.map_err(|error| match error.is_missing_file() {
-            true => chunk.corruption(0, "this part of the event log is missing"),
-            false => error,
-        })?;
+        let file = opened.map_err(|error| unopened(&chunk.path, error))?;
         *held = Some(Arc::clone(&file));
         drop(held);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = locked(&self.open);
         open.push_back(Arc::clone(chunk));
         let closed = if open.len() > OPEN_FILES { open.pop_front() } else { None };
         drop(open);
         if let Some(closed) = closed {
-            *closed.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *locked(&closed.file) = None;
         }
         Ok(file)
     }

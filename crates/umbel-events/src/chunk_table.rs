@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, Env};
-use umbel_log::Sealed;
+use umbel_log::{HEADER_BYTES, Sealed};
 
 const NAME: &str = "CHUNKS";
 const NEW_NAME: &str = "CHUNKS.new";
@@ -26,6 +26,16 @@ pub struct Ended {
     /// The proof of its end record, where it has one: a chunk in use when the process died has
     /// none.
     pub sealed: Option<Sealed>,
+}
+
+impl Ended {
+    /// How one ended that holds nothing.
+    pub const EMPTY: Ended = Ended { end: HEADER_BYTES, last_event: 0, sealed: None };
+
+    /// How long its file is at least.
+    pub fn file_bytes(&self) -> u64 {
+        self.sealed.map_or(self.end, |sealed| sealed.len)
+    }
 }
 
 /// One chunk.
@@ -202,6 +212,14 @@ impl ChunkTable {
         self.chunks.last()
     }
 
+    /// Takes out the chunks that have ended and hold nothing, and returns their ids. Their files go
+    /// once a table without them was written.
+    pub fn take_empty(&mut self) -> Vec<u64> {
+        let is_empty = |entry: &ChunkEntry| entry.ended.is_some_and(|ended| ended.last_event == 0);
+        let empty = self.chunks.extract_if(.., |entry| is_empty(entry));
+        empty.map(|entry| entry.id).collect()
+    }
+
     /// Adds a chunk with room for `capacity` bytes, and returns it.
     pub fn add(&mut self, capacity: u64) -> ChunkEntry {
         #[cfg(feature = "canary")]
@@ -238,6 +256,22 @@ pub fn chunk_folder(folder: &Path) -> PathBuf {
 /// The file of a chunk.
 pub fn chunk_path(folder: &Path, id: u64) -> PathBuf {
     chunk_folder(folder).join(format!("{id:08}.chunk"))
+}
+
+/// Removes the files of chunks that no table names any more. One that stays costs room and nothing
+/// else.
+pub fn remove_chunks(env: &Env, folder: &Path, ids: &[u64]) {
+    for id in ids {
+        let _ = env.files.remove_file(&chunk_path(folder, *id));
+    }
+}
+
+/// An error where the file of a chunk could not be opened: one that is missing is damage.
+pub fn unopened(path: &Path, error: Error) -> Error {
+    match error.is_missing_file() {
+        true => Error::corruption(path, 0, "this part of the event log is missing"),
+        false => error,
+    }
 }
 
 #[cfg(test)]

@@ -30,10 +30,8 @@ pub struct Planned<'a> {
 pub struct Encoded {
     /// The offset of the last frame in the chunk.
     pub last_event: u64,
-    /// The position of the first event.
-    pub first_position: u64,
-    /// The position of the last event.
-    pub last_position: u64,
+    /// The position of each event, plan by plan.
+    pub positions: Vec<u64>,
     /// The streams as the append leaves them.
     pub changes: Vec<Change>,
 }
@@ -56,6 +54,7 @@ pub fn encode(
     let Beginning { place, chunk_start, mut last_event } = beginning;
     let mut offset = place.offset;
     let mut left: usize = plans.iter().map(|plan| plan.events.len()).sum();
+    let mut positions = Vec::with_capacity(left);
     let mut changes = Vec::with_capacity(plans.len());
     for plan in plans {
         let mut change = Growing::new(&plan.stream, plan.head);
@@ -69,13 +68,13 @@ pub fn encode(
             let before = out.len();
             format::encode(out, &plan.stream, event, &stamp);
             change.add(revision, position, event);
+            positions.push(position);
             last_event = offset;
             offset += (out.len() - before) as u64;
         }
         changes.extend(change.finish());
     }
-    let (first_position, last_position) = (chunk_start + place.offset, chunk_start + last_event);
-    Encoded { last_event, first_position, last_position, changes }
+    Encoded { last_event, positions, changes }
 }
 
 /// A stream whose events come one after the other.

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, File};
@@ -16,8 +16,9 @@ use umbel_log::{
 };
 
 use crate::chunk::{Chunk, ChunkList, FIRST_EVENT_AT};
-use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path};
+use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks};
 use crate::format::{BETWEEN_RECORDS, FRAME_HEADER_BYTES, Frame, FrameHead, Place};
+use crate::lock::locked;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
@@ -41,10 +42,6 @@ pub struct EventLog {
     durable: AtomicU64,
     /// The chunk that was made ready for when the present one is full.
     next: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EventLog {
@@ -86,7 +83,7 @@ impl EventLog {
     /// A failed sync, which is final: what it was to cover may be lost although a later one
     /// succeeds.
     pub fn sync(&self) -> Result<()> {
-        let mut unsynced = lock(&self.unsynced);
+        let mut unsynced = locked(&self.unsynced);
         let mut durable = self.durable();
         let mut done = 0;
         for (index, (chunk, progress)) in unsynced.iter().enumerate() {
@@ -106,19 +103,19 @@ impl EventLog {
 
     /// Makes a chunk ready that has room for `payload_bytes` at least, if none is.
     pub fn prepare(&self, payload_bytes: usize) -> Result<()> {
-        let mut next = lock(&self.next);
+        let mut next = locked(&self.next);
         if next.as_ref().is_some_and(|(_, writer)| writer.fits(payload_bytes)) {
             return Ok(());
         }
         if let Some((chunk, _)) = next.take() {
             // Too small: it stays empty, and its positions are never used.
-            let _ = chunk.ended.set(Ended { end: HEADER_BYTES, last_event: 0, sealed: None });
+            let _ = chunk.ended.set(Ended::EMPTY);
         }
         // What has ended is written down as having ended, so it must be durable first.
         let ended: Vec<_> =
             self.chunks.all().iter().filter(|c| c.ended.get().is_some()).cloned().collect();
         self.sync()?;
-        let mut table = lock(&self.table);
+        let mut table = locked(&self.table);
         let mut changed = table.clone();
         let room = FIRST_CHUNK_BYTES.min(self.chunk_bytes);
         let doubled = table.last().map_or(room, |last| last.capacity.saturating_mul(2));
@@ -127,7 +124,7 @@ impl EventLog {
         for chunk in &ended {
             note_end(&mut changed, chunk);
         }
-        changed.chunks.retain(|entry| entry.ended.is_none_or(|ended| ended.last_event > 0));
+        let empty = changed.take_empty();
         let entry = changed.add(capacity);
         let path = chunk_path(&self.folder, entry.id);
         if self.env.files.exists(&path)? {
@@ -145,19 +142,9 @@ impl EventLog {
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
         changed.write(&self.env, &self.folder)?;
-        let dropped: Vec<u64> = table
-            .chunks
-            .iter()
-            .map(|old| old.id)
-            .filter(|id| changed.chunks.iter().all(|entry| entry.id != *id))
-            .collect();
         *table = changed;
         drop(table);
-        self.chunks.retain(|chunk| !dropped.contains(&chunk.id));
-        for id in dropped {
-            // Nothing names it any more; one that stays costs room and nothing else.
-            let _ = self.env.files.remove_file(&chunk_path(&self.folder, id));
-        }
+        self.let_go(&empty);
         let chunk = Arc::new(Chunk::new(&self.folder, &entry));
         self.chunks.add(&chunk);
         *next = Some((chunk, writer));
@@ -168,8 +155,8 @@ impl EventLog {
         loop {
             self.prepare(payload_bytes)?;
             // Another thread may prepare, but only one appends.
-            if let Some(ready) = lock(&self.next).take() {
-                lock(&self.unsynced).push((Arc::clone(&ready.0), Arc::clone(ready.1.progress())));
+            if let Some(ready) = locked(&self.next).take() {
+                locked(&self.unsynced).push((Arc::clone(&ready.0), Arc::clone(ready.1.progress())));
                 return Ok(ready);
             }
         }
@@ -177,7 +164,7 @@ impl EventLog {
 
     /// Whether a chunk is ready for when the present one is full.
     pub fn is_prepared(&self) -> bool {
-        lock(&self.next).is_some()
+        locked(&self.next).is_some()
     }
 
     /// Writes the table with the end of every chunk, all of which are durable, and gives back the
@@ -185,35 +172,31 @@ impl EventLog {
     ///
     /// REQUIRES: nothing is appended any more.
     pub fn write_ends(&self) -> Result<()> {
-        if let Some((chunk, writer)) = lock(&self.next).take() {
+        if let Some((chunk, writer)) = locked(&self.next).take() {
             drop(writer);
-            let _ = chunk.ended.set(Ended { end: HEADER_BYTES, last_event: 0, sealed: None });
+            let _ = chunk.ended.set(Ended::EMPTY);
         }
         self.sync()?;
-        let mut table = lock(&self.table);
+        let mut table = locked(&self.table);
         let mut changed = table.clone();
         for chunk in self.chunks.all().iter() {
             note_end(&mut changed, chunk);
         }
-        let empty: Vec<u64> = changed
-            .chunks
-            .iter()
-            .filter(|entry| entry.ended.is_some_and(|ended| ended.last_event == 0))
-            .map(|entry| entry.id)
-            .collect();
-        changed.chunks.retain(|entry| !empty.contains(&entry.id));
+        let empty = changed.take_empty();
         if changed == *table {
             return Ok(());
         }
         changed.write(&self.env, &self.folder)?;
         *table = changed;
         drop(table);
-        self.chunks.retain(|chunk| !empty.contains(&chunk.id));
-        for id in empty {
-            // As in `prepare`.
-            let _ = self.env.files.remove_file(&chunk_path(&self.folder, id));
-        }
+        self.let_go(&empty);
         Ok(())
+    }
+
+    /// Forgets chunks that the table does not name any more.
+    fn let_go(&self, empty: &[u64]) {
+        self.chunks.retain(|chunk| !empty.contains(&chunk.id));
+        remove_chunks(&self.env, &self.folder, empty);
     }
 
     /// A cursor over the events.

@@ -41,6 +41,7 @@ mod head;
 mod id_window;
 mod index;
 pub mod limits;
+mod lock;
 mod names;
 mod open;
 mod options;

@@ -14,7 +14,9 @@ use crate::appender::Appender;
 use crate::background;
 use crate::bell::Bell;
 use crate::callbacks::Callbacks;
-use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path};
+use crate::chunk_table::{
+    ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks, unopened,
+};
 use crate::commit;
 use crate::error::{Error, Result};
 use crate::event_log::EventLog;
@@ -177,8 +179,7 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
         whole &= outcome.sealed;
         if !read_only {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
-            let len = ended.sealed.map_or(ended.end, |sealed| sealed.len);
-            file.set_len(len.max(HEADER_BYTES))?;
+            file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
             file.sync()?;
         }
         entry.ended = Some(ended);
@@ -189,18 +190,9 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
             folder.display()
         )));
     }
-    let empty: Vec<u64> = table
-        .chunks
-        .iter()
-        .filter(|entry| entry.ended.is_some_and(|ended| ended.last_event == 0))
-        .map(|entry| entry.id)
-        .collect();
-    table.chunks.retain(|entry| !empty.contains(&entry.id));
+    let empty = table.take_empty();
     table.write(env, folder)?;
-    for id in empty {
-        // Nothing names it any more; one that stays costs room and nothing else.
-        let _ = env.files.remove_file(&chunk_path(folder, id));
-    }
+    remove_chunks(env, folder, &empty);
     Ok(())
 }
 
@@ -252,7 +244,7 @@ fn judge(
         return Err(umbel::Error::corruption(&path, outcome.durable_max, reason).into());
     }
     // Behind a gap nothing counts: these pages reached the disk before those of the chunk before.
-    Ok(Ended { end: HEADER_BYTES, last_event: 0, sealed: None })
+    Ok(Ended::EMPTY)
 }
 
 /// Reads the records of a chunk. Returns how it ends and where its last event begins.
@@ -294,13 +286,10 @@ fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     for entry in &table.chunks {
         let Some(ended) = entry.ended else { continue };
         let path = chunk_path(folder, entry.id);
-        let file =
-            env.files.open(&path, Access::Read).map_err(|error| match error.is_missing_file() {
-                true => umbel::Error::corruption(&path, 0, "this part of the event log is missing"),
-                false => error,
-            })?;
+        let opened = env.files.open(&path, Access::Read);
+        let file = opened.map_err(|error| unopened(&path, error))?;
         let len = file.len()?;
-        let wanted = ended.sealed.map_or(ended.end, |sealed| sealed.len);
+        let wanted = ended.file_bytes();
         if len < wanted {
             let reason = format!("the file ends here, but this chunk has {wanted} bytes");
             return Err(umbel::Error::corruption(&path, len, reason).into());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_env::{Env, Lock};
 
@@ -42,11 +42,6 @@ pub struct Parts {
     pub closed: AtomicBool,
     /// The lock of the folder.
     pub lock: Mutex<Option<Box<dyn Lock>>>,
-}
-
-/// The lock of a mutex whose holder may have panicked: what it guards is right at every moment.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Parts {

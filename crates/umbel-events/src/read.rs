@@ -21,12 +21,15 @@ const TICKS: u64 = 10_000_000;
 
 /// What readers know of a stream.
 pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
-    let head = shared.head(stream)?;
+    Ok(Known { head: shared.head(stream)?, settings: settings(shared, stream)? })
+}
+
+fn settings(shared: &Shared, stream: &str) -> Result<Option<Settings>> {
     if names::subject(stream).is_some() {
-        return Ok(Known { head, settings: Some(Settings::OF_METADATA) });
+        return Ok(Some(Settings::OF_METADATA));
     }
     let metadata = shared.head(&names::metadata_stream(stream))?;
-    Ok(Known { head, settings: metadata.and_then(|metadata| metadata.settings) })
+    Ok(metadata.and_then(|metadata| metadata.settings))
 }
 
 /// Names and states of streams.
@@ -36,11 +39,10 @@ pub fn streams(
     after: Option<&str>,
     most: usize,
 ) -> Result<Vec<(String, StreamState)>> {
-    let names = shared.index.names(prefix, after, most)?;
-    let mut found = Vec::with_capacity(names.len());
-    for (name, _) in names {
-        let state = StreamState::of(&known(shared, &name)?);
-        found.push((name, state));
+    let mut found = Vec::new();
+    for (name, head) in shared.index.names(prefix, after, most)? {
+        let known = Known { head: Some(head), settings: settings(shared, &name)? };
+        found.push((name, StreamState::of(&known)));
     }
     Ok(found)
 }

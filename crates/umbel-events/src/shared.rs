@@ -11,7 +11,8 @@ use umbel_env::JoinHandle;
 use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
 use crate::error::Result;
-use crate::parts::{Parts, locked};
+use crate::lock::locked;
+use crate::parts::Parts;
 use crate::request::Appended;
 
 /// What every handle of a store shares.

@@ -2,7 +2,8 @@
 
 use umbel_log::Expectation;
 
-use crate::chunk_table::{ChunkEntry, Ended};
+use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
 use crate::error::{Error, Result};
 use crate::event_log::LogCursor;
 use crate::format::Frame;
@@ -32,16 +33,16 @@ pub fn verify(shared: &Shared) -> Result<VerifyReport> {
         index: shared.index.db().verify()?,
     };
     for chunk in shared.log.chunks.all().iter() {
-        let Some(first) = chunk.last_event().map(|_| crate::chunk::FIRST_EVENT_AT) else {
+        if chunk.last_event().is_none() {
             continue;
-        };
+        }
         if let Some(ended) = chunk.ended.get() {
             let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
             let entry = ChunkEntry { id, start, capacity, ended: Some(*ended) };
             report.damage.extend(check_records(shared, &entry, ended).err());
         }
         let mut cursor = shared.log.cursor();
-        let mut next = Some(chunk.start + first);
+        let mut next = Some(chunk.start + FIRST_EVENT_AT);
         let visible = shared.visible.position();
         while let Some(position) =
             next.filter(|at| *at <= visible && *at - chunk.start < chunk.end())
@@ -67,14 +68,11 @@ pub fn verify(shared: &Shared) -> Result<VerifyReport> {
 fn check_records(shared: &Shared, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
     let expectation = ended.sealed.map_or(Expectation::Open, Expectation::Sealed);
     let (outcome, last_event) = read_chunk(&shared.env, &shared.folder, entry, expectation)?;
-    let end = match ended.sealed {
-        Some(sealed) => sealed.len,
-        None => ended.end,
-    };
+    let end = ended.file_bytes();
     if (outcome.end, last_event) == (end, ended.last_event) {
         return Ok(());
     }
-    let path = crate::chunk_table::chunk_path(&shared.folder, entry.id);
+    let path = chunk_path(&shared.folder, entry.id);
     let reason = format!("the chunk ends here, but the table of chunks says at byte {end}");
     Err(umbel::Error::corruption(&path, outcome.end, reason).into())
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use crate::lock::locked;
+
 /// What is called when more can be seen, with the position of the last event.
 type Callback = dyn Fn(u64) + Send + Sync;
 
@@ -38,7 +40,7 @@ impl Visible {
         self.position.fetch_max(position, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             // Whoever looks at the position and then waits holds the lock between the two.
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(locked(&self.lock));
             self.changed.notify_all();
         }
         if self.watching.load(Ordering::SeqCst) > 0 {
@@ -61,7 +63,7 @@ impl Visible {
 
     /// Wakes whoever waits, although nothing can be seen that could not.
     pub fn wake(&self) {
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(locked(&self.lock));
         self.changed.notify_all();
         self.call(self.position());
     }
@@ -70,7 +72,7 @@ impl Visible {
     /// Returns what can be seen then.
     pub fn wait_beyond(&self, position: u64, most: Duration) -> u64 {
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = locked(&self.lock);
         if self.position() <= position {
             let _ = self.changed.wait_timeout(guard, most);
         }

@@ -1,5 +1,7 @@
 //! How large a filter is, for how many keys, and how often it will be wrong.
 
+use umbel_filter::rate_in_cells;
+
 use crate::line::{LINE_BITS, LINE_BYTES, PROBES_RANGE};
 use crate::page::PAGE_LINES;
 
@@ -73,52 +75,10 @@ fn whole_pages(lines: u64, round: fn(u64, u64) -> u64) -> u64 {
     (round(lines, PAGE_LINES) * PAGE_LINES).clamp(PAGE_LINES, LINES_MAX)
 }
 
-/// The share of absent keys that `lines` lines with `keys` keys let through.
-///
-/// A query asks `d` different positions of a line with the chance that its throws hit so many. That
-/// all of them are set is, by inclusion and exclusion over those that are not, the alternating sum
-/// over `i` of `d` choose `i` times the chance that no key touches `i` given positions: a key does
-/// not when it falls into another line or all its throws miss them. Exact but for what floats lose,
-/// which is about 1e-13.
+/// The share of absent keys that `lines` lines with `keys` keys let through: that of a blocked
+/// filter whose blocks have as many bits as a line has for keys.
 pub fn rate(keys: u64, lines: u64, probes: u32) -> f64 {
-    if lines == 0 || probes == 0 {
-        return 1.0;
-    }
-    let untouched: Vec<f64> = (0..=probes)
-        .map(|positions| {
-            let miss = (1.0 - f64::from(positions) / LINE_BITS as f64).powi(probes as i32);
-            // With a logarithm, because the base is very near one.
-            (keys as f64 * (-(1.0 - miss) / lines as f64).ln_1p()).exp()
-        })
-        .collect();
-    let all_set = |distinct: usize| {
-        let (mut choose, mut sum) = (1.0, 0.0);
-        for (index, chance) in untouched.iter().take(distinct + 1).enumerate() {
-            sum += if index % 2 == 0 { choose * chance } else { -choose * chance };
-            choose = choose * (distinct - index) as f64 / (index + 1) as f64;
-        }
-        sum
-    };
-    let passed: f64 = distinct_positions(probes)
-        .iter()
-        .enumerate()
-        .map(|(distinct, chance)| chance * all_set(distinct))
-        .sum();
-    passed.clamp(0.0, 1.0)
-}
-
-/// The chances that `throws` throws into a line hit 0, 1, 2 ... different positions.
-fn distinct_positions(throws: u32) -> Vec<f64> {
-    let cells = LINE_BITS as f64;
-    let mut chances = vec![0.0; throws as usize + 1];
-    chances[0] = 1.0;
-    for _ in 0..throws {
-        for hit in (0..chances.len()).rev() {
-            let fresh = if hit == 0 { 0.0 } else { chances[hit - 1] * (cells - hit as f64 + 1.0) };
-            chances[hit] = (chances[hit] * hit as f64 + fresh) / cells;
-        }
-    }
-    chances
+    rate_in_cells(LINE_BITS as u32, keys, lines, probes)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub use prefix::{
     PrefixFilterBuilder, PrefixFilterView, PrefixHasher, PrefixRuleError, check_laws,
 };
 pub use probing::Probing;
-pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes};
+pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes, rate_in_cells};
 pub use ribbon::{RibbonBuilder, RibbonView};
 pub use simd::InstructionSet;
 pub use size::FilterSize;

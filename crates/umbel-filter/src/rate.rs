@@ -54,7 +54,7 @@ pub fn designed_rate(keys: u64, lines: u64, probes: u32) -> f64 {
 }
 
 /// As [`designed_rate`], for blocks of `cells` bits instead of lines.
-pub(crate) fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
+pub fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
     if blocks == 0 || probes == 0 {
         return 1.0;
     }

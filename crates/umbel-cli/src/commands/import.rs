@@ -9,7 +9,6 @@ mod line_records;
 mod record;
 
 use std::cell::Cell;
-use std::io::{self, Read};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -18,7 +17,7 @@ use umbel::{Batch, Db, Durability, Env, Keyspace};
 
 use crate::args::{ImportArgs, ImportFormat};
 use crate::errors::{Failure, Outcome};
-use crate::input;
+use crate::input::{self, Counting};
 use crate::number;
 use crate::output::{Output, note};
 use crate::progress::{Progress, Unit};
@@ -38,8 +37,7 @@ const NAMED_BAD_LINES: u64 = 10;
 /// Reads the input into the store.
 pub fn run(store: &Store, args: &ImportArgs, json: bool) -> Outcome<()> {
     let (name, input, total) = input::open(args.file.as_deref())?;
-    let consumed = Rc::new(Cell::new(0));
-    let input = Counting { input, consumed: Rc::clone(&consumed) };
+    let (input, consumed) = Counting::new(input);
     let records: Box<dyn Records> = match args.format {
         ImportFormat::Lines => Box::new(LineRecords::new(input, args.hex)),
         ImportFormat::Tsv => Box::new(TsvRecords::new(input, args.hex)),
@@ -246,19 +244,5 @@ impl Import<'_> {
     fn stopped(&self, failure: Failure) -> Failure {
         let written = number::grouped(self.counts.written);
         failure.after(&format!("the import of {} stopped after {written} keys", self.name))
-    }
-}
-
-/// Counts the bytes read from the input.
-struct Counting {
-    input: Box<dyn Read>,
-    consumed: Rc<Cell<u64>>,
-}
-
-impl Read for Counting {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.consumed.set(self.consumed.get() + read as u64);
-        Ok(read)
     }
 }

@@ -2,9 +2,8 @@
 //! acknowledged.
 
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use umbel::Durability;
@@ -15,7 +14,7 @@ use super::args::AppendArgs;
 use super::line::Line;
 use super::store;
 use crate::errors::{Failure, Outcome};
-use crate::input;
+use crate::input::{self, Counting};
 use crate::limits::Limits;
 use crate::lines::{Line as Piece, Lines};
 use crate::number;
@@ -32,8 +31,7 @@ const NAMED_BAD_LINES: u64 = 10;
 /// Appends the events of the input.
 pub fn run(folder: Option<&Path>, args: &AppendArgs, limits: Limits) -> Outcome<()> {
     let (name, input, total) = input::open(args.file.as_deref())?;
-    let consumed = Rc::new(Cell::new(0));
-    let input = Counting { input, consumed: Rc::clone(&consumed) };
+    let (input, consumed) = Counting::new(input);
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
     let store = store::open_or_create(folder, limits, durability)?;
     let env = Env::system();
@@ -150,19 +148,5 @@ impl Append<'_> {
             note(&format!("umbel: {place}; left aside"));
         }
         Ok(true)
-    }
-}
-
-/// Counts the bytes read from the input.
-struct Counting {
-    input: Box<dyn Read>,
-    consumed: Rc<Cell<u64>>,
-}
-
-impl Read for Counting {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.consumed.set(self.consumed.get() + read as u64);
-        Ok(read)
     }
 }

@@ -7,12 +7,10 @@ use umbel_events::{Store, StoreOptions};
 
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
-use crate::store::{is_event_store, refuse_file};
+use crate::store::{is_event_store, refuse_file, required};
 
 fn named(folder: Option<&Path>) -> Outcome<&Path> {
-    let folder = folder.ok_or_else(|| {
-        Failure::usage("which store? Name its folder with --db DIR, or set UMBEL_DB to it")
-    })?;
+    let folder = required(folder)?;
     refuse_file(folder)?;
     Ok(folder)
 }
