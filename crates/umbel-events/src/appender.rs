@@ -1,11 +1,10 @@
 //! [`Appender`]: whoever holds it appends: looks at the streams, decides, and writes the log.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use umbel::Batch;
-
+use crate::by_name::ByName;
 use crate::commit::{self, Planned};
 use crate::decide::{Decision, Known, Written, decide};
 use crate::error::{Error, Result};
@@ -13,7 +12,7 @@ use crate::event::{EventId, Expected, NewEvent};
 use crate::event_log::{LogCursor, LogEnd};
 use crate::head::Head;
 use crate::id_window::IdWindow;
-use crate::index::Change;
+use crate::index::{Change, IndexBatch};
 use crate::limits::{POSITION_MAX, REVISION_MAX, TOMBSTONE_REVISION};
 use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
 use crate::parts::Parts;
@@ -28,7 +27,7 @@ pub struct Queued {
     /// The position of its last event.
     pub position: u64,
     /// What it changes in the index.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Change<'static>>,
 }
 
 /// A stream with appends that are not in the index.
@@ -49,10 +48,10 @@ pub struct Appender {
     pub queue: VecDeque<Arc<Queued>>,
     /// When the newest event was appended.
     pub last_created: u64,
-    ahead: HashMap<String, Ahead>,
+    ahead: ByName<Ahead>,
     buffer: Vec<u8>,
     name: String,
-    batch: Batch,
+    batch: IndexBatch,
     cursor: LogCursor,
 }
 
@@ -84,7 +83,7 @@ impl Appender {
             window,
             queue: VecDeque::new(),
             last_created,
-            ahead: HashMap::new(),
+            ahead: ByName::default(),
             buffer: Vec::new(),
             name: String::new(),
             batch: parts.index.batch(),
@@ -93,21 +92,36 @@ impl Appender {
     }
 
     fn head(&self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
-        let ahead = self.ahead.get(stream);
+        self.head_of(parts, stream, parts.existence.hash(stream))
+    }
+
+    fn head_of(&self, parts: &Parts, stream: &str, hash: u64) -> Result<Option<Head>> {
+        let ahead = self.ahead.get(hash, stream);
         #[cfg(feature = "canary")]
         let ahead = ahead.filter(|_| !umbel_base::canary::Switch::EventsAheadForgotten.is_on());
         if let Some(ahead) = ahead {
             return Ok(Some(ahead.head));
         }
-        Ok(parts.head(stream)?)
+        Ok(parts.head_of(stream, hash)?)
     }
 
-    fn known(&mut self, parts: &Parts, stream: &str) -> Result<Known> {
-        let head = self.head(parts, stream)?;
+    /// What has to be known of the stream, whose name has this hash, to see whether it is as
+    /// expected.
+    fn known(
+        &mut self,
+        parts: &Parts,
+        (stream, hash): (&str, u64),
+        expected: Expected,
+    ) -> Result<Known> {
+        let head = self.head_of(parts, stream, hash)?;
         if let Some(subject) = names::subject(stream) {
             if let Some(other) = self.head(parts, subject)? {
                 Known { head: Some(other), settings: None }.check_usable(subject)?;
             }
+            return Ok(Known { head, settings: None });
+        }
+        if head.is_none() && expected != Expected::Exists {
+            // What hides events says nothing of a stream that has none.
             return Ok(Known { head, settings: None });
         }
         let mut name = std::mem::take(&mut self.name);
@@ -135,8 +149,9 @@ impl Appender {
         let mut first_retry = None;
         for append in request.appends {
             let (stream, expected) = (append.stream, append.expected);
-            let known = self.known(parts, stream)?;
-            match self.decide(parts, append, &known)? {
+            let hash = parts.existence.hash(stream);
+            let known = self.known(parts, (stream, hash), expected)?;
+            match self.decide(parts, append, hash, &known)? {
                 Decision::Append { first } => {
                     let last = first + append.events.len() as u64 - 1;
                     if last > REVISION_MAX {
@@ -146,7 +161,8 @@ impl Appender {
                         undeleted.push((names::metadata_stream(stream), first));
                     }
                     let (head, events) = (known.head, append.events);
-                    plans.push(Planned { stream: Cow::Borrowed(stream), head, first, events });
+                    let stream = Cow::Borrowed(stream);
+                    plans.push(Planned { stream, hash, head, first, events });
                     answers.push(answer(first, last, false));
                 }
                 Decision::Already { first, last, position } => {
@@ -169,7 +185,8 @@ impl Appender {
             None => {}
         }
         for check in request.checks {
-            let known = self.known(parts, check.stream)?;
+            let hash = parts.existence.hash(check.stream);
+            let known = self.known(parts, (check.stream, hash), check.expected)?;
             known.check_usable(check.stream)?;
             if !known.fits(check.expected) {
                 return Err(known.wrong(check.stream, check.expected));
@@ -189,8 +206,11 @@ impl Appender {
         parts: &Parts,
         plans: Vec<Planned<'_>>,
         undeleted: Vec<(String, u64)>,
-        mut answers: Vec<Appended>,
+        answers: Vec<Appended>,
     ) -> Result<Tried> {
+        if undeleted.is_empty() {
+            return self.write_all(parts, &plans, 0, answers);
+        }
         let mut metadata = Vec::with_capacity(undeleted.len());
         for (stream, truncate_before) in undeleted {
             let head = self.head(parts, &stream)?;
@@ -205,12 +225,24 @@ impl Appender {
         let mut all: Vec<Planned<'_>> = Vec::with_capacity(before + plans.len());
         for ((stream, head, ..), event) in metadata.iter().zip(&events) {
             let first = head.map_or(0, |head| head.last_revision + 1);
-            let (stream, head) = (Cow::Borrowed(&stream[..]), *head);
+            let (hash, head) = (parts.existence.hash(stream), *head);
+            let stream = Cow::Borrowed(&stream[..]);
             let events = std::slice::from_ref(event);
-            all.push(Planned { stream, head, first, events });
+            all.push(Planned { stream, hash, head, first, events });
         }
         all.extend(plans);
-        let Some(positions) = self.commit(parts, &all)? else { return Ok(Tried::Full) };
+        self.write_all(parts, &all, before, answers)
+    }
+
+    /// Writes the plans, and says in the answers where those behind the first `before` stand.
+    fn write_all(
+        &mut self,
+        parts: &Parts,
+        plans: &[Planned<'_>],
+        before: usize,
+        mut answers: Vec<Appended>,
+    ) -> Result<Tried> {
+        let Some(positions) = self.commit(parts, plans)? else { return Ok(Tried::Full) };
         let mut written = positions.iter().skip(before);
         for answer in answers.iter_mut().filter(|answer| answer.first.is_some()) {
             answer.position = written.next().copied();
@@ -235,22 +267,24 @@ impl Appender {
         &mut self,
         parts: &Parts,
         append: &crate::request::StreamAppend<'_>,
+        hash: u64,
         known: &Known,
     ) -> Result<Decision> {
-        let ids: Vec<EventId> = append.events.iter().map(|event| event.id).collect();
         let mut written = Looking {
             parts,
             stream: append.stream,
+            hash,
             head: known.head,
             window: &self.window,
             queue: &self.queue,
             cursor: &mut self.cursor,
         };
-        decide(append.stream, known, append.expected, &ids, &mut written)
+        decide(append.stream, known, append.expected, append.events, &mut written)
     }
 
     fn delete(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let known = self.known(parts, stream)?;
+        let hash = parts.existence.hash(stream);
+        let known = self.known(parts, (stream, hash), expected)?;
         known.check_usable(stream)?;
         let metadata_stream = names::metadata_stream(stream);
         let metadata = self.head(parts, &metadata_stream)?;
@@ -272,22 +306,24 @@ impl Appender {
         let data = self.metadata_with(&metadata_stream, metadata, DELETED)?;
         let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
         let first = metadata.map_or(0, |head| head.last_revision + 1);
+        let hash = parts.existence.hash(&metadata_stream);
         let stream = Cow::Borrowed(&metadata_stream[..]);
-        let plan = Planned { stream, head: metadata, first, events: &events };
+        let plan = Planned { stream, hash, head: metadata, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
         let position = positions.first().copied().unwrap_or(0);
         Ok(Tried::Done(done(position), position))
     }
 
     fn tombstone(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let known = self.known(parts, stream)?;
+        let hash = parts.existence.hash(stream);
+        let known = self.known(parts, (stream, hash), expected)?;
         known.check_usable(stream)?;
         if !known.fits(expected) {
             return Err(known.wrong(stream, expected));
         }
         let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
         let (first, head) = (TOMBSTONE_REVISION, known.head);
-        let plan = Planned { stream: Cow::Borrowed(stream), head, first, events: &events };
+        let plan = Planned { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
         let position = positions.first().copied().unwrap_or(0);
         let answer = Appended {
@@ -325,10 +361,9 @@ impl Appender {
         let mut written = encoded.positions.iter().copied();
         let mut positions = Vec::with_capacity(plans.len());
         for plan in plans {
-            let hash = parts.existence.hash(&plan.stream);
             let mut last = position;
             for (event, position) in plan.events.iter().zip(&mut written) {
-                self.window.insert(hash, event.id, position);
+                self.window.insert(plan.hash, event.id, position);
                 last = position;
             }
             positions.push(last);
@@ -337,8 +372,7 @@ impl Appender {
         if self.buffer.capacity() > 1 << 20 {
             self.buffer = Vec::new();
         }
-        let queued = Queued { end, position: last, changes: encoded.changes };
-        self.take_on(parts, queued)?;
+        self.take_on(parts, end, last, encoded.changes)?;
         if self.end.wants_next() {
             parts.bell.wants_next();
         }
@@ -352,18 +386,25 @@ impl Appender {
 
     /// Puts an append into the index at once where nobody need wait for a sync, otherwise into the
     /// queue.
-    fn take_on(&mut self, parts: &Parts, queued: Queued) -> Result<()> {
+    fn take_on(
+        &mut self,
+        parts: &Parts,
+        end: u64,
+        position: u64,
+        changes: Vec<Change<'_>>,
+    ) -> Result<()> {
         let at_once = !parts.syncs && self.queue.is_empty();
-        let applied = if at_once { self.apply(parts, &queued) } else { Ok(()) };
+        let applied = if at_once { self.apply(parts, &changes, position) } else { Ok(()) };
         if !at_once || applied.is_err() {
-            for change in &queued.changes {
+            let changes: Vec<_> = changes.into_iter().map(Change::into_owned).collect();
+            for change in &changes {
                 let head = change.head;
-                let ahead =
-                    self.ahead.entry(change.stream.clone()).or_insert(Ahead { head, appends: 0 });
+                let ahead = Ahead { head, appends: 0 };
+                let ahead = self.ahead.get_or_insert(change.hash, &change.stream, ahead);
                 ahead.head = head;
                 ahead.appends += 1;
             }
-            self.queue.push_back(Arc::new(queued));
+            self.queue.push_back(Arc::new(Queued { end, position, changes }));
         }
         applied?;
         if !parts.syncs && !at_once {
@@ -373,24 +414,24 @@ impl Appender {
         Ok(())
     }
 
-    fn apply(&mut self, parts: &Parts, queued: &Queued) -> Result<()> {
-        for change in &queued.changes {
+    fn apply(&mut self, parts: &Parts, changes: &[Change<'_>], position: u64) -> Result<()> {
+        for change in changes {
             parts.index.add(&mut self.batch, change);
         }
-        let committed = parts.index.commit(&mut self.batch, queued.position);
+        let committed = parts.index.commit(&mut self.batch, position);
         if committed.is_err() {
             self.batch = parts.index.batch();
         }
         committed?;
-        parts.existence.insert(queued.changes.iter());
-        parts.visible.advance(queued.position);
+        parts.existence.insert(changes.iter());
+        parts.visible.advance(position);
         Ok(())
     }
 
     /// Puts into the index what is in the queue.
     pub fn apply_queue(&mut self, parts: &Parts) -> Result<()> {
         while let Some(queued) = self.queue.front().cloned() {
-            self.apply(parts, &queued)?;
+            self.apply(parts, &queued.changes, queued.position)?;
             self.forget(1);
         }
         Ok(())
@@ -400,10 +441,10 @@ impl Appender {
     pub fn forget(&mut self, count: usize) {
         for queued in self.queue.drain(..count) {
             for change in &queued.changes {
-                let Some(ahead) = self.ahead.get_mut(&change.stream) else { continue };
+                let Some(ahead) = self.ahead.get_mut(change.hash, &change.stream) else { continue };
                 ahead.appends -= 1;
                 if ahead.appends == 0 {
-                    self.ahead.remove(&change.stream);
+                    self.ahead.remove(change.hash, &change.stream);
                 }
             }
         }
@@ -418,6 +459,7 @@ fn answer(first: u64, last: u64, was_there: bool) -> Appended {
 struct Looking<'a> {
     parts: &'a Parts,
     stream: &'a str,
+    hash: u64,
     head: Option<Head>,
     window: &'a IdWindow,
     queue: &'a VecDeque<Arc<Queued>>,
@@ -449,8 +491,7 @@ impl Written for Looking<'_> {
     }
 
     fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
-        let hash = self.parts.existence.hash(self.stream);
-        let Some(position) = self.window.find(hash, id) else { return Ok(None) };
+        let Some(position) = self.window.find(self.hash, id) else { return Ok(None) };
         let frame = self.cursor.at(position)?;
         let is_it = frame.stream == self.stream && frame.event.id == id;
         Ok(is_it.then_some(frame.stamp.revision))

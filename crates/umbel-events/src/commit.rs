@@ -17,6 +17,8 @@ use crate::settings::Settings;
 pub struct Planned<'a> {
     /// The stream.
     pub stream: Cow<'a, str>,
+    /// The hash of its name.
+    pub hash: u64,
     /// Its head so far.
     pub head: Option<Head>,
     /// The revision of the first event.
@@ -27,13 +29,13 @@ pub struct Planned<'a> {
 
 /// What an append has become.
 #[derive(Debug)]
-pub struct Encoded {
+pub struct Encoded<'a> {
     /// The offset of the last frame in the chunk.
     pub last_event: u64,
     /// The position of each event, plan by plan.
     pub positions: Vec<u64>,
     /// The streams as the append leaves them.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Change<'a>>,
 }
 
 /// How many bytes of frames the plans make.
@@ -45,19 +47,19 @@ pub fn payload_bytes(plans: &[Planned<'_>]) -> usize {
 }
 
 /// Encodes the plans as one append that stands at `beginning`.
-pub fn encode(
+pub fn encode<'a>(
     out: &mut Vec<u8>,
-    plans: &[Planned<'_>],
+    plans: &'a [Planned<'_>],
     beginning: Beginning,
     created: u64,
-) -> Encoded {
+) -> Encoded<'a> {
     let Beginning { place, chunk_start, mut last_event } = beginning;
     let mut offset = place.offset;
     let mut left: usize = plans.iter().map(|plan| plan.events.len()).sum();
     let mut positions = Vec::with_capacity(left);
     let mut changes = Vec::with_capacity(plans.len());
     for plan in plans {
-        let mut change = Growing::new(&plan.stream, plan.head);
+        let mut change = Growing::new(&plan.stream, plan.hash, plan.head);
         for (revision, event) in (plan.first..).zip(plan.events) {
             left -= 1;
             let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
@@ -80,14 +82,15 @@ pub fn encode(
 /// A stream whose events come one after the other.
 struct Growing<'a> {
     stream: &'a str,
+    hash: u64,
     head: Option<Head>,
     entries: Vec<(u64, u64)>,
     is_new: bool,
 }
 
 impl<'a> Growing<'a> {
-    fn new(stream: &'a str, head: Option<Head>) -> Growing<'a> {
-        Growing { stream, head, entries: Vec::new(), is_new: head.is_none() }
+    fn new(stream: &'a str, hash: u64, head: Option<Head>) -> Growing<'a> {
+        Growing { stream, hash, head, entries: Vec::new(), is_new: head.is_none() }
     }
 
     fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> Head {
@@ -109,15 +112,15 @@ impl<'a> Growing<'a> {
         head
     }
 
-    fn finish(self) -> Option<Change> {
-        let Growing { stream, head, entries, is_new } = self;
-        head.map(|head| Change { stream: stream.to_string(), head, entries, is_new })
+    fn finish(self) -> Option<Change<'a>> {
+        let Growing { stream, hash, head, entries, is_new } = self;
+        head.map(|head| Change { stream: Cow::Borrowed(stream), hash, head, entries, is_new })
     }
 }
 
-/// What an event that is read again from the log changes. The index may hold it already, and later
-/// ones of its stream as well.
-pub fn replay(head: Option<Head>, frame: &Frame<'_>) -> Change {
+/// What an event that is read again from the log changes; the name of its stream has this hash.
+/// The index may hold it already, and later ones of its stream as well.
+pub fn replay<'a>(head: Option<Head>, frame: &Frame<'a>, hash: u64) -> Change<'a> {
     let Stamp { position, revision, .. } = frame.stamp;
     #[cfg(feature = "canary")]
     let head = match umbel_base::canary::Switch::EventsHeadGoesBack.is_on() {
@@ -127,12 +130,12 @@ pub fn replay(head: Option<Head>, frame: &Frame<'_>) -> Change {
     if let Some(head) = head.filter(|head| head.last_position >= position) {
         let is_event = revision != TOMBSTONE_REVISION;
         let entries = if is_event { vec![(revision, position)] } else { Vec::new() };
-        let stream = frame.stream.to_string();
+        let stream = Cow::Borrowed(frame.stream);
         // Which events the filter lacks is not known here.
-        return Change { stream, head, entries, is_new: true };
+        return Change { stream, hash, head, entries, is_new: true };
     }
-    let mut change = Growing::new(frame.stream, head);
+    let mut change = Growing::new(frame.stream, hash, head);
     let head = change.add(revision, position, &frame.event);
-    let stream = frame.stream.to_string();
-    Change { stream, head, entries: change.entries, is_new: true }
+    let stream = Cow::Borrowed(frame.stream);
+    Change { stream, hash, head, entries: change.entries, is_new: true }
 }

@@ -2,7 +2,7 @@
 //! there before. `docs/event-store.md` has the table; every cell of it is a test.
 
 use crate::error::{Error, Result};
-use crate::event::{EventId, Expected};
+use crate::event::{EventId, Expected, NewEvent};
 use crate::head::Head;
 use crate::settings::Settings;
 
@@ -96,15 +96,15 @@ enum Comparison {
     None,
 }
 
-fn compare(ids: &[EventId], first: u64, written: &mut dyn Written) -> Result<Comparison> {
+fn compare(events: &[NewEvent<'_>], first: u64, written: &mut dyn Written) -> Result<Comparison> {
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::EventsRetryForgotten.is_on() {
         return Ok(Comparison::None);
     }
     let mut position = 0;
-    for (revision, id) in (first..).zip(ids) {
+    for (revision, event) in (first..).zip(events) {
         match written.event(revision)? {
-            Some((there, at)) if there == *id => position = at,
+            Some((there, at)) if there == event.id => position = at,
             _ if revision == first => return Ok(Comparison::None),
             _ => return Ok(Comparison::Part),
         }
@@ -112,7 +112,7 @@ fn compare(ids: &[EventId], first: u64, written: &mut dyn Written) -> Result<Com
     Ok(Comparison::All(position))
 }
 
-/// Decides about an append of events with these ids.
+/// Decides about an append of these events, of which only the ids count.
 ///
 /// # Errors
 /// `Deleted` and `WrongExpected`, and what goes wrong when looking at what is written.
@@ -120,12 +120,12 @@ pub fn decide(
     stream: &str,
     known: &Known,
     expected: Expected,
-    ids: &[EventId],
+    events: &[NewEvent<'_>],
     written: &mut dyn Written,
 ) -> Result<Decision> {
     known.check_usable(stream)?;
     let wrong = || known.wrong(stream, expected);
-    let Some(first_id) = ids.first() else {
+    let Some(first_event) = events.first() else {
         return if known.fits(expected) { Ok(Decision::Nothing) } else { Err(wrong()) };
     };
     #[cfg(feature = "canary")]
@@ -133,14 +133,14 @@ pub fn decide(
         return Ok(Decision::Append { first: known.last().map_or(0, |last| last + 1) });
     }
     let already = |first: u64, position: u64| {
-        let last = first + ids.len() as u64 - 1;
+        let last = first + events.len() as u64 - 1;
         Decision::Already { first, last, position }
     };
     if matches!(expected, Expected::Any | Expected::Exists)
         && (expected == Expected::Any || known.fits(expected))
-        && let Some(first) = written.recent(*first_id)?
+        && let Some(first) = written.recent(first_event.id)?
     {
-        return match compare(ids, first, written)? {
+        return match compare(events, first, written)? {
             Comparison::All(position) => Ok(already(first, position)),
             Comparison::Part | Comparison::None => Err(wrong()),
         };
@@ -159,7 +159,7 @@ pub fn decide(
         _ => [None, None],
     };
     for first in places.into_iter().flatten() {
-        if let Comparison::All(position) = compare(ids, first, written)? {
+        if let Comparison::All(position) = compare(events, first, written)? {
             return Ok(already(first, position));
         }
     }

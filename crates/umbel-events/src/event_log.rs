@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, File};
+use umbel_env::{Env, File, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
 };
@@ -24,6 +24,8 @@ use crate::lock::locked;
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
 /// How much is read for one event that nobody knows the length of.
 const SINGLE_BYTES: usize = 4 << 10;
+/// From so many bytes on, pages are given back before they are synced.
+const RELEASE_BYTES: u64 = 256 << 10;
 /// How much is read at a time by whoever walks.
 const WALK_BYTES: usize = 256 << 10;
 
@@ -37,11 +39,37 @@ pub struct EventLog {
     pub chunks: ChunkList,
     table: Mutex<ChunkTable>,
     /// Chunks that were written and not synced to their end, oldest first.
-    unsynced: Mutex<Vec<(Arc<Chunk>, Arc<LogProgress>)>>,
+    unsynced: Mutex<Vec<Unsynced>>,
     /// Events below this position are durable.
     durable: AtomicU64,
     /// The chunk that was made ready for when the present one is full.
     next: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
+}
+
+/// A chunk that was written and not synced to its end.
+#[derive(Debug)]
+struct Unsynced {
+    chunk: Arc<Chunk>,
+    progress: Arc<LogProgress>,
+    /// Its pages, where the file is mapped.
+    pages: Option<Arc<dyn Populator>>,
+}
+
+impl Unsynced {
+    /// Makes it durable up to `end`.
+    fn sync(&self, end: u64) -> Result<()> {
+        let durable = self.progress.durable();
+        if end <= durable {
+            return Ok(());
+        }
+        if end - durable >= RELEASE_BYTES
+            && let Some(pages) = &self.pages
+        {
+            // A page that is mapped costs a call to every processor when it is written back.
+            pages.release(durable..end);
+        }
+        self.progress.sync()
+    }
 }
 
 impl EventLog {
@@ -86,13 +114,11 @@ impl EventLog {
         let mut unsynced = locked(&self.unsynced);
         let mut durable = self.durable();
         let mut done = 0;
-        for (index, (chunk, progress)) in unsynced.iter().enumerate() {
-            let end = progress.end();
-            if end > progress.durable() {
-                progress.sync()?;
-            }
-            durable = durable.max(chunk.start + end);
-            if index + 1 < unsynced.len() && chunk.ended.get().is_some() {
+        for (index, written) in unsynced.iter().enumerate() {
+            let end = written.progress.end();
+            written.sync(end)?;
+            durable = durable.max(written.chunk.start + end);
+            if index + 1 < unsynced.len() && written.chunk.ended.get().is_some() {
                 done = index + 1;
             }
         }
@@ -155,9 +181,11 @@ impl EventLog {
         loop {
             self.prepare(payload_bytes)?;
             // Another thread may prepare, but only one appends.
-            if let Some(ready) = locked(&self.next).take() {
-                locked(&self.unsynced).push((Arc::clone(&ready.0), Arc::clone(ready.1.progress())));
-                return Ok(ready);
+            if let Some((chunk, writer)) = locked(&self.next).take() {
+                let (progress, pages) = (Arc::clone(writer.progress()), writer.populator());
+                let written = Unsynced { chunk: Arc::clone(&chunk), progress, pages };
+                locked(&self.unsynced).push(written);
+                return Ok((chunk, writer));
             }
         }
     }

@@ -82,9 +82,9 @@ impl Existence {
 
     /// Takes in the streams that are new. REQUIRES: they are in the index.
     #[inline]
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) {
         for change in changes.filter(|change| change.is_new) {
-            self.filter.insert(self.hash(&change.stream));
+            self.filter.insert(change.hash);
         }
     }
 

@@ -28,8 +28,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// The head as bytes.
-    pub fn encode(&self) -> Vec<u8> {
+    /// Writes the head as bytes behind what is in `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
         let settings = self.settings.unwrap_or_default();
         for (flag, is_set) in [
@@ -42,18 +42,16 @@ impl Head {
                 flags |= flag;
             }
         }
-        let mut out = Vec::with_capacity(24);
         out.push(flags);
-        varint::put_u64(&mut out, self.id);
-        varint::put_u64(&mut out, self.last_revision);
-        varint::put_u64(&mut out, self.last_position - self.id);
+        varint::put_u64(out, self.id);
+        varint::put_u64(out, self.last_revision);
+        varint::put_u64(out, self.last_position - self.id);
         if self.settings.is_some() {
-            varint::put_u64(&mut out, settings.truncate_before);
+            varint::put_u64(out, settings.truncate_before);
         }
         for number in [settings.max_count, settings.max_age_seconds].into_iter().flatten() {
-            varint::put_u64(&mut out, number);
+            varint::put_u64(out, number);
         }
-        out
     }
 
     /// Reads what [`Head::encode`] wrote; `None` where it is malformed.
@@ -103,7 +101,8 @@ mod tests {
             Head { settings: Some(settings), ..plain },
             Head { settings: Some(partly), ..plain },
         ] {
-            let bytes = head.encode();
+            let mut bytes = Vec::new();
+            head.encode(&mut bytes);
             assert_eq!(Head::decode(&bytes), Some(head));
             for len in 0..bytes.len() {
                 assert_eq!(Head::decode(&bytes[..len]), None, "{len} bytes of {head:?}");

@@ -1,37 +1,15 @@
 //! [`IdWindow`]: the ids of the newest events, by which an append that expects nothing in
 //! particular is known to be a retry.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use umbel_filter::{HashSecret, hash_key};
 
+use crate::by_name::ByHash;
 use crate::event::EventId;
 use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 
-/// Hashes that are keyed already are taken as they are.
-#[derive(Debug, Default)]
-struct AsIs(u64);
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
 #[derive(Debug, Default)]
 struct Part {
-    positions: HashMap<u64, u64, BuildHasherDefault<AsIs>>,
+    positions: ByHash<u64>,
     events: usize,
     /// The position of its first event.
     start: u64,

@@ -3,9 +3,12 @@
 //! They have no log of their own: each flush stores up to which position it holds, and what comes
 //! after that is read from the event log at the next open.
 
+use std::borrow::Cow;
 use std::path::Path;
 
-use umbel::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel::{
+    Batch, Db, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, limits,
+};
 use umbel_base::{Error, Result};
 
 use crate::head::Head;
@@ -14,6 +17,11 @@ use crate::head::Head;
 const EVENTS: &str = "events";
 /// The head of each stream, by its name.
 const HEADS: &str = "heads";
+
+/// The filters of the tables. Names that never were do not come here, so that one which is made
+/// quickly is worth more than one that lets fewer through.
+const FILTER: LevelFilter =
+    LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 10, probes: None };
 
 /// The keyspaces.
 #[derive(Debug)]
@@ -25,15 +33,31 @@ pub struct Index {
 
 /// One stream as an append leaves it.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub struct Change<'a> {
     /// Its name.
-    pub stream: String,
+    pub stream: Cow<'a, str>,
+    /// The hash of its name.
+    pub hash: u64,
     /// Its head.
     pub head: Head,
     /// Revisions and positions of events that are not in the index yet, and are not its last.
     pub entries: Vec<(u64, u64)>,
     /// Whether the stream had no event before.
     pub is_new: bool,
+}
+
+impl Change<'_> {
+    /// The same, for as long as anybody wants.
+    pub fn into_owned(self) -> Change<'static> {
+        Change { stream: Cow::Owned(self.stream.into_owned()), ..self }
+    }
+}
+
+/// Changes on their way into the index.
+#[derive(Debug)]
+pub struct IndexBatch {
+    batch: Batch,
+    head: Vec<u8>,
 }
 
 fn event_key(id: u64, revision: u64) -> [u8; 16] {
@@ -50,7 +74,11 @@ impl Index {
             true => Db::open_read_only(folder, options)?,
             false => Db::open(folder, options)?,
         };
-        let wanted = KeyspaceOptions { log: false, ..KeyspaceOptions::default() };
+        let wanted = KeyspaceOptions {
+            log: false,
+            level_filters: Some([FILTER; limits::LEVELS]),
+            ..KeyspaceOptions::default()
+        };
         let keyspace = |name: &str| match read_only {
             false => db.keyspace(name, wanted.clone()),
             true => db.existing_keyspace(name)?.ok_or_else(|| {
@@ -108,21 +136,25 @@ impl Index {
     }
 
     /// A batch of changes.
-    pub fn batch(&self) -> Batch {
-        self.db.batch()
+    pub fn batch(&self) -> IndexBatch {
+        IndexBatch { batch: self.db.batch(), head: Vec::new() }
     }
 
     /// Adds what changed in a stream to a batch.
-    pub fn add(&self, batch: &mut Batch, change: &Change) {
+    pub fn add(&self, batch: &mut IndexBatch, change: &Change<'_>) {
+        let IndexBatch { batch, head } = batch;
         for (revision, position) in &change.entries {
             let key = event_key(change.head.id, *revision);
             batch.put(&self.events, key, position.to_le_bytes());
         }
-        batch.put(&self.heads, &change.stream, change.head.encode());
+        head.clear();
+        change.head.encode(head);
+        batch.put(&self.heads, change.stream.as_bytes(), head);
     }
 
     /// Commits a batch that makes the index hold everything up to `position`.
-    pub fn commit(&self, batch: &mut Batch, position: u64) -> Result<()> {
+    pub fn commit(&self, batch: &mut IndexBatch, position: u64) -> Result<()> {
+        let batch = &mut batch.batch;
         let marker = position.to_le_bytes();
         batch.set_marker(&self.heads, marker);
         batch.set_marker(&self.events, marker);
@@ -166,7 +198,7 @@ impl Index {
         most: usize,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>> {
-        let mut cursor = self.heads.cursor::<&[u8]>(..)?;
+        let mut cursor = self.heads.cursor_once::<&[u8]>(..)?;
         match after {
             Some(after) => {
                 cursor.seek(after)?;

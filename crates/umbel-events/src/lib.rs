@@ -27,6 +27,7 @@
 mod appender;
 mod background;
 mod bell;
+mod by_name;
 mod callbacks;
 mod chunk;
 mod chunk_table;
@@ -89,6 +90,8 @@ pub fn fuzz_frame(bytes: &[u8]) {
 #[doc(hidden)]
 pub fn fuzz_head(bytes: &[u8]) {
     if let Some(head) = head::Head::decode(bytes) {
-        assert_eq!(head::Head::decode(&head.encode()), Some(head));
+        let mut again = Vec::new();
+        head.encode(&mut again);
+        assert_eq!(head::Head::decode(&again), Some(head));
     }
 }

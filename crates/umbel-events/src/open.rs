@@ -336,16 +336,16 @@ fn catch_up(parts: &Parts) -> Result<u64> {
         }
     };
     let mut heads: HashMap<String, Head> = HashMap::new();
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<Change<'_>> = Vec::new();
     while let Some(position) = next {
         let frame = cursor.at(position)?;
         let head = match heads.get(frame.stream) {
             Some(head) => Some(*head),
             None => parts.index.head(frame.stream)?,
         };
-        let change = commit::replay(head, &frame);
-        heads.insert(change.stream.clone(), change.head);
-        changes.push(change);
+        let change = commit::replay(head, &frame, parts.existence.hash(frame.stream));
+        heads.insert(frame.stream.to_string(), change.head);
+        changes.push(change.into_owned());
         let step = frame.step();
         next = cursor.next_position(position, step);
         if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
@@ -357,7 +357,7 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     Ok(created)
 }
 
-fn apply(parts: &Parts, changes: &mut Vec<Change>, position: u64) -> Result<()> {
+fn apply(parts: &Parts, changes: &mut Vec<Change<'_>>, position: u64) -> Result<()> {
     let mut batch = parts.index.batch();
     for change in changes.iter() {
         parts.index.add(&mut batch, change);

@@ -74,7 +74,12 @@ impl Parts {
 
     /// The head of a stream that is in the index.
     pub fn head(&self, stream: &str) -> umbel::Result<Option<Head>> {
-        if !self.existence.may_contain(self.existence.hash(stream)) {
+        self.head_of(stream, self.existence.hash(stream))
+    }
+
+    /// The head of a stream that is in the index, whose name has this hash.
+    pub fn head_of(&self, stream: &str, hash: u64) -> umbel::Result<Option<Head>> {
+        if !self.existence.may_contain(hash) {
             return Ok(None);
         }
         let head = self.index.head(stream)?;

@@ -175,7 +175,7 @@ impl Background {
         }
         let cursor = work.writer().cursor().map(<[u8]>::to_vec);
         let next = self.walk(work, cursor.as_deref())?;
-        self.hashes.iter().for_each(|hash| second.insert(*hash));
+        second.insert_all(&self.hashes);
         self.walked += self.hashes.len() as u64;
         #[cfg(feature = "canary")]
         let next = next.filter(|_| !umbel_base::canary::Switch::ExistenceWalkEndsEarly.is_on());

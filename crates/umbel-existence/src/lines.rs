@@ -20,6 +20,8 @@ use crate::shape::Shape;
 use crate::stored::Stored;
 use crate::unread::Unread;
 
+/// How many lines are prefetched together.
+pub(crate) const GROUP: usize = 16;
 /// Most lines looked at to say how full a filter is.
 const SAMPLE_LINES: u64 = 1 << 16;
 
@@ -80,6 +82,7 @@ impl Lines {
         let count = shape.lines as usize * LINE_WORDS;
         // Zeros that the system gives without touching them; the map compiles to nothing.
         let zeros = vec![0u64; count + LINE_WORDS];
+        umbel_arena::wish_for_huge_pages(&zeros);
         let words: Vec<AtomicU64> = zeros.into_iter().map(AtomicU64::new).collect();
         // Where this cannot be said, which is allowed, a line lies on two cache lines.
         let start = words.as_ptr().align_offset(crate::line::LINE_BYTES);
@@ -153,6 +156,14 @@ impl Lines {
         }
     }
 
+    /// Adds many hashes, whose lines are fetched together.
+    pub(crate) fn insert_all(&self, hashes: &[u64]) {
+        for hashes in hashes.chunks(GROUP) {
+            hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
+            hashes.iter().for_each(|hash| self.insert(*hash));
+        }
+    }
+
     /// Has the hashes of journals be added by [`Lines::read_some`].
     ///
     /// REQUIRES: nobody asks yet.
@@ -167,7 +178,7 @@ impl Lines {
         let mut waiting = lock(&self.waiting);
         let left = waiting.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
         let some = waiting.split_off(left);
-        some.iter().for_each(|hash| self.insert(*hash));
+        self.insert_all(&some);
         if waiting.is_empty() {
             // Release: whoever sees it sees their bits.
             self.is_waiting.store(false, Ordering::Release);

@@ -22,13 +22,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Cache};
 
 use crate::line::{LINE_WORDS, Line, Place, mask};
-use crate::lines::Lines;
+use crate::lines::{GROUP, Lines};
 use crate::shape::Shape;
 
 /// How many shards there are; a power of two.
 const SHARDS: usize = 16;
-/// How many hashes a batch prefetches together.
-const GROUP: usize = 16;
 
 /// The filters that are asked.
 #[derive(Debug, Clone)]
@@ -118,7 +116,7 @@ impl Memory {
         let view = self.view.load();
         let Some(target) = view.target() else { return };
         match hashes.len() <= at_once {
-            true => hashes.iter().for_each(|hash| target.insert(*hash)),
+            true => target.insert_all(&hashes),
             false => target.let_wait(hashes),
         }
     }

@@ -271,6 +271,13 @@ impl Keyspace {
         DbCursor::new(&self.handle, &self.core, owned_bounds(&range), None)
     }
 
+    /// As [`Keyspace::cursor`], for whoever walks over much of the keyspace once: what he reads
+    /// does not take the place of anything in the cache.
+    pub fn cursor_once<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
+        self.check_readable()?;
+        DbCursor::once(&self.handle, &self.core, owned_bounds(&range))
+    }
+
     /// As [`Keyspace::cursor`], in the state of `snapshot`.
     pub fn cursor_at<K: AsRef<[u8]>>(
         &self,

@@ -14,7 +14,7 @@ use crate::memory::View;
 use crate::snapshot::Snapshot;
 use crate::sources::Bounds;
 use crate::version::PrefixAsked;
-use crate::view_cursor::{self, ViewCursor};
+use crate::view_cursor::{self, Reading, ViewCursor};
 
 /// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
 /// lends what it stands on; see [`Iter`] for the copying convenience.
@@ -42,18 +42,33 @@ impl DbCursor {
         let present = || handle.store.snapshots.visible();
         let sequence = at.map_or_else(present, Snapshot::sequence);
         let asked = prefix_asked(handle, keyspace, &bounds);
-        DbCursor::over(handle, view, bounds, sequence, at.cloned(), asked.as_ref())
+        let reading = Reading { sequence, asked: asked.as_ref(), fill_cache: true };
+        DbCursor::over(handle, view, bounds, reading, at.cloned())
+    }
+
+    /// As [`DbCursor::new`], in the present state, for whoever walks over much once.
+    pub(crate) fn once(
+        handle: &Arc<Handle>,
+        keyspace: &KeyspaceCore,
+        bounds: Bounds,
+    ) -> Result<DbCursor> {
+        handle.store.check_open()?;
+        // The view first, the number second: see the invariant of `View`.
+        let view = keyspace.view.hold();
+        let sequence = handle.store.snapshots.visible();
+        let reading = Reading { sequence, asked: None, fill_cache: false };
+        DbCursor::over(handle, view, bounds, reading, None)
     }
 
     fn over(
         handle: &Arc<Handle>,
         view: Arc<View>,
         bounds: Bounds,
-        sequence: SequenceNumber,
+        reading: Reading<'_>,
         snapshot: Option<Snapshot>,
-        asked: Option<&PrefixAsked>,
     ) -> Result<DbCursor> {
-        let (merged, tombstones) = view_cursor::open(view, &bounds, sequence, asked)?;
+        let sequence = reading.sequence;
+        let (merged, tombstones) = view_cursor::open(view, &bounds, reading)?;
         let (lower, upper) = bounds;
         Ok(DbCursor {
             inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
@@ -306,7 +321,8 @@ impl Source {
         self.handle.store.check_open()?;
         let (view, bounds) = (Arc::clone(&self.view), self.bounds.clone());
         let (snapshot, asked) = (self.snapshot.clone(), self.asked.as_ref());
-        DbCursor::over(&self.handle, view, bounds, self.sequence, snapshot, asked)
+        let reading = Reading { sequence: self.sequence, asked, fill_cache: true };
+        DbCursor::over(&self.handle, view, bounds, reading, snapshot)
     }
 }
 

@@ -80,14 +80,25 @@ impl Run<View> for TableRange {
     }
 }
 
-/// Everything that `view` holds within `bounds` and a reader at `sequence` may see, merged, and the
-/// range tombstones over it that count for him, if there are any.
+/// How a view is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// What came later is not seen.
+    pub sequence: SequenceNumber,
+    /// What prefix filters are asked, where all keys within the bounds begin alike.
+    pub asked: Option<&'a PrefixAsked>,
+    /// Whether blocks that are read go into the cache.
+    pub fill_cache: bool,
+}
+
+/// Everything that `view` holds within `bounds` and this reader may see, merged, and the range
+/// tombstones over it that count for him, if there are any.
 pub fn open(
     view: Arc<View>,
     bounds: &Bounds,
-    sequence: SequenceNumber,
-    asked: Option<&PrefixAsked>,
+    reading: Reading<'_>,
 ) -> Result<(ViewCursor, Option<Arc<FragmentedTombstones>>)> {
+    let Reading { sequence, asked, fill_cache } = reading;
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
@@ -99,7 +110,7 @@ pub fn open(
     }
     let mut add = |deeper: Option<usize>, tables: Range<usize>| {
         let run = TableRange { deeper, tables };
-        sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(true))));
+        sources.push(Source::Tables(ConcatCursor::over(run, TableWalk::new(fill_cache))));
     };
     for (place, table) in levels[0].iter().enumerate() {
         if overlaps(table, bounds) && may_have(table, asked)? {
