@@ -42,6 +42,14 @@ pub enum Switch {
     ExistenceHealForgetsInserts = 16384,
     /// The second filter counts before the source was walked through.
     ExistenceWalkEndsEarly = 32768,
+    /// The server answers an append before the store acknowledges it.
+    ServerAnswersEarly = 1 << 16,
+    /// A retry is answered with revisions that come after those of the first time.
+    ServerRetryCountsOn = 1 << 17,
+    /// A refused batch does not say what its stream is at.
+    ServerDetailForgotten = 1 << 18,
+    /// A subscription to all goes on behind what can be seen, not behind what it has read.
+    ServerSubscriptionSkips = 1 << 19,
     /// An append to a synced event store is seen before it is durable.
     EventsSeenEarly = 1 << 20,
     /// Positions that a power cut took are given to other events.
@@ -62,6 +70,10 @@ pub enum Switch {
     EventsExpectedIgnored = 1 << 28,
     /// Each flush says that the index holds all of the log.
     EventsMarkerTooFar = 1 << 29,
+    /// A subscription begins with the event that the request names, not behind it.
+    ServerSubscriptionRepeats = 1 << 30,
+    /// Two batches of a call are each answered with what became of the other.
+    ServerBatchesSwapped = 1 << 31,
 }
 
 impl Switch {

@@ -41,8 +41,8 @@ fn run(shared: &Weak<Shared>) {
         // makes one, one that finds the index behind flushes it, one that waits drives.
         if wanted.drive && shared.has_queue() {
             let last = shared.log.last_position().unwrap_or(0);
-            if shared.drive(last).is_err() {
-                shared.callbacks.run(&shared.parts);
+            if let Err(error) = shared.drive(last) {
+                shared.callbacks.fail(&shared.parts, last, &error);
             }
         }
         if wanted.next && !shared.log.is_prepared() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::parts::Parts;
 
@@ -51,6 +51,21 @@ impl Callbacks {
                 Some(error) if position > visible => done(Err(error.clone())),
                 _ => done(Ok(())),
             }
+        }
+    }
+
+    /// Calls those who wait for a position up to `through` with the error that kept it from being
+    /// seen. Whoever waits for a ticket by himself meets it, too.
+    pub fn fail(&self, parts: &Parts, through: u64, error: &Error) {
+        self.run(parts);
+        let waiting = {
+            let mut waiting = locked(&self.waiting);
+            let later = waiting.split_off(&(through, u64::MAX));
+            std::mem::replace(&mut *waiting, later)
+        };
+        let visible = parts.visible.position();
+        for ((position, _), done) in waiting {
+            done(if position > visible { Err(error.clone()) } else { Ok(()) });
         }
     }
 }

@@ -246,7 +246,7 @@ impl AllReader {
     fn forwards(&mut self) -> Result<Option<RecordedEvent>> {
         let visible = self.shared.visible.position();
         let next = match self.at {
-            At::Begin(position) => self.cursor.seek(position)?,
+            At::Begin(position) => self.first_from(position)?,
             At::Behind(position, step) => self.cursor.next_position(position, step),
             At::Event(position) => Some(position),
             At::End => None,
@@ -255,6 +255,20 @@ impl AllReader {
         let frame = self.cursor.at(position)?;
         self.at = At::Behind(position, frame.step());
         Ok(Some(frame.to_recorded()))
+    }
+
+    /// The position of the first event at or behind `position`. Whoever goes on behind an event
+    /// asks for the position behind it, where none begins: that event tells where the next one is,
+    /// without the way from the beginning of its chunk.
+    fn first_from(&mut self, position: u64) -> Result<Option<u64>> {
+        if self.cursor.at(position).is_err()
+            && let Some(before) = position.checked_sub(1)
+            && let Ok(frame) = self.cursor.at(before)
+        {
+            let step = frame.step();
+            return Ok(self.cursor.next_position(before, step));
+        }
+        Ok(self.cursor.seek(position)?)
     }
 
     fn backwards(&mut self) -> Result<Option<RecordedEvent>> {

@@ -10,7 +10,7 @@ use umbel_env::JoinHandle;
 
 use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::parts::Parts;
 use crate::request::Appended;
@@ -51,10 +51,21 @@ impl Shared {
                 Some(appender) => appender.try_do(&self.parts, task),
                 None => Err(umbel::Error::Closed.into()),
             };
+            let queued = appender.as_ref().and_then(|appender| appender.queue.back());
+            let queued = queued.map(|queued| queued.position);
             drop(appender);
-            match tried? {
-                Tried::Done(answers, position) => return Ok((answers, position)),
-                Tried::Full => self.flush_index()?,
+            match tried {
+                Ok(Tried::Done(answers, position)) => return Ok((answers, position)),
+                Ok(Tried::Full) => self.flush_index()?,
+                Err(refused) => {
+                    // It may name a revision that a power cut could take yet.
+                    if let (Error::WrongExpected { .. } | Error::Deleted { .. }, Some(position)) =
+                        (&refused, queued)
+                    {
+                        self.drive(position)?;
+                    }
+                    return Err(refused);
+                }
             }
         }
     }

@@ -16,6 +16,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// The answers before anybody may give them, for a bug to plant.
+    #[cfg(feature = "canary")]
+    pub fn answers_early(&self) -> Vec<Appended> {
+        self.answers.clone()
+    }
+
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
         self.shared.visible.position() >= self.position

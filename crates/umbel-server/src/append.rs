@@ -12,8 +12,10 @@ use umbel_proto::streams::append_resp::{
 };
 use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
 
+use crate::budget::{Budget, Share};
 use crate::convert::{self, Proposed};
 use crate::failure;
+use crate::limits::EVENT_BYTES_BESIDE;
 use crate::service::Service;
 use crate::store::Append;
 
@@ -29,7 +31,7 @@ pub async fn append(
     };
     let stream = convert::stream_name(options.stream_identifier)?;
     let expected = convert::expected(options.expected_stream_revision)?;
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::new(&service.budget);
     while let Some(content) = next(&mut parts).await? {
         match content {
             Content::ProposedMessage(message) => gathered.add(message)?,
@@ -38,7 +40,8 @@ pub async fn append(
             }
         }
     }
-    let append = Append { stream, expected, events: gathered.events };
+    let Gathered { events, share, .. } = gathered;
+    let append = Append { stream, expected, events, share };
     let answer = service.store.submit(append).await;
     let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
         Ok(done) => Outcome::Success(success(&done)),
@@ -61,15 +64,22 @@ async fn next(parts: &mut Streaming<AppendReq>) -> Result<Option<Content>, Statu
 }
 
 /// The events of an append as they come in, within the limits of one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gathered {
     /// The events.
     pub events: Vec<Proposed>,
     /// The bytes they hold.
     pub bytes: usize,
+    /// What they hold of what all appends together may.
+    pub share: Share,
 }
 
 impl Gathered {
+    /// None yet.
+    pub fn new(budget: &Arc<Budget>) -> Gathered {
+        Gathered { events: Vec::new(), bytes: 0, share: budget.share() }
+    }
+
     /// Takes one more; an error where it is no event or one too many.
     pub fn add(&mut self, message: ProposedMessage) -> Result<(), Status> {
         let event = Proposed::read(message)?;
@@ -84,6 +94,9 @@ impl Gathered {
                 "an append may have {APPEND_EVENTS_MAX} events; append them in parts"
             )));
         }
+        if !self.share.grow(event.bytes() + EVENT_BYTES_BESIDE) {
+            return Err(failure::no_room());
+        }
         self.events.push(event);
         Ok(())
     }
@@ -91,6 +104,8 @@ impl Gathered {
 
 /// The answer to an append that is done.
 pub fn success(done: &Appended) -> Success {
+    #[cfg(feature = "canary")]
+    let done = &counted_on(*done);
     let revision = match done.last {
         Some(last) => CurrentRevision::CurrentRevision(last),
         None => CurrentRevision::NoStream(()),
@@ -100,6 +115,12 @@ pub fn success(done: &Appended) -> Success {
         None => PositionOption::NoPosition(()),
     };
     Success { current_revision_option: Some(revision), position_option: Some(position) }
+}
+
+#[cfg(feature = "canary")]
+fn counted_on(done: Appended) -> Appended {
+    let is_wrong = done.was_there && umbel_base::canary::Switch::ServerRetryCountsOn.is_on();
+    Appended { last: done.last.map(|last| last + u64::from(is_wrong)), ..done }
 }
 
 fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVersion {
@@ -125,8 +146,11 @@ fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVers
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
     use umbel_events::EventId;
     use umbel_proto::streams::read_req::UuidForm;
+
+    use crate::limits::APPENDS_BYTES_MAX;
 
     use super::*;
 
@@ -152,9 +176,20 @@ mod tests {
             data: vec![0; bytes].into(),
             ..ProposedMessage::default()
         };
-        let mut gathered = Gathered::default();
+        let budget = Arc::new(Budget::default());
+        let mut gathered = Gathered::new(&budget);
         gathered.add(message(APPEND_BYTES_MAX - 1)).unwrap();
         let status = gathered.add(message(0)).unwrap_err();
         assert_eq!(status.metadata().get("exception").unwrap(), "maximum-append-size-exceeded");
+        let others: Vec<_> = (1..APPENDS_BYTES_MAX / APPEND_BYTES_MAX)
+            .map(|_| {
+                let mut other = Gathered::new(&budget);
+                other.add(message(APPEND_BYTES_MAX - 1)).map(|()| other)
+            })
+            .collect();
+        let status = others.into_iter().find_map(Result::err).expect("there is no more room");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        drop(gathered);
+        assert_eq!(budget.bytes(), 0);
     }
 }

@@ -82,12 +82,15 @@ impl Batches {
             if self.has_ended && self.written.is_empty() {
                 return None;
             }
-            let has_room = self.written.len() < BATCHES_WRITTEN_MAX
-                && (self.bytes < BATCHES_BYTES_MAX || self.written.is_empty());
+            let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.budget.has_room();
+            let has_room =
+                self.written.len() < BATCHES_WRITTEN_MAX && (has_memory || self.written.is_empty());
             let service = Arc::clone(&self.service);
             tokio::select! {
                 Some((answer, bytes)) = self.written.next() => {
                     self.bytes -= bytes;
+                    #[cfg(feature = "canary")]
+                    let answer = self.swapped(answer).await;
                     return Some(answer);
                 }
                 part = self.parts.message(), if has_room && !self.has_ended => {
@@ -111,6 +114,17 @@ impl Batches {
         }
     }
 
+    #[cfg(feature = "canary")]
+    async fn swapped(&mut self, mut answer: BatchAppendResp) -> BatchAppendResp {
+        if umbel_base::canary::Switch::ServerBatchesSwapped.is_on()
+            && let Some((mut other, bytes)) = self.written.next().await
+        {
+            std::mem::swap(&mut answer.result, &mut other.result);
+            self.written.push(Box::pin(async move { (other, bytes) }));
+        }
+        answer
+    }
+
     fn end_with(&mut self, status: Status) {
         self.has_ended = true;
         self.end = Some(status);
@@ -128,7 +142,7 @@ impl Batches {
         }
         let batch = self.open.entry(id.clone()).or_insert_with(|| Batch {
             options: part.options.clone().unwrap_or_default(),
-            events: Gathered::default(),
+            events: Gathered::new(&self.service.budget),
             refusal: None,
         });
         if part.options.is_some_and(|options| options != batch.options) {
@@ -142,7 +156,7 @@ impl Batches {
             }
         }
         if batch.refusal.is_some() {
-            batch.events = Gathered::default();
+            batch.events = Gathered::new(&self.service.budget);
         }
         self.bytes = self.bytes - before + batch.events.bytes;
         if part.is_final
@@ -208,5 +222,6 @@ fn append(batch: Batch) -> Result<Append, Status> {
     }
     let stream = convert::stream_name(batch.options.stream_identifier)?;
     let expected = convert::expected(batch.options.expected_stream_position)?;
-    Ok(Append { stream, expected, events: batch.events.events })
+    let Gathered { events, share, .. } = batch.events;
+    Ok(Append { stream, expected, events, share })
 }

@@ -63,6 +63,10 @@ impl Echo {
                 let actual = failure::current_number(*current);
                 let text = failure::wrong_expected_text("Append", stream, &number, &actual);
                 let detail = wrong_expected(*expected, *current);
+                #[cfg(feature = "canary")]
+                if umbel_base::canary::Switch::ServerDetailForgotten.is_on() {
+                    return outcome(Code::AlreadyExists, &text, "Unknown", &Unknown {});
+                }
                 outcome(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)
             }
             Error::Deleted { stream } => {

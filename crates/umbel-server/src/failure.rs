@@ -6,6 +6,8 @@ use tonic::{Code, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, Expected};
 
+use crate::limits::APPENDS_BYTES_MAX;
+
 /// The trailer that names the failure.
 const EXCEPTION: &str = "exception";
 const STREAM_NAME: &str = "stream-name";
@@ -125,6 +127,13 @@ pub fn unreadable(status: Status) -> Status {
             status.message()
         ),
     )
+}
+
+/// What came of appends and is not in the log yet fills the memory there is for it.
+pub fn no_room() -> Status {
+    Status::resource_exhausted(format!(
+        "appends that have come hold {APPENDS_BYTES_MAX} bytes, which is what they may; try again"
+    ))
 }
 
 /// The server is about to stop.

@@ -29,6 +29,7 @@ mod answers;
 mod append;
 mod batch_append;
 mod batch_outcome;
+mod budget;
 mod config;
 mod connections;
 mod convert;

@@ -28,6 +28,11 @@ pub const BATCHES_OPEN_MAX: usize = 64;
 /// Bytes that these together may hold before no more is taken.
 pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 
+/// Bytes that the events of all appends together may hold which came and are not in the log yet,
+pub const APPENDS_BYTES_MAX: usize = 256 << 20;
+/// and the bytes that each event counts beside what it brings.
+pub const EVENT_BYTES_BESIDE: usize = 128;
+
 /// Most events that a read takes from the store at once,
 pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.

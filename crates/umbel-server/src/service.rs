@@ -1,9 +1,12 @@
 //! [`Service`]: what every call of one server shares.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 use umbel_env::Env;
 use umbel_events::EventId;
 
+use crate::budget::Budget;
 use crate::store::EventStore;
 
 /// What every call of one server shares.
@@ -11,6 +14,8 @@ use crate::store::EventStore;
 pub struct Service {
     /// The store.
     pub store: EventStore,
+    /// What appends may hold in memory.
+    pub budget: Arc<Budget>,
     /// The clock.
     pub env: Env,
     /// Chosen anew at each start.
@@ -34,7 +39,8 @@ impl Service {
         let mut random = [0; 16];
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
-        Ok(Service { store, env, instance, advertise, port, stop })
+        let budget = Arc::new(Budget::default());
+        Ok(Service { store, budget, env, instance, advertise, port, stop })
     }
 
     /// A new identifier for what needs one.

@@ -14,6 +14,7 @@ use umbel_events::{
     Revision, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch,
 };
 
+use crate::budget::Share;
 use crate::convert::Proposed;
 
 /// The store as the calls see it.
@@ -40,6 +41,9 @@ pub struct Append {
     pub expected: Expected,
     /// The events.
     pub events: Vec<Proposed>,
+    /// What they hold of what all appends together may.
+    #[expect(dead_code, reason = "it is held for as long as the events are")]
+    pub share: Share,
 }
 
 /// How a stream is deleted.
@@ -220,6 +224,10 @@ fn append_all(store: &Store, mut jobs: mpsc::UnboundedReceiver<Job>) {
     while let Some((append, sender)) = jobs.blocking_recv() {
         // Whoever asked may have gone away; the append is done all the same.
         match submit(store, &append) {
+            #[cfg(feature = "canary")]
+            Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
+                let _ = sender.send(Ok(ticket.answers_early()[0]));
+            }
             Ok(ticket) => ticket.then(move |answers| {
                 let _ = sender.send(answers.map(|answers| answers[0]));
             }),

@@ -76,6 +76,14 @@ impl Subscription {
             let mut answers: Vec<ReadResp> =
                 events.map(|event| convert::read_event(event, self.asked.form)).collect();
             reader = page.reader;
+            #[cfg(feature = "canary")]
+            if umbel_base::canary::Switch::ServerSubscriptionSkips.is_on()
+                && self.is_at_the_end
+                && matches!(self.asked.origin, Origin::All(_))
+            {
+                let behind = self.service.store.visible().saturating_add(1);
+                reader = Reader::new(Source::All, Direction::Forwards, behind);
+            }
             if page.is_up_to_date && !self.has_told_so {
                 self.has_told_so = true;
                 answers.push(self.caught_up(reader.next()));
@@ -106,6 +114,11 @@ impl Subscription {
                 };
                 (Source::Stream(Arc::clone(name)), from)
             }
+        };
+        #[cfg(feature = "canary")]
+        let from = match umbel_base::canary::Switch::ServerSubscriptionRepeats.is_on() {
+            true => from.saturating_sub(1),
+            false => from,
         };
         Ok(Reader::new(source, Direction::Forwards, from))
     }

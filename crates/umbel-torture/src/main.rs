@@ -15,6 +15,7 @@ mod faults;
 mod filters;
 mod first_open;
 mod histories;
+mod histories_server;
 mod kill;
 mod lab;
 mod look;
@@ -79,7 +80,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 15] = [
     "crash",
     "first-open",
     "faults",
@@ -93,6 +94,8 @@ const NAMES: [&str; 13] = [
     "model",
     "histories",
     "histories-planted",
+    "histories-server",
+    "histories-server-planted",
 ];
 
 /// What the small part leaves out: they say something only when they are large.
@@ -196,6 +199,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             histories::campaign(seed, seeds)
         }
         "histories-planted" => histories::planted(seed, histories::SEEDS),
+        "histories-server" => {
+            let seeds = if small { histories_server::SEEDS_SMALL } else { histories_server::SEEDS };
+            histories_server::campaign(seed, seeds)
+        }
+        "histories-server-planted" => histories_server::planted(seed, histories_server::SEEDS),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

@@ -11,7 +11,8 @@ use crate::random::{join, of_name};
 use crate::report::Tally;
 use crate::script::Script;
 use crate::{
-    advisor, answers, big_open, canaries, filters, first_open, histories, kill, rot, scripts,
+    advisor, answers, big_open, canaries, filters, first_open, histories, histories_server, kill,
+    rot, scripts,
 };
 
 /// The words behind the campaign's name.
@@ -55,6 +56,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         }
         "first-open" => show(first_open::campaign(words.number(0)?, false)),
         "histories" => histories::again(words.number(0)?),
+        "histories-server" => histories_server::again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
         "advisor" => show(advisor::campaign(place, words.number(0)?, words.number(1)?)),

@@ -1,10 +1,13 @@
 //! A full disk refuses appends with a sentence; nothing acknowledged is lost, and with room again
 //! the store goes on, if need be after it was opened again.
 
+use std::time::Duration;
+
 use umbel_events::{
-    Direction, Durability, Error, Expected, NewEvent, Position, Revision, Store, StoreOptions,
+    Direction, Durability, Error, Expected, NewEvent, Position, Request, Revision, Store,
+    StoreOptions, StreamAppend,
 };
-use umbel_sim::Sim;
+use umbel_sim::{Fault, FaultKind, Sim};
 
 use super::support::{append, id, options, outline};
 
@@ -67,11 +70,7 @@ fn a_sync_that_fails_ends_writing_until_the_store_is_opened_again() {
     let settings = || StoreOptions { durability: Durability::Synced, ..options(&sim) };
     let store = Store::open("/events", settings()).expect("a new store");
     append(&store, "a", 0..1);
-    sim.fail_site(
-        "sync *.chunk",
-        1,
-        umbel_sim::Fault { kind: umbel_sim::FaultKind::Eio, sticky: false },
-    );
+    sim.fail_site("sync *.chunk", 1, Fault { kind: FaultKind::Eio, sticky: false });
     let event = NewEvent::binary(id(1), "t", b"");
     assert!(store.append("a", Expected::Any, &[event]).is_err());
     let refused = store.append("a", Expected::Any, &[event]).expect_err("nothing is written");
@@ -82,4 +81,31 @@ fn a_sync_that_fails_ends_writing_until_the_store_is_opened_again() {
     store.append("a", Expected::Any, &[event]).expect("appended");
     let read = outline(store.read("a", Revision::START, Direction::Forwards));
     assert_eq!(read, [(0, id(0)), (1, id(1))]);
+}
+
+/// A history through the server came to an append that was never answered: where the index could
+/// not be written but the log could, the thread in the background met the failure and told nobody.
+#[test]
+fn whoever_is_called_back_is_told_that_the_index_failed() {
+    let sim = Sim::new(1);
+    let durability = Durability::Synced;
+    let threaded = StoreOptions { background_threads: 1, durability, ..options(&sim) };
+    let store = Store::open("/events", threaded).expect("a new store");
+    append(&store, "a", 0..1);
+    sim.fail_site("create *.table", 1, Fault { kind: FaultKind::Eio, sticky: true });
+    store.flush().expect_err("the index cannot be flushed");
+    let events = [NewEvent::json(id(1), "Happened", b"{}")];
+    let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];
+    let (sender, answers) = std::sync::mpsc::channel();
+    match store.submit(&Request { appends: &appends, checks: &[] }) {
+        Ok(ticket) => ticket.then(move |answer| sender.send(answer).expect("somebody listens")),
+        Err(error) => panic!("the log has no fault: {error}"),
+    }
+    let answer = answers.recv_timeout(Duration::from_secs(20)).expect("there is an answer");
+    answer.expect_err("it is not in the index");
+    drop(store);
+    sim.heal();
+    let store = Store::open("/events", options(&sim)).expect("opened again");
+    let done = store.append("a", Expected::Any, &events).expect("appended");
+    assert_eq!(done.first, Some(1), "it is there once, whether it was there or not");
 }

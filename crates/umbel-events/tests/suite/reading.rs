@@ -1,7 +1,8 @@
 //! Reading streams and everything, forwards and backwards, and what metadata hides.
 
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, Position, Revision, Store, StreamState, metadata_stream,
+    Direction, Error, Expected, NewEvent, Position, Revision, Store, StoreOptions, StreamState,
+    metadata_stream,
 };
 
 use super::support::{append, event, id, options, outline, store};
@@ -62,6 +63,37 @@ fn everything_is_read_both_ways_from_any_place() {
     assert!(tail.next().is_some() && tail.next().is_none());
     append(&store, "d", 200..201);
     assert_eq!(tail.next().expect("more").expect("readable").id, id(200));
+}
+
+/// Every subscription that goes on asks for the position behind the event it has: once each of them
+/// walked through the chunk from its first event to find out where the next one is.
+#[test]
+fn going_on_behind_an_event_reads_little_however_long_its_chunk_is() {
+    let sim = Sim::new(1);
+    let wide = StoreOptions { chunk_bytes: 4 << 20, ..options(&sim) };
+    let store = Store::open("/events", wide).expect("a new store");
+    let large = vec![7; 10_000];
+    for number in 0..350 {
+        let events = [NewEvent::binary(id(number), "Large", &large)];
+        store.append("a", Expected::Any, &events).expect("appended");
+    }
+    let newest = store.visible().0;
+    let mut before = store.read_all(Position(newest), Direction::Backwards);
+    let before = before.next().expect("there is one").expect("readable");
+    let calls = |from: u64| {
+        let calls = sim.calls();
+        let mut reader = store.read_all(Position(from), Direction::Forwards);
+        assert_eq!(reader.next().expect("there is one").expect("readable").position, newest);
+        sim.calls() - calls
+    };
+    let behind_an_event = calls(before.position + 1);
+    assert!(behind_an_event <= 6, "{behind_an_event} calls");
+    let between_two = calls(before.position + 100);
+    assert!(between_two > 10, "a way of 3 MB costs only {between_two} calls");
+    let mut tail = store.read_all(Position(newest + 1), Direction::Forwards);
+    assert!(tail.next().is_none());
+    append(&store, "b", 500..501);
+    assert_eq!(tail.next().expect("more").expect("readable").id, id(500));
 }
 
 #[test]

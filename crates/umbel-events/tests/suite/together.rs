@@ -41,6 +41,21 @@ fn several_streams_change_together_or_not_at_all() {
     assert_eq!(read, [(0, id(2)), (1, id(3))]);
 }
 
+/// A refusal named revisions that a power cut took afterwards.
+#[test]
+fn a_refusal_waits_for_what_it_rests_on() {
+    let sim = Sim::new(1);
+    let options = StoreOptions { durability: Durability::Synced, ..options(&sim) };
+    let store = Store::open("/events", options).expect("a new store");
+    let events = [event(0)];
+    let appends = [StreamAppend { stream: "a", expected: Expected::NoStream, events: &events }];
+    let ticket = store.submit(&Request { appends: &appends, checks: &[] }).expect("submitted");
+    assert!(!ticket.is_done());
+    let refused = store.append("a", Expected::NoStream, &[event(1)]);
+    assert!(matches!(refused, Err(Error::WrongExpected { current: Some(0), .. })), "{refused:?}");
+    assert!(ticket.is_done(), "the revision it named is durable");
+}
+
 #[test]
 fn what_is_submitted_is_seen_when_it_is_acknowledged() {
     let sim = Sim::new(1);

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::stream;
 use tonic::{Code, Request};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
-use umbel_proto::streams::{ReadReq, append_req};
+use umbel_proto::streams::{BatchAppendReq, ReadReq, append_req, batch_append_req};
 use umbel_server::limits::CONCURRENT_CALLS_MAX;
 
-use super::client::{ANY, Client, event, fact, numbers, of_all, of_stream, recorded, subscription};
+use super::client::{
+    ANY, Client, event, fact, id, name, numbers, of_all, of_stream, recorded, subscription,
+};
 use super::ground::Ground;
 
 fn blob(number: u64, bytes: usize) -> append_req::ProposedMessage {
@@ -129,4 +132,29 @@ fn the_page_repeats_the_limits() {
         let line = page.lines().find(|line| line.starts_with(&format!("| {row}")));
         assert!(line.is_some_and(|line| line.contains(&value)), "{row}: {value}");
     }
+}
+
+#[test]
+fn a_message_over_the_limit_ends_its_call_behind_the_answers_that_are_due() {
+    Ground::new().run(async |client, _| {
+        let batch = |number: u64, bytes: usize| BatchAppendReq {
+            correlation_id: Some(id(number)),
+            options: Some(batch_append_req::Options {
+                stream_identifier: Some(name("cart")),
+                expected_stream_position: Some(ANY),
+                deadline_option: None,
+            }),
+            proposed_messages: vec![blob(number, bytes)],
+            is_final: true,
+        };
+        let parts = vec![batch(1, 10), batch(2, MESSAGE_BYTES_MAX), batch(3, 10)];
+        let mut answers = client.batches(stream::iter(parts)).await.unwrap();
+        let first = answers.message().await.unwrap().unwrap();
+        assert_eq!(first.correlation_id, Some(id(1)));
+        let status = answers.message().await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert_eq!(fact(&status, "exception"), "maximum-append-size-exceeded");
+        let read = client.read(of_stream("cart", RevisionOption::Start(()))).await.unwrap();
+        assert_eq!(read.len(), 1, "nothing behind it was taken");
+    });
 }
