@@ -423,7 +423,7 @@ impl Appender {
             self.batch = parts.index.batch();
         }
         committed?;
-        parts.existence.insert(changes.iter());
+        parts.insert(changes.iter());
         parts.visible.advance(position);
         Ok(())
     }

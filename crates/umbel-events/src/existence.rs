@@ -80,12 +80,14 @@ impl Existence {
         self.filter.note_in_vain();
     }
 
-    /// Takes in the streams that are new. REQUIRES: they are in the index.
+    /// Takes in the streams that are new. Says whether a step should come soon. REQUIRES: they are
+    /// in the index.
     #[inline]
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) {
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) -> bool {
         for change in changes.filter(|change| change.is_new) {
             self.filter.insert(change.hash);
         }
+        self.filter.wants_step()
     }
 
     /// Makes durable what it holds, which is everything up to `position`.

@@ -363,7 +363,7 @@ fn apply(parts: &Parts, changes: &mut Vec<Change<'_>>, position: u64) -> Result<
         parts.index.add(&mut batch, change);
     }
     parts.index.commit(&mut batch, position)?;
-    parts.existence.insert(changes.iter());
+    parts.insert(changes.iter());
     changes.clear();
     Ok(())
 }

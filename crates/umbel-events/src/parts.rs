@@ -12,7 +12,7 @@ use crate::event::EventId;
 use crate::event_log::EventLog;
 use crate::existence::Existence;
 use crate::head::Head;
-use crate::index::Index;
+use crate::index::{Change, Index};
 use crate::visible::Visible;
 
 /// What a store is made of.
@@ -87,6 +87,13 @@ impl Parts {
             self.existence.note_in_vain();
         }
         Ok(head)
+    }
+
+    /// Takes the streams that are new into the filter. REQUIRES: they are in the index.
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) {
+        if self.existence.insert(changes) {
+            self.bell.wants_step();
+        }
     }
 
     /// Makes the log durable. After a failure nothing is written any more.

@@ -114,7 +114,7 @@ impl Shared {
             }
         }
         self.index.commit(&mut batch, last.position)?;
-        self.existence.insert(queue.iter().flat_map(|queued| &queued.changes));
+        self.insert(queue.iter().flat_map(|queued| &queued.changes));
         if let Some(appender) = &mut *locked(&self.appender) {
             appender.forget(queue.len());
         }

@@ -39,6 +39,7 @@ struct Inner {
     counters: Counters,
     tally: Arc<Tally>,
     rebuild_wanted: AtomicBool,
+    step_wanted: AtomicBool,
     lost: Option<String>,
 }
 
@@ -75,6 +76,7 @@ impl ExistenceFilter {
             counters: Counters::new(),
             tally,
             rebuild_wanted: AtomicBool::new(false),
+            step_wanted: AtomicBool::new(false),
             lost,
         };
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
@@ -135,9 +137,19 @@ impl ExistenceFilter {
     ///
     /// REQUIRES: the [`Source`] finds its key already.
     pub fn insert(&self, hash: u64) {
-        if let Some(inner) = &self.inner {
-            inner.memory.insert(hash);
+        if let Some(inner) = &self.inner
+            && inner.memory.insert(hash)
+        {
+            inner.step_wanted.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether a [`step`](ExistenceFilter::step) should come soon, because the filter became full
+    /// since this was asked last: one that grows begins to with the next step.
+    #[inline]
+    pub fn wants_step(&self) -> bool {
+        let Some(inner) = &self.inner else { return false };
+        inner.step_wanted.load(Ordering::Relaxed) && inner.step_wanted.swap(false, Ordering::AcqRel)
     }
 
     /// Makes everything inserted so far durable, and that it covers `position`. Blocks neither

@@ -22,6 +22,8 @@ use crate::unread::Unread;
 
 /// How many lines are prefetched together.
 pub(crate) const GROUP: usize = 16;
+/// After how many more hashes a filter says again that it is full.
+const SAID_EVERY: u64 = 1024;
 /// Most lines looked at to say how full a filter is.
 const SAMPLE_LINES: u64 = 1 << 16;
 
@@ -145,22 +147,25 @@ impl Lines {
         umbel_arena::prefetch(self.lines(), place.line as usize);
     }
 
-    /// Adds a hash.
+    /// Adds a hash. Says, once in a while, that there are as many as it was made for.
     #[inline]
-    pub(crate) fn insert(&self, hash: u64) {
+    pub(crate) fn insert(&self, hash: u64) -> bool {
         let place = self.place(hash);
-        if let Some(line) = self.line(place.line)
-            && set(line, &mask(place, self.shape.probes))
-        {
-            self.items.0.fetch_add(1, Ordering::Relaxed);
+        let Some(line) = self.line(place.line) else { return false };
+        if !set(line, &mask(place, self.shape.probes)) {
+            return false;
         }
+        let items = self.items.0.fetch_add(1, Ordering::Relaxed) + 1;
+        items.checked_sub(self.shape.keys).is_some_and(|over| over.is_multiple_of(SAID_EVERY))
     }
 
     /// Adds many hashes, whose lines are fetched together.
     pub(crate) fn insert_all(&self, hashes: &[u64]) {
         for hashes in hashes.chunks(GROUP) {
             hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
-            hashes.iter().for_each(|hash| self.insert(*hash));
+            for hash in hashes {
+                self.insert(*hash);
+            }
         }
     }
 
@@ -330,7 +335,10 @@ mod tests {
         assert!(lines.lines().as_ptr().addr().is_multiple_of(64));
         assert!(lines.lines().len() as u64 >= lines.shape().lines);
         let hash = |number: u64| umbel_base::checksum::checksum(7, number, b"key");
-        (0..10_000).for_each(|number| lines.insert(hash(number)));
+        let full = (0..10_000).filter(|number| lines.insert(hash(*number))).count();
+        assert_eq!(full, 0, "a few changed no bit");
+        let full = (10_000..12_100).filter(|number| lines.insert(hash(*number))).count();
+        assert!((2..=3).contains(&full), "{full}");
         assert!((0..10_000).all(|number| lines.may_contain(lines.place(hash(number)))));
         assert!((9_900..=10_000).contains(&lines.items()), "{}", lines.items());
         let (fill, rate) = lines.fill();

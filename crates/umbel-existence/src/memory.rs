@@ -96,17 +96,16 @@ impl Memory {
         self.view.load_full()
     }
 
-    /// Adds a hash.
-    pub(crate) fn insert(&self, hash: u64) {
+    /// Adds a hash. Says, once in a while, that there are as many as the filter was made for.
+    pub(crate) fn insert(&self, hash: u64) -> bool {
         // Bits that hardly any filter is large enough to choose lines by alone.
         let mut shard = self.lock(hash as usize >> 4 & (SHARDS - 1));
-        if let Some(target) = self.view.load().target() {
-            target.insert(hash);
-        }
+        let is_full = self.view.load().target().is_some_and(|target| target.insert(hash));
         if let Some(watched) = &mut shard.watched {
             watched.push(hash);
         }
         shard.pending.push(hash);
+        is_full
     }
 
     /// Adds hashes that files have; more than `at_once` not now, but when pages are read.

@@ -19,7 +19,7 @@ use crate::outcome::{Outcome, Scale};
 use crate::progress::Progress;
 use crate::run::{self, Manner};
 use crate::user_data::UserData;
-use crate::{compare, report, results, space, terminal};
+use crate::{compare, kill, report, results, space, terminal};
 
 /// The name of the report in the folder of results.
 pub const REPORT: &str = "report.html";
@@ -48,6 +48,16 @@ pub enum LabCommand {
         /// The second
         #[arg(value_name = "B.json")]
         second: PathBuf,
+    },
+    /// Fill an event store and be killed by itself: what `existence` runs in a process of its own
+    #[command(hide = true)]
+    FillAndDie {
+        /// The store's folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// How many streams are created at least
+        #[arg(value_name = "N")]
+        streams: u64,
     },
     /// Write the report anew from the results in a folder
     Report {
@@ -138,6 +148,9 @@ pub fn execute(
             let text = compare::text(&a, &b, &rows);
             let json = || compare::json(&a, &rows).to_string() + "\n";
             say(output, &if around.json { json() } else { text })
+        }
+        LabCommand::FillAndDie { folder, streams } => {
+            kill::fill_and_die(folder, *streams, around.stop, output)
         }
         LabCommand::Report { out } => {
             let left_out = write_report(around.env, out)?;

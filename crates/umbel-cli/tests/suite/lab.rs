@@ -12,7 +12,7 @@ fn exit_codes_say_whose_fault_it_was() {
     let nowhere = ["lab", "compare", "/nowhere/a.json", "/nowhere/b.json"];
     ground.bare(&nowhere).fails(4, &["/nowhere/a.json"]);
     let list = ground.bare(&["lab", "list"]).succeeds().text();
-    assert!(list.lines().count() == 15, "{list}");
+    assert!(list.lines().count() == 16, "{list}");
 }
 
 #[cfg(unix)]
@@ -59,4 +59,25 @@ fn ctrl_c_keeps_what_was_done_and_resume_goes_on() {
     ];
     ground.bare(&again).succeeds();
     assert!(out.join("bits-per-key.json").exists() && !part.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn the_process_that_existence_has_killed_leaves_every_stream_it_counted() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let ground = Ground::new();
+    let store = ground.store();
+    let store = store.to_str().unwrap();
+    let words = ["lab", "fill-and-die", store, "50000"];
+    let ended = ground.command().args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert_eq!(ended.status.signal(), Some(9), "{said}");
+    let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let [streams, behind, behind_max] = numbers[..] else { panic!("{said}") };
+    assert!(streams >= 50_000 && behind > 0 && behind <= behind_max, "{said}");
+    let nothing = ground.feed(&["append"], b"");
+    nothing.succeeds();
+    let verified = ground.run(&["verify", "--json"]).succeeds().json();
+    assert_eq!(verified["events"].as_u64(), Some(streams));
 }

@@ -1,8 +1,10 @@
 //! Reading streams and everything, forwards and backwards, and what metadata hides.
 
+use std::time::Duration;
+
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, Position, Revision, Store, StoreOptions, StreamState,
-    metadata_stream,
+    Direction, Error, Expected, NewEvent, Position, Revision, Size, Store, StoreOptions,
+    StreamState, limits, metadata_stream,
 };
 
 use super::support::{append, event, id, options, outline, store};
@@ -155,4 +157,35 @@ fn a_store_that_is_opened_again_has_what_it_had() {
     assert_eq!(revisions(&store, "a", 0, Direction::Forwards).len(), 10);
     let refused = store.append("a", Expected::Any, &[event(1)]).expect_err("read only");
     assert!(refused.to_string().contains("for reading only"), "{refused}");
+}
+
+/// The filter grew only when the index was flushed, and let hundreds of times as many through as
+/// it was made for until then.
+#[test]
+fn the_existence_filter_grows_when_it_is_full() {
+    let sim = Sim::new(1);
+    let options = StoreOptions {
+        existence: Size::Growing { first_keys: 1024 },
+        background_threads: 1,
+        chunk_bytes: limits::CHUNK_BYTES_MAX,
+        ..options(&sim)
+    };
+    let store = Store::open("/events", options).expect("a new store");
+    let chunks = store.stats().expect("stats").chunks;
+    for number in 0..10_000 {
+        let events = [event(number)];
+        store.append(&format!("s-{number}"), Expected::NoStream, &events).expect("appended");
+    }
+    let mut stats = store.stats().expect("stats");
+    for _ in 0..10_000 {
+        if stats.existence.designed_items >= 10_000 && !stats.existence.is_filling {
+            break;
+        }
+        store.wait_beyond(store.visible(), Duration::from_millis(1));
+        stats = store.stats().expect("stats");
+    }
+    assert!(stats.chunks <= chunks + 2, "no chunk ended, so nothing else asked for a step");
+    let existence = stats.existence;
+    assert!(existence.designed_items >= 10_000, "{existence:?}");
+    assert!(existence.estimated_rate < existence.designed_rate * 1.2, "{existence:?}");
 }

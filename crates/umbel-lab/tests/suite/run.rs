@@ -21,6 +21,7 @@ fn every_experiment_is_listed_with_its_question() {
         "java-article",
         "new-streams",
         "saturation",
+        "existence",
         "levels",
         "cold",
         "amplification",
@@ -31,7 +32,7 @@ fn every_experiment_is_listed_with_its_question() {
     }
     let json = Stage::default().run_as(&["list"], true).expect("a list");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["experiments"].as_array().map(Vec::len), Some(15));
+    assert_eq!(json["experiments"].as_array().map(Vec::len), Some(16));
 }
 
 #[test]

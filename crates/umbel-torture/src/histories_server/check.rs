@@ -157,7 +157,9 @@ fn nothing_vanished(
         let events = found.streams.get(&stream).map_or(0, Vec::len) as u64;
         tally.add("revisions that refusals named", 1);
         if keeps_all && revision >= events {
-            return Err(format!("a refusal named revision {revision} of '{stream}', which is gone"));
+            return Err(format!(
+                "a refusal named revision {revision} of '{stream}', which is gone"
+            ));
         }
     }
     Ok(())

@@ -1,0 +1,199 @@
+//! How long it takes until a filter answers after an open.
+
+use std::path::Path;
+use std::time::Duration;
+
+use umbel_existence::{ExistenceFilter, ExistenceOptions, Size};
+
+use super::existence_asking::{EQUAL, GROWING, Numbers, PUBLISHED, hash_of, ours, published};
+use crate::disk::{listing, sync_all};
+use crate::engine::Result;
+use crate::experiment::{Figure, Subject};
+use crate::lab::{Folder, Place};
+use crate::measure::now;
+use crate::outcome::{Better, Scale};
+use crate::page_cache::{cold, forget};
+use crate::published::{Hashes, Published, file_bytes};
+use crate::recorder::Recorder;
+
+/// Until the first answer.
+pub const OPEN: Figure =
+    Figure { name: "open and answered", unit: "ms", better: Better::Lower, plot: true };
+/// Until nothing is left to be read.
+pub const VERIFIED: Figure =
+    Figure { name: "all of it verified", unit: "ms", better: Better::Lower, plot: false };
+
+/// The published one in a size that is not fitted to the names: at full scale its default.
+const PUBLISHED_LARGE: &str = "published, large";
+/// Opens of which the middle one counts.
+const OPENS: usize = 3;
+const WARM: &str = "open, files in the page cache";
+const COLD: &str = "open, files on the device";
+
+fn names(scale: Scale) -> u64 {
+    scale.choose(1_000_000, 10_000_000)
+}
+
+fn large_bytes(scale: Scale) -> u64 {
+    scale.choose(25_600_000, 256_000_000)
+}
+
+/// The same in words.
+pub fn in_words(scale: Scale) -> String {
+    format!(
+        "{} million names at eight bits for each, and the published one also at {} MB{}; \
+         the journals of ours as long as they get; the middle one of {OPENS} opens; ours is open with its first answer, the published one with everything read and \
+         verified; the walk over the log that both make after it is left out",
+        names(scale) / 1_000_000,
+        large_bytes(scale) as f64 / 1e6,
+        scale.choose("", ", its default"),
+    )
+}
+
+/// Measures both.
+pub struct Opening {
+    place: Place,
+    scale: Scale,
+    made: Option<Made>,
+}
+
+/// Folders with filters in them.
+struct Made {
+    ours: [(&'static str, Size, Folder, u64); 2],
+    published: [(&'static str, u64, Folder); 2],
+}
+
+impl Opening {
+    /// Nothing yet.
+    pub fn new(place: Place, scale: Scale) -> Opening {
+        Opening { place, scale, made: None }
+    }
+
+    fn make(&self, recorder: &Recorder<'_>) -> Result<Made> {
+        let names = names(self.scale);
+        let ours = |series, size, folder: &str| {
+            recorder.next(&format!("filling {series}"))?;
+            let folder = self.place.folder(folder)?;
+            let filter = ours(&self.place, &folder, size, names, recorder)?;
+            filter.checkpoint(names)?;
+            // With as much in the journal as there ever is.
+            let known = names + filter.stats().memory_bytes / 32 / 8 - 1;
+            (names..known).for_each(|name| filter.insert(hash_of(name)));
+            filter.flush(known)?;
+            Ok::<_, crate::engine::Failure>((series, size, folder, known))
+        };
+        let equal = Size::Fixed { bytes: file_bytes(names).next_multiple_of(4096) };
+        let growing = ExistenceOptions::default().size;
+        let published = |series, bytes, folder: &str| {
+            recorder.next(&format!("filling {series}"))?;
+            let folder = self.place.folder(folder)?;
+            published(bytes, names, recorder)?.flush(folder.path(), names, &|| false)?;
+            Ok::<_, crate::engine::Failure>((series, bytes, folder))
+        };
+        Ok(Made {
+            ours: [ours(EQUAL, equal, "equal")?, ours(GROWING, growing, "growing")?],
+            published: [
+                published(PUBLISHED, names, "published")?,
+                published(PUBLISHED_LARGE, large_bytes(self.scale), "default")?,
+            ],
+        })
+    }
+
+    /// Opens several times and records the middle one. Each open gives how long it took until it
+    /// answered and until all was verified.
+    fn open(
+        &self,
+        recorder: &mut Recorder<'_>,
+        (series, x): (&str, &str),
+        once: &mut dyn FnMut() -> Result<(Duration, Duration)>,
+    ) -> Result<()> {
+        recorder.next(&format!("{series}, {x}"))?;
+        let (mut opened, mut verified, mut flags) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..OPENS {
+            let ((open, all), warm) = cold(&mut *once)?;
+            opened.push(open);
+            verified.push(all);
+            if x == COLD {
+                flags = warm;
+            }
+        }
+        for (figure, mut times) in [(OPEN, opened), (VERIFIED, verified)] {
+            times.sort_unstable();
+            let ms = times[OPENS / 2].as_secs_f64() * 1e3;
+            recorder.record(series, x, figure.name, ms, flags.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Subject for Opening {
+    fn name(&self) -> String {
+        "opening".to_string()
+    }
+
+    fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let made = match self.made.take() {
+            Some(made) => made,
+            None => self.make(recorder)?,
+        };
+        let names = names(self.scale);
+        for x in [WARM, COLD] {
+            for (series, size, folder, known) in &made.ours {
+                self.open(recorder, (series, x), &mut || {
+                    let copy = self.place.folder("open")?;
+                    copy_files(folder.path(), copy.path())?;
+                    ready(copy.path(), x)?;
+                    let began = now();
+                    let options = ExistenceOptions { size: *size, ..ExistenceOptions::default() };
+                    let filter = ExistenceFilter::open(&self.place.env, copy.path(), options)?;
+                    let is_there = filter.may_contain(hash_of(names / 2));
+                    let opened = began.elapsed();
+                    while filter.stats().unread_pages > 0 {
+                        filter.step(&Numbers(*known))?;
+                    }
+                    let verified = began.elapsed();
+                    if !is_there || filter.covered() != *known || filter.stats().lost.is_some() {
+                        return Err("a filter did not come back as it was".into());
+                    }
+                    Ok((opened, verified))
+                })?;
+            }
+            for (series, bytes, folder) in &made.published {
+                self.open(recorder, (series, x), &mut || {
+                    ready(folder.path(), x)?;
+                    let began = now();
+                    let opened = Published::open(folder.path(), *bytes)?;
+                    let is_there = opened.filter.may_contain(Hashes::of(hash_of(names / 2)));
+                    let time = began.elapsed();
+                    if !is_there || opened.damaged_lines > 0 {
+                        return Err("the published filter did not come back as it was".into());
+                    }
+                    Ok((time, time))
+                })?;
+            }
+        }
+        self.made = Some(made);
+        Ok(())
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    for (path, _, _) in listing(from)? {
+        if let Some(name) = path.file_name() {
+            std::fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Files as the place on the axis has them.
+fn ready(folder: &Path, x: &str) -> Result<()> {
+    if x == COLD {
+        return forget(folder);
+    }
+    sync_all(folder)?;
+    for (path, _, _) in listing(folder)? {
+        std::fs::read(path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! The stream existence filter of EventStoreDB as its makers published it, made anew from the
+//! facts, to be measured beside ours.
+//!
+//! One array of bits over which six probes of a name are spread; lines of 64 bytes of which the
+//! last 4 are a checksum of the first 60; pages of 8 KiB that changed are written in place, and a
+//! checkpoint after them; at an open everything is read and each line is verified. What it costs to
+//! hash a name is left out: whoever asks brings both hashes. So are the memory barrier of each
+//! question and the wait of five seconds before each checkpoint.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::engine::Result;
+use crate::keys::mix;
+use crate::measure::pause;
+
+const LINE_WORDS: usize = 16;
+const PROBES: u64 = 6;
+/// Bytes that are written together.
+const PAGE_BYTES: usize = 8 << 10;
+const PAGE_WORDS: usize = PAGE_BYTES / 4;
+/// The share of damaged lines from which on it is made anew.
+const DAMAGED_SHARE_MAX: f64 = 0.05;
+/// Between two batches of pages of a flush that goes on beside other work.
+const THROTTLE: Duration = Duration::from_millis(128);
+/// A flush of all pages that waits after each batch takes about so long.
+const WHOLE_FLUSH_MS: usize = 60_000;
+/// Files of the filter in its folder.
+const BITS: &str = "streamExistenceFilter.dat";
+const CHECKPOINT: &str = "streamExistenceFilter.chk";
+
+/// The two hashes of a name.
+#[derive(Debug, Clone, Copy)]
+pub struct Hashes {
+    first: u64,
+    second: u64,
+}
+
+impl Hashes {
+    /// Two hashes out of one.
+    #[inline]
+    pub fn of(hash: u64) -> Hashes {
+        Hashes { first: hash, second: mix(!hash) }
+    }
+}
+
+/// The filter in memory.
+pub struct Published {
+    words: Vec<AtomicU32>,
+    bits: u64,
+    changed: Vec<AtomicBool>,
+    adding: Mutex<()>,
+}
+
+/// What was found at an open.
+pub struct Opened {
+    /// The filter.
+    pub filter: Published,
+    /// Lines that were damaged and let everything through now.
+    pub damaged_lines: u64,
+}
+
+/// The word and the bit in it at which a bit of the filter lies.
+#[inline]
+fn place(bit: u64) -> (usize, u32) {
+    let byte = bit / 8;
+    let at = byte + byte / 60 * 4 + 64;
+    ((at / 4) as usize, 1 << (at % 4 * 8 + bit % 8))
+}
+
+/// Bytes of the file, and of memory, of a filter that is `bytes` large by its setting.
+pub fn file_bytes(bytes: u64) -> u64 {
+    let end = bytes + bytes / 60 * 4 + 64;
+    end / 64 * 64 + 64
+}
+
+impl Published {
+    /// An empty one, `bytes` large by its setting: made for as many names.
+    pub fn new(bytes: u64) -> Published {
+        let words = (file_bytes(bytes) / 4) as usize;
+        Published {
+            words: (0..words).map(|_| AtomicU32::new(0)).collect(),
+            bits: bytes * 8,
+            changed: (0..words.div_ceil(PAGE_WORDS)).map(|_| AtomicBool::new(false)).collect(),
+            adding: Mutex::new(()),
+        }
+    }
+
+    #[inline]
+    fn places(&self, hashes: Hashes) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let bits = self.bits;
+        (1..=PROBES).map(move |probe| {
+            let hash = hashes.first.wrapping_add(probe.wrapping_mul(hashes.second));
+            place((hash & i64::MAX as u64) % bits)
+        })
+    }
+
+    /// Whether a name may have been added.
+    #[inline]
+    pub fn may_contain(&self, hashes: Hashes) -> bool {
+        self.places(hashes).all(|(word, bit)| self.words[word].load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Adds a name. The checksum of a line is made anew for each bit that was not set.
+    pub fn insert(&self, hashes: Hashes) {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        for (word, bit) in self.places(hashes) {
+            let old = self.words[word].load(Ordering::Relaxed);
+            if old & bit == 0 {
+                self.words[word].store(old | bit, Ordering::Release);
+                self.seal(word / LINE_WORDS);
+                self.changed[word / PAGE_WORDS].store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Adds many names to a filter that nobody asks or flushes before [`Published::seal_all`].
+    pub fn fill(&self, names: impl Iterator<Item = Hashes>) {
+        for hashes in names {
+            for (word, bit) in self.places(hashes) {
+                let old = self.words[word].load(Ordering::Relaxed);
+                self.words[word].store(old | bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Makes the checksum of every line, and takes every page for changed.
+    pub fn seal_all(&self) {
+        (1..self.words.len() / LINE_WORDS).for_each(|line| self.seal(line));
+        self.changed.iter().for_each(|page| page.store(true, Ordering::Release));
+    }
+
+    fn line(&self, line: usize) -> &[AtomicU32] {
+        &self.words[line * LINE_WORDS..(line + 1) * LINE_WORDS]
+    }
+
+    fn seal(&self, line: usize) {
+        let words = self.line(line);
+        words[LINE_WORDS - 1].store(checksum(words), Ordering::Release);
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> u64 {
+        self.words.len() as u64 * 4
+    }
+
+    /// Writes the pages that changed in place, then the checkpoint. Marks are taken away before
+    /// pages are written, as the published one does. `waits` is asked after each batch of pages
+    /// whether to wait a little, so as not to be in the way of others. Gives how many pages it was.
+    ///
+    /// # Errors
+    /// What the operating system refused.
+    pub fn flush(&self, folder: &Path, position: u64, waits: &dyn Fn() -> bool) -> Result<u64> {
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(BITS))?;
+        file.set_len(self.bytes())?;
+        let pages = self.changed.len();
+        let taken: Vec<usize> =
+            (0..pages).filter(|page| self.changed[*page].swap(false, Ordering::AcqRel)).collect();
+        let batch = (pages * THROTTLE.as_millis() as usize / WHOLE_FLUSH_MS).max(96);
+        let mut bytes = Vec::with_capacity(PAGE_BYTES);
+        for batch in taken.chunks(batch.next_multiple_of(32)) {
+            for page in batch {
+                bytes.clear();
+                let end = self.words.len().min((page + 1) * PAGE_WORDS);
+                for word in &self.words[page * PAGE_WORDS..end] {
+                    bytes.extend_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+                }
+                file.write_all_at(&bytes, (page * PAGE_BYTES) as u64)?;
+            }
+            file.sync_all()?;
+            if waits() {
+                pause(THROTTLE);
+            }
+        }
+        let checkpoint = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join(CHECKPOINT))?;
+        checkpoint.write_all_at(&position.to_le_bytes(), 0)?;
+        checkpoint.sync_all()?;
+        Ok(taken.len() as u64)
+    }
+
+    /// Reads all of it and verifies each line. A line that is damaged is tried with each of its
+    /// bits taken away, then set to all ones.
+    ///
+    /// # Errors
+    /// What the operating system refused, or that more than a twentieth of the lines is damaged.
+    pub fn open(folder: &Path, bytes: u64) -> Result<Opened> {
+        let mut position = [0; 8];
+        File::open(folder.join(CHECKPOINT))?.read_exact(&mut position)?;
+        let mut file = File::open(folder.join(BITS))?;
+        let filter = Published::new(bytes);
+        if file.metadata()?.len() != filter.bytes() {
+            return Err("the file has another length than the filter".into());
+        }
+        let mut damaged_lines = 0;
+        let mut buffer = vec![0; 64 * LINE_WORDS * 4];
+        let mut line = 0;
+        let lines = filter.words.len() / LINE_WORDS;
+        while line < lines {
+            let count = (lines - line).min(64);
+            let part = &mut buffer[..count * LINE_WORDS * 4];
+            file.read_exact(part)?;
+            let words = &filter.words[line * LINE_WORDS..];
+            for (word, four) in words.iter().zip(part.as_chunks::<4>().0) {
+                word.store(u32::from_le_bytes(*four), Ordering::Relaxed);
+            }
+            // The first line is the header.
+            for line in line.max(1)..line + count {
+                damaged_lines += u64::from(!filter.verify(line));
+            }
+            line += count;
+        }
+        if damaged_lines as f64 > lines as f64 * DAMAGED_SHARE_MAX {
+            return Err("more than a twentieth of the lines is damaged".into());
+        }
+        Ok(Opened { filter, damaged_lines })
+    }
+
+    /// Whether a line is what was written, but for a bit that its checksum does not know yet.
+    fn verify(&self, line: usize) -> bool {
+        let words = self.line(line);
+        let stored = words[LINE_WORDS - 1].load(Ordering::Relaxed);
+        if stored == checksum(words) {
+            return true;
+        }
+        for word in &words[..LINE_WORDS - 1] {
+            let whole = word.load(Ordering::Relaxed);
+            for bit in (0..32).map(|at| 1u32 << at).filter(|bit| whole & bit != 0) {
+                word.store(whole & !bit, Ordering::Relaxed);
+                let fits = stored == checksum(words);
+                word.store(whole, Ordering::Relaxed);
+                if fits {
+                    self.seal(line);
+                    return true;
+                }
+            }
+        }
+        words.iter().for_each(|word| word.store(u32::MAX, Ordering::Relaxed));
+        false
+    }
+}
+
+/// The checksum of the bits of a line; that of an empty one is 0.
+fn checksum(words: &[AtomicU32]) -> u32 {
+    let mut bytes = [0; (LINE_WORDS - 1) * 4];
+    let mut any = 0;
+    for (word, four) in words.iter().zip(bytes.as_chunks_mut::<4>().0) {
+        let word = word.load(Ordering::Relaxed);
+        any |= word;
+        *four = word.to_le_bytes();
+    }
+    if any == 0 { 0 } else { xxh3_64(&bytes) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u64) -> Hashes {
+        Hashes::of(mix(number))
+    }
+
+    #[test]
+    fn it_has_the_size_the_rate_and_the_flush_of_the_published_one() {
+        assert_eq!(file_bytes(256_000_000), 273_066_752);
+        let bytes = 300_000;
+        let filter = Published::new(bytes);
+        (0..bytes).for_each(|number| filter.insert(name(number)));
+        assert!((0..bytes).all(|number| filter.may_contain(name(number))));
+        let passed = (0..200_000).filter(|n| filter.may_contain(name(1 << 40 | n))).count();
+        let rate = passed as f64 / 200_000.0;
+        assert!((rate - 0.0216).abs() < 0.002, "{rate}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let pages = filter.flush(folder.path(), 7, &|| false).expect("flushed");
+        assert_eq!(pages, file_bytes(bytes).div_ceil(PAGE_BYTES as u64));
+        assert_eq!(filter.flush(folder.path(), 7, &|| false).expect("flushed"), 0);
+    }
+
+    #[test]
+    fn an_open_finds_every_name_and_what_was_damaged() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (filter, filled) = (Published::new(100_000), Published::new(100_000));
+        (0..50_000).for_each(|number| filter.insert(name(number)));
+        filled.fill((0..50_000).map(name));
+        filled.seal_all();
+        let words = |filter: &Published| -> Vec<u32> {
+            filter.words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        };
+        assert_eq!(words(&filter), words(&filled), "filled at once or one by one");
+        filter.flush(folder.path(), 7, &|| false).expect("flushed");
+        let opened = Published::open(folder.path(), 100_000).expect("opened");
+        assert_eq!((words(&opened.filter), opened.damaged_lines), (words(&filter), 0));
+
+        let path = folder.path().join(BITS);
+        let mut bytes = std::fs::read(&path).expect("read");
+        bytes[64 * 5..64 * 5 + 20].fill(0x5a);
+        // A bit that was set while its checksum was not yet: one bit is tried.
+        let unset = (64 * 9..64 * 10).find(|at| bytes[*at] & 1 == 0).expect("a bit");
+        bytes[unset] |= 1;
+        std::fs::write(&path, &bytes).expect("written");
+        let opened = Published::open(folder.path(), 100_000).expect("opened");
+        assert_eq!(opened.damaged_lines, 1);
+        assert!((0..50_000).all(|number| opened.filter.may_contain(name(number))));
+        bytes[64..].fill(0x5a);
+        std::fs::write(&path, &bytes).expect("written");
+        assert!(Published::open(folder.path(), 100_000).is_err());
+    }
+}
