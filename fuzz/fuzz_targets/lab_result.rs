@@ -1,25 +1,86 @@
 //! Result files of the lab, the repetitions of a run under way and the user's own keys: any bytes
-//! are read without a panic.
+//! are read without a panic. What is behind a checksum is reached by a right one: an input that is a
+//! result without its checksum is given one, as are the lines of a journal made of it.
 #![no_main]
 
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
+use umbel_lab::journal::{self, Entry, Heading};
+use umbel_lab::outcome::Outcome;
+use umbel_lab::recorder::Record;
 use umbel_lab::user_data::UserData;
-use umbel_lab::{compare, journal, results};
+use umbel_lab::{compare, experiments, report, results, terminal};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(outcome) = results::parse("input", input) {
-        for point in &outcome.points {
-            let _ = point.spread();
-        }
-        let _ = compare::rows(&outcome, &outcome);
+        show(&outcome);
     }
-    if let Ok(Some((heading, entries, end))) = journal::parse(Path::new("input"), input) {
-        assert!(end <= input.len() as u64);
-        assert!(entries.iter().all(|entry| entry.subject < heading.subjects.len()));
+    read_journal(input);
+    if let Ok(outcome) = serde_json::from_slice::<Outcome>(input) {
+        show(&outcome);
+        let text = results::text_of(&outcome).expect("what JSON says it can say again");
+        if let Ok(read) = results::parse("input", text.as_bytes()) {
+            assert_eq!(read, outcome);
+        }
+        journal_of(&outcome);
     }
     if let Ok(data) = UserData::parse("input", input) {
         assert!(data.missing.len() <= data.gets.len());
     }
 });
+
+/// Everything that is made of a result.
+fn show(outcome: &Outcome) {
+    if let Ok(rows) = compare::rows(outcome, outcome) {
+        let _ = (compare::text(outcome, outcome, &rows), compare::json(outcome, &rows));
+    }
+    if let Some(one) = experiments::ALL.into_iter().find(|one| one.name == outcome.experiment) {
+        let _ = (terminal::text(one, outcome), report::page(&[(one, outcome)]));
+    }
+}
+
+fn read_journal(input: &[u8]) {
+    if let Ok(Some(parsed)) = journal::parse(Path::new("input"), input) {
+        assert!(parsed.end <= input.len() as u64);
+        let subjects = parsed.heading.subjects.len();
+        assert!(parsed.entries.iter().all(|entry| entry.subject < subjects));
+        let ends = input.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(parsed.entries.len() + parsed.rejected.len(), ends - 1);
+    }
+}
+
+/// A journal with what the result found, a line for each round.
+fn journal_of(outcome: &Outcome) {
+    let heading = Heading {
+        umbel_lab_part: outcome.umbel_lab,
+        experiment: outcome.experiment.clone(),
+        scale: outcome.scale,
+        engines: outcome.engines.clone(),
+        settings: outcome.settings.clone(),
+        subjects: vec![outcome.axis.clone()],
+        machine: outcome.machine.clone(),
+        started: outcome.started.clone(),
+        rounds: outcome.rounds,
+    };
+    let entry = |round: u32| {
+        let records = outcome.points.iter().flat_map(|point| {
+            let of_round = point.repetitions.iter().filter(move |one| one.round == round);
+            of_round.map(|repetition| Record {
+                series: point.series.clone(),
+                x: point.x.clone(),
+                figure: point.figure.clone(),
+                repetition: repetition.clone(),
+            })
+        });
+        Entry { subject: 0, round, seconds: outcome.seconds, records: records.collect() }
+    };
+    let entries: Vec<Entry> = (0..4).map(entry).collect();
+    let text = journal::text_of(&heading, &entries).expect("what JSON says it can say again");
+    let parsed = journal::parse(Path::new("input"), text.as_bytes()).expect("its heading");
+    let parsed = parsed.expect("its lines");
+    assert_eq!(parsed.heading, heading);
+    if outcome.seconds >= 0.0 {
+        assert_eq!(parsed.entries, entries);
+    }
+}

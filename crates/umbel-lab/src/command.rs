@@ -153,6 +153,8 @@ pub fn execute(
             kill::fill_and_die(folder, *streams, around.stop, output)
         }
         LabCommand::Report { out } => {
+            // A folder that is not there holds no result, and is not made for saying so.
+            let _lock = out.is_dir().then(|| lock_results(around.env, out)).transpose()?;
             let left_out = write_report(around.env, out)?;
             said_report(out, around.json, output)?;
             left_out.map_or(Ok(()), Err)
@@ -207,17 +209,9 @@ fn run_all(
     let engines = engines_of(flags, around.engines)?;
     let data = flags.data.as_ref().map(|path| UserData::read(env, path).map_err(LabError::Usage));
     let data = data.transpose()?.map(Arc::new);
-    let refused = |error| {
-        LabError::System(format!("could not use the folder {}: {error}", flags.out.display()))
-    };
-    env.files.create_dir_all(&flags.out).map_err(refused)?;
-    let lock = env.files.lock(&flags.out.join("umbel-lab.lock")).map_err(|error| match error {
-        umbel_base::Error::Locked(_) => LabError::System(format!(
-            "another umbel lab works in {}; wait for it or name another folder with --out DIR",
-            flags.out.display()
-        )),
-        error => refused(error),
-    })?;
+    // For others to read, as its files are: what the user's mask leaves of that.
+    std::fs::create_dir_all(&flags.out).map_err(|error| refused(&flags.out, &error))?;
+    let lock = lock_results(env, &flags.out)?;
     let _stores_lock = flags.stores.as_ref().map(|stores| lock_stores(env, stores)).transpose()?;
     let stores = run::stores_in(flags.stores.as_ref().unwrap_or(&flags.out))?;
     let lab = Lab {
@@ -232,6 +226,21 @@ fn run_all(
     let _ = std::fs::remove_dir_all(&stores);
     drop(lock);
     done
+}
+
+fn refused(out: &Path, error: &dyn std::fmt::Display) -> LabError {
+    LabError::System(format!("could not use the folder {}: {error}", out.display()))
+}
+
+/// Results and the report of two in one folder would replace each other.
+fn lock_results(env: &Env, out: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
+    env.files.lock(&out.join("umbel-lab.lock")).map_err(|error| match error {
+        umbel_base::Error::Locked(_) => LabError::System(format!(
+            "another umbel lab works in {}; wait for it or name another folder with --out DIR",
+            out.display()
+        )),
+        error => refused(out, &error),
+    })
 }
 
 /// Stores of two runs in one place would delete each other.

@@ -26,6 +26,15 @@ pub fn listing(folder: &Path) -> Result<Vec<(PathBuf, u64, u64)>> {
     Ok(files)
 }
 
+/// A checksum over the names and lengths of every file below a folder.
+pub fn fingerprint(folder: &Path) -> Result<u64> {
+    let mut text = String::new();
+    for (path, length, _) in listing(folder)? {
+        text.push_str(&format!("{} {length}\n", path.display()));
+    }
+    Ok(xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+}
+
 /// What the files below a folder take on disk.
 pub fn bytes(folder: &Path) -> Result<u64> {
     Ok(listing(folder)?.iter().map(|(_, _, taken)| taken).sum())
@@ -65,6 +74,10 @@ mod tests {
         std::fs::write(folder.join("below/file"), [1; 5000]).unwrap();
         sync_all(&folder).unwrap();
         let files = listing(&folder).unwrap();
+        let before = fingerprint(&folder).unwrap();
+        assert_eq!(fingerprint(&folder).unwrap(), before);
+        std::fs::write(folder.join("below/file"), [1; 5001]).unwrap();
+        assert_ne!(fingerprint(&folder).unwrap(), before);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].1, 5000);

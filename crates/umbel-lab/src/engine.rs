@@ -108,6 +108,8 @@ pub enum FilterSpread {
 pub struct Tunes {
     /// Bits per key.
     pub bloom_bits: bool,
+    /// The most bits per key that its filters have: told more, it takes this many and says nothing.
+    pub bloom_bits_max: Option<i32>,
     /// How many of them a key sets.
     pub probes: bool,
     /// The size of memtables.
@@ -137,6 +139,8 @@ pub struct Counters {
     pub write_amplification: Option<f64>,
     /// Tables, or sorted runs, that there are.
     pub tables: Option<u64>,
+    /// A checksum over names and lengths of the files, of an engine that counts no jobs.
+    pub files: Option<u64>,
 }
 
 impl Counters {
@@ -153,8 +157,8 @@ pub struct Engine {
     pub name: &'static str,
     /// Why it cannot take part in this build.
     pub missing: Option<&'static str>,
-    /// Its settings, in words.
-    pub settings: &'static str,
+    /// Its settings in words, made of what it is opened with.
+    pub settings: fn() -> String,
     /// Where its makers or users recommend them.
     pub recommended: &'static [&'static str],
     /// Which settings it can be told.

@@ -1,20 +1,25 @@
 //! The repetitions of a run that is under way, on disk one by one, so that a run that was cut short
 //! goes on where it stopped.
 //!
-//! FORMAT: `NAME.part.jsonl` beside the result file: lines of JSON. The first one says what is
-//! measured; each other one is what a subject measured in a round. A line that does not end is the
-//! one that was being written. The file is removed when the result file is there.
+//! FORMAT: `NAME.part.jsonl` beside the result file: lines of JSON, each with a checksum. The first
+//! one says what is measured; each other one is what a subject measured in a round. A line that does
+//! not end is the one that was being written. The file is removed when the result file is there.
+//!
+//! INVARIANT: an entry counts only where its checksum fits it and the first line: a changed line, or
+//! one from another journal, is reported and measured again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use umbel_env::{Access, Env, File};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::lab_error::LabError;
 use crate::machine::Machine;
-use crate::outcome::{EngineNote, Repetition, Scale};
+use crate::outcome::{Cost, EngineNote, Repetition, Scale};
 use crate::recorder::Record;
+use crate::results;
 
 /// What a run measures: one with another heading cannot go on with these repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,15 +77,53 @@ pub struct Entry {
     pub records: Vec<Record>,
 }
 
-/// A line behind the first.
+/// A line: what it says, with a checksum over that.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct Line<T> {
+    /// FORMAT: 16 hexadecimal digits of XXH3-64 over the other field as compact JSON; its seed is 0
+    /// in the first line, and that line's checksum in the others.
+    checksum: String,
+    /// What it says.
+    says: T,
+}
+
+/// What a line behind the first says.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryLine {
     subject: usize,
     round: u32,
     seconds: f64,
-    /// Series, place, figure, value, flags.
-    records: Vec<(String, String, String, f64, Vec<String>)>,
+    records: Vec<RecordLine>,
+}
+
+/// Series, place, figure, value, flags, cost.
+type RecordLine = (String, String, String, f64, Vec<String>, Option<Cost>);
+
+fn checksum_of<T: Serialize>(says: &T, seed: u64) -> Result<u64, serde_json::Error> {
+    Ok(xxh3_64_with_seed(serde_json::to_string(says)?.as_bytes(), seed))
+}
+
+/// The text of a line with its end, and its checksum.
+fn line_of<T: Serialize>(says: T, seed: u64) -> Result<(String, u64), LabError> {
+    let checksum = checksum_of(&says, seed).map_err(LabError::bug)?;
+    let line = Line { checksum: format!("{checksum:016x}"), says };
+    Ok((serde_json::to_string(&line).map_err(LabError::bug)? + "\n", checksum))
+}
+
+/// What a line says, with its checksum, or why it is not believed.
+fn says_of<'a, T: Serialize + Deserialize<'a>>(
+    line: &'a [u8],
+    seed: u64,
+) -> Result<(T, u64), String> {
+    let Line::<T> { checksum, says } =
+        serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let fitting = checksum_of(&says, seed).map_err(|error| error.to_string())?;
+    match format!("{fitting:016x}") == checksum {
+        true => Ok((says, fitting)),
+        false => Err("its checksum does not fit".to_string()),
+    }
 }
 
 /// The file of the repetitions so far.
@@ -89,6 +132,20 @@ pub struct Journal {
     path: PathBuf,
     file: Arc<dyn File>,
     end: u64,
+    /// What the checksums of entries begin with.
+    seed: u64,
+}
+
+/// What a run left.
+pub struct Left {
+    /// The journal, to go on with.
+    pub journal: Journal,
+    /// What was measured.
+    pub heading: Heading,
+    /// The repetitions that are believed.
+    pub entries: Vec<Entry>,
+    /// A sentence for each line that is not believed, and is measured again.
+    pub rejected: Vec<String>,
 }
 
 /// The journal of an experiment in a folder.
@@ -106,9 +163,11 @@ impl Journal {
         if env.files.exists(path).map_err(refused)? {
             env.files.remove_file(path).map_err(refused)?;
         }
-        let file = env.files.create(path).map_err(refused)?;
-        let mut journal = Journal { env: env.clone(), path: path.to_path_buf(), file, end: 0 };
-        journal.append(&serde_json::to_string(heading).map_err(LabError::bug)?)?;
+        let file = results::create(env, path).map_err(refused)?;
+        let (line, seed) = line_of(heading, 0)?;
+        let path_kept = path.to_path_buf();
+        let mut journal = Journal { env: env.clone(), path: path_kept, file, end: 0, seed };
+        journal.append(&line)?;
         let folder = path.parent().unwrap_or(Path::new("."));
         env.files.sync_dir(folder).map_err(refused)?;
         Ok(journal)
@@ -117,13 +176,9 @@ impl Journal {
     /// Goes on with one that is there; `None` where none is.
     ///
     /// # Errors
-    /// [`LabError::Usage`] where it is of another run, [`LabError::Damaged`] where a line inside
+    /// [`LabError::Usage`] where it is of another run, [`LabError::Damaged`] where its first line
     /// is none, [`LabError::System`].
-    pub fn resume(
-        env: &Env,
-        path: &Path,
-        heading: &Heading,
-    ) -> Result<Option<(Journal, Heading, Vec<Entry>)>, LabError> {
+    pub fn resume(env: &Env, path: &Path, heading: &Heading) -> Result<Option<Left>, LabError> {
         let refused = |error| system(path, &error);
         if !env.files.exists(path).map_err(refused)? {
             return Ok(None);
@@ -131,7 +186,8 @@ impl Journal {
         let file = env.files.open(path, Access::ReadWrite).map_err(refused)?;
         let mut text = vec![0; file.len().map_err(refused)? as usize];
         file.read_exact_at(&mut text, 0).map_err(refused)?;
-        let Some((left, mut entries, end)) = parse(path, &text)? else {
+        let Some(Parsed { heading: left, seed, mut entries, rejected, end }) = parse(path, &text)?
+        else {
             return Ok(None);
         };
         heading.may_continue(&left).map_err(|reason| {
@@ -140,13 +196,28 @@ impl Journal {
                 path.display()
             ))
         })?;
-        file.set_len(end).map_err(refused)?;
+        let (env, path) = (env.clone(), path.to_path_buf());
+        let mut journal = Journal { env, path, file, end, seed };
+        if rejected.is_empty() {
+            journal.file.set_len(end).map_err(|error| system(&journal.path, &error))?;
+        } else {
+            journal.rewrite(&left, &entries)?;
+        }
         if left.rounds != heading.rounds {
             // Nobody is to have more repetitions than the others.
             entries.retain(|entry| entry.round < heading.rounds);
         }
-        let journal = Journal { env: env.clone(), path: path.to_path_buf(), file, end };
-        Ok(Some((journal, left, entries)))
+        Ok(Some(Left { journal, heading: left, entries, rejected }))
+    }
+
+    /// Puts a journal of these lines alone in the place of the one that is there.
+    fn rewrite(&mut self, heading: &Heading, entries: &[Entry]) -> Result<(), LabError> {
+        let text = text_of(heading, entries)?;
+        results::write_whole(&self.env, &self.path, text.as_bytes())?;
+        let opened = self.env.files.open(&self.path, Access::ReadWrite);
+        self.file = opened.map_err(|error| system(&self.path, &error))?;
+        self.end = text.len() as u64;
+        Ok(())
     }
 
     /// Keeps what a subject measured in a round; it is on the disk when this returns.
@@ -154,24 +225,14 @@ impl Journal {
     /// # Errors
     /// [`LabError::System`].
     pub fn keep(&mut self, entry: &Entry) -> Result<(), LabError> {
-        let records = entry.records.iter().map(|record| {
-            let Repetition { value, flags, .. } = record.repetition.clone();
-            (record.series.clone(), record.x.clone(), record.figure.clone(), value, flags)
-        });
-        let line = Line {
-            subject: entry.subject,
-            round: entry.round,
-            seconds: entry.seconds,
-            records: records.collect(),
-        };
-        self.append(&serde_json::to_string(&line).map_err(LabError::bug)?)
+        let (line, _) = line_of(EntryLine::from(entry), self.seed)?;
+        self.append(&line)
     }
 
     fn append(&mut self, line: &str) -> Result<(), LabError> {
-        let bytes = format!("{line}\n");
-        let written = self.file.write_all_at(bytes.as_bytes(), self.end);
+        let written = self.file.write_all_at(line.as_bytes(), self.end);
         written.and_then(|()| self.file.sync()).map_err(|error| system(&self.path, &error))?;
-        self.end += bytes.len() as u64;
+        self.end += line.len() as u64;
         Ok(())
     }
 
@@ -188,52 +249,96 @@ fn system(path: &Path, error: &umbel_base::Error) -> LabError {
     LabError::System(format!("could not keep repetitions in {}: {error}", path.display()))
 }
 
-/// What the text of a journal says.
-pub type Parsed = (Heading, Vec<Entry>, u64);
+impl From<&Entry> for EntryLine {
+    fn from(entry: &Entry) -> EntryLine {
+        let records = entry.records.iter().map(|record| {
+            let Repetition { value, flags, cost, .. } = record.repetition.clone();
+            (record.series.clone(), record.x.clone(), record.figure.clone(), value, flags, cost)
+        });
+        let Entry { subject, round, seconds, .. } = *entry;
+        EntryLine { subject, round, seconds, records: records.collect() }
+    }
+}
 
-/// The heading, the entries and where the last whole line ends; `None` where there is no whole
-/// line.
+impl From<EntryLine> for Entry {
+    fn from(line: EntryLine) -> Entry {
+        let EntryLine { subject, round, seconds, records } = line;
+        let records = records.into_iter().map(|(series, x, figure, value, flags, cost)| {
+            let repetition = Repetition { round, value, flags, cost };
+            Record { series, x, figure, repetition }
+        });
+        Entry { subject, round, seconds, records: records.collect() }
+    }
+}
+
+/// The text of a journal.
 ///
 /// # Errors
-/// [`LabError::Damaged`] with the number of a line that is none.
+/// [`LabError::Failed`] where an entry has a number that JSON cannot say.
+pub fn text_of(heading: &Heading, entries: &[Entry]) -> Result<String, LabError> {
+    let (mut text, seed) = line_of(heading, 0)?;
+    for entry in entries {
+        text.push_str(&line_of(EntryLine::from(entry), seed)?.0);
+    }
+    Ok(text)
+}
+
+/// What the text of a journal says.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The first line.
+    pub heading: Heading,
+    /// What the checksums of entries begin with.
+    pub seed: u64,
+    /// The entries that are believed.
+    pub entries: Vec<Entry>,
+    /// A sentence for each line that is not.
+    pub rejected: Vec<String>,
+    /// Where the last whole line ends.
+    pub end: u64,
+}
+
+/// What a journal says; `None` where it has no whole line.
+///
+/// # Errors
+/// [`LabError::Damaged`] where the first line is none.
 pub fn parse(path: &Path, text: &[u8]) -> Result<Option<Parsed>, LabError> {
-    let damaged = |number: usize, error: &dyn std::fmt::Display| {
-        LabError::Damaged(format!(
-            "{}, line {number}: {error}; leave --resume out to measure anew",
-            path.display()
-        ))
-    };
     let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else {
         return Ok(None);
     };
     let mut lines = text[..end].split(|byte| *byte == b'\n');
-    let heading = lines.next().unwrap_or_default();
-    let heading: Heading = serde_json::from_slice(heading).map_err(|error| damaged(1, &error))?;
-    let mut entries = Vec::new();
+    let (heading, seed) =
+        says_of::<Heading>(lines.next().unwrap_or_default(), 0).map_err(|reason| {
+            LabError::Damaged(format!(
+                "{}, line 1: {reason}; leave --resume out to measure anew",
+                path.display()
+            ))
+        })?;
+    let (mut entries, mut rejected) = (Vec::new(), Vec::new());
     for (number, line) in (2..).zip(lines) {
-        let line: Line = serde_json::from_slice(line).map_err(|error| damaged(number, &error))?;
-        if line.subject >= heading.subjects.len() {
-            return Err(damaged(number, &"there is no such subject"));
+        match entry_of(line, seed, &heading, &entries) {
+            Ok(entry) => entries.push(entry),
+            Err(reason) => rejected.push(format!(
+                "{}, line {number}: {reason}; what it says is measured again",
+                path.display()
+            )),
         }
-        let is_it = |entry: &Entry| entry.subject == line.subject && entry.round == line.round;
-        if entries.iter().any(is_it) {
-            return Err(damaged(number, &"this subject has this round already"));
-        }
-        if !line.seconds.is_finite() || line.seconds < 0.0 {
-            return Err(damaged(number, &"it took no length of time"));
-        }
-        let records = line.records.into_iter().map(|(series, x, figure, value, flags)| Record {
-            series,
-            x,
-            figure,
-            repetition: Repetition { round: line.round, value, flags },
-        });
-        entries.push(Entry {
-            subject: line.subject,
-            round: line.round,
-            seconds: line.seconds,
-            records: records.collect(),
-        });
     }
-    Ok(Some((heading, entries, end as u64 + 1)))
+    Ok(Some(Parsed { heading, seed, entries, rejected, end: end as u64 + 1 }))
+}
+
+/// The entry of a line, or why it is not believed.
+fn entry_of(line: &[u8], seed: u64, heading: &Heading, before: &[Entry]) -> Result<Entry, String> {
+    let (line, _) = says_of::<EntryLine>(line, seed)?;
+    if line.subject >= heading.subjects.len() {
+        return Err("there is no such subject".to_string());
+    }
+    let is_it = |entry: &Entry| entry.subject == line.subject && entry.round == line.round;
+    if before.iter().any(is_it) {
+        return Err("this subject has this round already".to_string());
+    }
+    if !line.seconds.is_finite() || line.seconds < 0.0 {
+        return Err("it took no length of time".to_string());
+    }
+    Ok(Entry::from(line))
 }

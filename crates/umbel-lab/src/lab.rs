@@ -7,10 +7,18 @@ use std::time::Duration;
 use umbel_env::Env;
 
 use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
-use crate::measure::{Sample, measure};
-use crate::outcome::Scale;
+use crate::measure::{Sample, Stopwatch, measure_with, others_while_waiting};
+use crate::outcome::{Cost, Scale};
+use crate::recorder::Evidence;
 use crate::sanity::{self, Circumstances, Expects, Moment};
 use crate::user_data::UserData;
+
+/// How long an engine that counts nothing is looked at, to see whether its threads rest.
+const LOOK: Duration = Duration::from_millis(100);
+/// The share of that which they may work.
+const RESTING_SHARE: u32 = 20;
+/// How often it is looked at most, before its reads are marked.
+const LOOKS_MAX: u32 = 600;
 
 /// What every experiment of a run shares.
 #[derive(Debug, Clone, Copy)]
@@ -55,23 +63,46 @@ impl Place {
         operations: u64,
         work: impl FnOnce() -> Result<Tally>,
     ) -> Result<Timed> {
+        self.timed_with(expects, store, operations, |_| work())
+    }
+
+    /// As [`Place::timed`] for work that stops the clock while it makes what it works with.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn timed_with(
+        &self,
+        expects: Expects,
+        store: &dyn Store,
+        operations: u64,
+        work: impl FnOnce(&Stopwatch) -> Result<Tally>,
+    ) -> Result<Timed> {
         self.watched(expects, &|| store.counters(), operations, work)
     }
 
     /// Flushes a store, waits until it has nothing to do in the background, and does what else is
     /// to be done then. The time that was spent only to see that nothing happens is not in the
-    /// sample.
+    /// sample. An engine that counts no jobs is believed once its threads rest; one whose threads
+    /// do not is marked.
     ///
     /// # Errors
     /// Those of the store and of `last`.
     pub fn settled(&self, store: &dyn Store, last: impl FnOnce() -> Result<()>) -> Result<Timed> {
-        let mut watched = Duration::ZERO;
+        let (mut watched, mut rests) = (Duration::ZERO, true);
         let mut settled = self.timed(Expects::WRITES, store, 1, || {
             store.flush()?;
             watched = store.wait()?;
+            if store.counters().background_jobs.is_none() {
+                rests = (0..LOOKS_MAX).any(|_| others_while_waiting(LOOK) < LOOK / RESTING_SHARE);
+                watched += LOOK;
+            }
             last()?;
             Ok(Tally::default())
         })?;
+        if !rests {
+            let seconds = (LOOK * LOOKS_MAX).as_secs();
+            settled.flags.push(format!("its threads were at work {seconds} s after all was done"));
+        }
         let wall_ns = &mut settled.sample.wall_ns;
         *wall_ns = wall_ns.saturating_sub(watched.as_nanos() as u64);
         Ok(settled)
@@ -86,18 +117,20 @@ impl Place {
         expects: Expects,
         counters: &dyn Fn() -> Counters,
         operations: u64,
-        work: impl FnOnce() -> Result<Tally>,
+        work: impl FnOnce(&Stopwatch) -> Result<Tally>,
     ) -> Result<Timed> {
         let before = counters();
         let start = Moment::now(&*self.env.clock);
-        let sample = measure(operations, work)?;
+        let sample = measure_with(operations, work)?;
         let moments = [start, Moment::now(&*self.env.clock)];
         let after = counters();
         let seen = Circumstances {
             moments,
             counters: [before, after],
             operations,
+            worked: Duration::from_nanos(sample.wall_ns),
             thread: Duration::from_nanos(sample.thread_ns),
+            others: Duration::from_nanos(sample.process_ns.saturating_sub(sample.thread_ns)),
         };
         Ok(Timed { sample, before, after, flags: sanity::flags(expects, &seen) })
     }
@@ -121,6 +154,20 @@ impl Timed {
     pub fn per_operation(&self, counter: fn(&Counters) -> Option<u64>) -> Option<f64> {
         let grown = counter(&self.after)?.saturating_sub(counter(&self.before)?);
         Some(grown as f64 / self.sample.operations.max(1) as f64)
+    }
+
+    /// This and what came next as one, counted in operations of this one.
+    pub fn and_then(self, next: Timed) -> Timed {
+        let flags = [self.flags, next.flags].concat();
+        Timed { sample: self.sample.and_then(next.sample), after: next.after, flags, ..self }
+    }
+}
+
+impl From<&Timed> for Evidence {
+    fn from(timed: &Timed) -> Evidence {
+        let Sample { operations, wall_ns, thread_ns, process_ns, .. } = timed.sample;
+        let cost = Cost { operations, wall_ns, thread_ns, process_ns };
+        Evidence { flags: timed.flags.clone(), cost: Some(cost) }
     }
 }
 

@@ -2,11 +2,14 @@
 //! can repeat; and the workloads that every measurement shares.
 //!
 //! An [`experiment`] is a table of facts in a file of its own. [`run`] measures it in rounds, each
-//! repetition watched by [`sanity`] and kept by [`journal`]; what it finds is an [`outcome`], which
+//! repetition watched by [`sanity`] and kept by [`journal`]; what it asks with is made [`ahead`],
+//! what engines say is compared by [`answers`]. What it finds is an [`outcome`], which
 //! [`results`] keeps in a file, [`terminal`] and [`report`] show and [`compare`] puts beside
 //! another. [`engine`] is what a store must be able to do to take part.
 #![forbid(unsafe_code)]
 
+pub mod ahead;
+pub mod answers;
 pub mod command;
 pub mod compare;
 pub mod disk;

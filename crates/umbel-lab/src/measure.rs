@@ -1,5 +1,6 @@
 //! One repetition of one piece of work: wall time, processor time, bytes written.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -72,23 +73,66 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// The clocks of a piece of work, which it can stop while it makes what it works with.
+#[derive(Debug, Default)]
+pub struct Stopwatch {
+    /// What was left out, in nanoseconds: time on the wall, and of the processor.
+    left_out_ns: Cell<(u64, u64)>,
+}
+
+impl Stopwatch {
+    /// Does what is not to be measured, in the thread that is measured. Other threads go on
+    /// meanwhile, and what they take of the processor stays in the account.
+    pub fn untimed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = now();
+        let thread = processor_ns(ClockId::ThreadCPUTime);
+        let made = work();
+        let (wall_ns, thread_ns) = self.left_out_ns.get();
+        let thread_ns = thread_ns + processor_ns(ClockId::ThreadCPUTime) - thread;
+        self.left_out_ns.set((wall_ns + start.elapsed().as_nanos() as u64, thread_ns));
+        made
+    }
+}
+
 /// Does some work and says what it took.
 pub fn measure(operations: u64, work: impl FnOnce() -> Result<Tally>) -> Result<Sample> {
+    measure_with(operations, |_| work())
+}
+
+/// Does some work and says what it took but for what it did [untimed](Stopwatch::untimed).
+pub fn measure_with(
+    operations: u64,
+    work: impl FnOnce(&Stopwatch) -> Result<Tally>,
+) -> Result<Sample> {
+    let watch = Stopwatch::default();
     let written = written_bytes();
     let process = processor_ns(ClockId::ProcessCPUTime);
     let thread = processor_ns(ClockId::ThreadCPUTime);
     let start = now();
-    let tally = work()?;
+    let tally = work(&watch)?;
     let wall_ns = start.elapsed().as_nanos() as u64;
+    let thread_ns = processor_ns(ClockId::ThreadCPUTime) - thread;
+    let process_ns = processor_ns(ClockId::ProcessCPUTime) - process;
+    let (untimed_wall_ns, untimed_thread_ns) = watch.left_out_ns.get();
     Ok(Sample {
         operations,
-        wall_ns,
-        thread_ns: processor_ns(ClockId::ThreadCPUTime) - thread,
-        process_ns: processor_ns(ClockId::ProcessCPUTime) - process,
+        wall_ns: wall_ns.saturating_sub(untimed_wall_ns),
+        thread_ns: thread_ns.saturating_sub(untimed_thread_ns),
+        process_ns: process_ns.saturating_sub(untimed_thread_ns),
         written_bytes: written_bytes().zip(written).map(|(after, before)| after - before),
         tally,
         ..Sample::default()
     })
+}
+
+/// Waits, and says what other threads of this program took of the processor meanwhile.
+pub fn others_while_waiting(time: Duration) -> Duration {
+    let others = || {
+        processor_ns(ClockId::ProcessCPUTime).saturating_sub(processor_ns(ClockId::ThreadCPUTime))
+    };
+    let before = others();
+    pause(time);
+    Duration::from_nanos(others().saturating_sub(before))
 }
 
 fn processor_ns(clock: ClockId) -> u64 {
@@ -100,4 +144,40 @@ fn processor_ns(clock: ClockId) -> u64 {
 fn written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps this thread's processor busy.
+    fn spin(time: Duration) {
+        let start = now();
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn what_is_done_untimed_is_in_no_time() {
+        let (work, left_out) = (Duration::from_millis(20), Duration::from_millis(200));
+        let sample = measure_with(1, |watch| {
+            spin(work / 2);
+            watch.untimed(|| spin(left_out));
+            spin(work / 2);
+            watch.untimed(|| spin(left_out));
+            Ok(Tally::default())
+        })
+        .expect("a sample");
+        let within =
+            |ns: u64| u128::from(ns) >= work.as_nanos() && u128::from(ns) < left_out.as_nanos();
+        assert!(within(sample.wall_ns), "{sample:?}");
+        // Who shares the processor gets less of it, so that only the upper end is sure.
+        assert!(u128::from(sample.thread_ns) < left_out.as_nanos(), "{sample:?}");
+        let timed = measure(1, || {
+            spin(left_out);
+            Ok(Tally::default())
+        });
+        assert!(u128::from(timed.expect("a sample").wall_ns) >= left_out.as_nanos());
+    }
 }

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 
 /// The version of the format of result files.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest version that is read: it has no costs and no order.
+pub const VERSION_OLDEST: u32 = 1;
 /// Figures that differ by less than this share of the smaller one are never called different: no
 /// machine is quieter than that from one run to the next.
 pub const NOISE_FLOOR: f64 = 0.03;
@@ -66,6 +68,30 @@ pub struct FigureNote {
     pub better: Better,
 }
 
+/// What the work took in which something was measured: what was made meanwhile is in none of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// How many operations it was.
+    pub operations: u64,
+    /// Nanoseconds on the wall.
+    pub wall_ns: u64,
+    /// Nanoseconds of a processor, user and system, of the thread that asked.
+    pub thread_ns: u64,
+    /// The same of all threads of the program.
+    pub process_ns: u64,
+}
+
+/// In which order subjects were measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// Who was measured in each round.
+    pub subjects: Vec<String>,
+    /// For each round, their places in the list above in the order in which they had their turns.
+    pub rounds: Vec<Vec<usize>>,
+}
+
 /// One repetition of one figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +102,9 @@ pub struct Repetition {
     pub value: f64,
     /// Why it counts for nothing, a sentence for each reason; empty where it counts.
     pub flags: Vec<String>,
+    /// What the work took, where the figure is of one piece of work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// All repetitions of one figure at one point.
@@ -185,6 +214,9 @@ pub struct EngineNote {
     pub settings: String,
     /// Where its makers or users recommend these settings.
     pub recommended: Vec<String>,
+    /// The most bits per key that its filters have, whatever more they are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bloom_bits_max: Option<i32>,
 }
 
 /// What a run of one experiment found.
@@ -207,6 +239,10 @@ pub struct Outcome {
     pub seconds: f64,
     /// How many rounds were asked for; there are more where repetitions did not count.
     pub rounds: u32,
+    /// Who had his turn when; `None` in results of version 1, in which it was the same order in
+    /// every round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
     /// What was the same for all points, as names and values.
     pub settings: Vec<(String, String)>,
     /// What the points differ in along a series, such as `bits per key`.
@@ -279,6 +315,7 @@ mod tests {
             round: 0,
             value,
             flags: if flag.is_empty() { vec![] } else { vec![flag.to_string()] },
+            cost: None,
         };
         let mut point = Point {
             series: String::new(),

@@ -72,6 +72,17 @@ impl Progress {
         let _ = writeln!(std::io::stderr(), "{experiment}: {done} of {total}{left}: {doing}");
     }
 
+    /// A line that stays.
+    pub fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => {
+                // Nobody listening there is no reason to stop.
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }
+        }
+    }
+
     /// So many repetitions more than was thought.
     pub fn add(&mut self, more: u64) {
         self.total += more;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::outcome::Repetition;
+use crate::outcome::{Cost, Repetition};
 
 /// A figure at a point, measured once.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +15,21 @@ pub struct Record {
     pub figure: String,
     /// The value, and the reasons for which it does not count.
     pub repetition: Repetition,
+}
+
+/// What is known of a value besides it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Evidence {
+    /// What speaks against it.
+    pub flags: Vec<String>,
+    /// What the work took that it was measured in.
+    pub cost: Option<Cost>,
+}
+
+impl From<Vec<String>> for Evidence {
+    fn from(flags: Vec<String>) -> Evidence {
+        Evidence { flags, cost: None }
+    }
 }
 
 /// Takes what a subject measures in one round.
@@ -66,9 +81,16 @@ impl<'a> Recorder<'a> {
         if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Takes a figure at a point, with what speaks against it.
-    pub fn record(&mut self, series: &str, x: &str, figure: &str, value: f64, flags: Vec<String>) {
-        let mut flags = flags;
+    /// Takes a figure at a point, with what speaks against it and what it took.
+    pub fn record(
+        &mut self,
+        series: &str,
+        x: &str,
+        figure: &str,
+        value: f64,
+        evidence: impl Into<Evidence>,
+    ) {
+        let Evidence { mut flags, cost } = evidence.into();
         if !value.is_finite() {
             flags.push(format!("{value} is no measurement"));
         }
@@ -77,7 +99,7 @@ impl<'a> Recorder<'a> {
             series: series.to_string(),
             x: x.to_string(),
             figure: figure.to_string(),
-            repetition: Repetition { round: self.round, value, flags },
+            repetition: Repetition { round: self.round, value, flags, cost },
         });
     }
 

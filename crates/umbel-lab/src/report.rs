@@ -7,6 +7,7 @@ use crate::outcome::{ENOUGH, FEW_FLOOR, NOISE_FLOOR, Outcome};
 
 mod bars;
 mod comparison;
+mod costs;
 mod ink;
 mod labels;
 mod lines;
@@ -136,7 +137,24 @@ fn how_to_read() -> Markup {
                     Where it is not sound, is 0 or is not in the article beside it, the next one \
                     is the base. "
                     span.better { "Better" } " and " span.worse { "worse" } " than the base have \
-                    these colours."
+                    these colours, and the word beside them."
+                }
+                li {
+                    strong { "Keys and values" } " are made in batches before they are used, while \
+                    the clock is stopped: no figure has the making of them in it. Threads of an \
+                    engine go on meanwhile, some hundredths of the time of a fill; what they take \
+                    of the processor is in its account. (Results of version 1 of the format have \
+                    the making in their times.)"
+                }
+                li {
+                    "In each round everybody has one " strong { "turn" } ", and each round begins \
+                    with another one: round 2 with the second, round 3 with the third. Rounds that \
+                    are added, since too few repetitions count, are rounds of everybody too."
+                }
+                li {
+                    strong { "Processor time" } " is what the thread that asks and all threads of \
+                    the program took, user and system, as the operating system counts it: work in \
+                    the background costs that even where it costs the asking thread nothing."
                 }
                 li {
                     "A repetition is " strong { "flagged" } " where something spoke against it, \
@@ -255,7 +273,8 @@ mod tests {
         (machine.file_system, machine.commit) = (text(), text());
         let (name, version, settings) = (text(), text(), text());
         let recommended = vec![text(), format!("https://{HOSTILE}")];
-        outcome.engines = vec![EngineNote { name, version, settings, recommended }];
+        outcome.engines =
+            vec![EngineNote { name, version, settings, recommended, bloom_bits_max: None }];
         let experiment = Experiment {
             title: HOSTILE,
             figures: &[crate::experiment::Figure {

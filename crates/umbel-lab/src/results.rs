@@ -1,13 +1,15 @@
 //! Result files: written whole or not at all, and never believed when they were changed.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, File};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::lab_error::LabError;
-use crate::outcome::{Outcome, VERSION};
+use crate::outcome::{Outcome, VERSION, VERSION_OLDEST};
 
 /// The longest result file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -42,11 +44,30 @@ pub fn path_of(out: &Path, experiment: &str) -> PathBuf {
 /// # Errors
 /// [`LabError::System`].
 pub fn save(env: &Env, path: &Path, outcome: &Outcome) -> Result<(), LabError> {
+    write_whole(env, path, text_of(outcome)?.as_bytes())
+}
+
+/// The text of the file of a result.
+///
+/// # Errors
+/// [`LabError::Failed`] where the result has a number that JSON cannot say.
+pub fn text_of(outcome: &Outcome) -> Result<String, LabError> {
     let compact = serde_json::to_string(outcome).map_err(LabError::bug)?;
     let checksum = format!("{:016x}", xxh3_64(compact.as_bytes()));
     let file = ResultFile { checksum, result: outcome.clone() };
-    let text = serde_json::to_string_pretty(&file).map_err(LabError::bug)? + "\n";
-    write_whole(env, path, text.as_bytes())
+    Ok(serde_json::to_string_pretty(&file).map_err(LabError::bug)? + "\n")
+}
+
+/// Makes a file that everybody may read whom the user's mask does not keep out, as results are for
+/// others too, and opens it.
+///
+/// # Errors
+/// What the operating system refused; a file of that name is no exception.
+pub fn create(env: &Env, path: &Path) -> umbel_base::Result<Arc<dyn File>> {
+    let refused = |error| umbel_base::Error::io("create", path, error);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o644).open(path).map_err(refused)?;
+    env.files.open(path, Access::ReadWrite)
 }
 
 /// Writes a file whole: beside it first, then in its place.
@@ -63,7 +84,7 @@ pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError>
             // Of a run that was killed while it wrote.
             env.files.remove_file(&beside)?;
         }
-        let file = env.files.create(&beside)?;
+        let file = create(env, &beside)?;
         file.write_all_at(bytes, 0)?;
         file.sync()?;
         env.files.rename(&beside, path)?;
@@ -103,11 +124,11 @@ pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
 /// As [`load`].
 pub fn parse(name: &str, text: &[u8]) -> Result<Outcome, LabError> {
     if let Ok(OnlyVersion { result: VersionOf { umbel_lab } }) = serde_json::from_slice(text)
-        && umbel_lab != VERSION
+        && !(VERSION_OLDEST..=VERSION).contains(&umbel_lab)
     {
         return Err(LabError::Usage(format!(
-            "{name} has format {umbel_lab}, but this umbel reads format {VERSION}; take the umbel \
-             that wrote it, or measure again"
+            "{name} has format {umbel_lab}, but this umbel reads formats {VERSION_OLDEST} to \
+             {VERSION}; take the umbel that wrote it, or measure again"
         )));
     }
     let file: ResultFile =

@@ -10,7 +10,7 @@ use crate::journal::{self, Entry, Heading, Journal};
 use crate::lab::{Lab, remove};
 use crate::lab_error::LabError;
 use crate::machine::{Machine, utc};
-use crate::outcome::{EngineNote, FigureNote, Outcome, VERSION};
+use crate::outcome::{EngineNote, FigureNote, Order, Outcome, VERSION};
 use crate::progress::Progress;
 use crate::recorder::{Recorder, Stopped};
 use crate::space;
@@ -63,7 +63,12 @@ pub fn run(
     let path = journal::path_of(manner.out, experiment.name);
     let left = if manner.resume { Journal::resume(lab.env, &path, &heading)? } else { None };
     let (journal, heading, entries) = match left {
-        Some(left) => left,
+        Some(journal::Left { journal, heading, entries, rejected }) => {
+            for line in rejected {
+                progress.note(&line);
+            }
+            (journal, heading, entries)
+        }
         None => (Journal::begin(lab.env, &path, &heading)?, heading, Vec::new()),
     };
     let rounds = rounds_of(experiment, lab, manner);
@@ -151,17 +156,25 @@ impl Course<'_> {
             self.measure(first.as_mut(), 0, "warm-up")?;
         }
         for round in 0..rounds {
-            for (at, subject) in subjects.iter_mut().enumerate() {
-                self.repeat(at, subject.as_mut(), round)?;
-            }
+            self.round(subjects, round)?;
         }
         for round in rounds..rounds + EXTRA_ROUNDS {
-            for (at, subject) in subjects.iter_mut().enumerate() {
-                if self.lacks_sound_repetitions(at, rounds as usize) {
-                    self.progress.add(1);
-                    self.repeat(at, subject.as_mut(), round)?;
-                }
+            // Somebody who was measured again alone would have another hour than the others.
+            if (0..subjects.len()).any(|at| self.lacks_sound_repetitions(at, rounds as usize)) {
+                self.progress.add(subjects.len() as u64);
+                self.round(subjects, round)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives everybody a turn, beginning with another one in each round: who comes first finds
+    /// another machine than who comes behind a large fill.
+    fn round(&mut self, subjects: &mut [Box<dyn Subject>], round: u32) -> Result<(), LabError> {
+        let count = subjects.len();
+        for turn in 0..count {
+            let at = (round as usize + turn) % count;
+            self.repeat(at, subjects[at].as_mut(), round)?;
         }
         Ok(())
     }
@@ -255,8 +268,9 @@ pub fn engine_notes(lab: &Lab<'_>) -> Result<Vec<EngineNote>, LabError> {
         Ok(EngineNote {
             name: engine.name.to_string(),
             version,
-            settings: engine.settings.to_string(),
+            settings: (engine.settings)(),
             recommended: engine.recommended.iter().map(|link| (*link).to_string()).collect(),
+            bloom_bits_max: engine.tunes.bloom_bits_max,
         })
     };
     let said = |engine: &Engine| {
@@ -271,6 +285,7 @@ fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> O
         unit: figure.unit.to_string(),
         better: figure.better,
     });
+    let order = order_of(heading.subjects, entries);
     let mut outcome = Outcome {
         umbel_lab: VERSION,
         experiment: heading.experiment,
@@ -279,17 +294,32 @@ fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> O
         machine: heading.machine,
         started: heading.started,
         rounds: heading.rounds,
+        order: Some(order),
         seconds: entries.iter().map(|entry| entry.seconds).sum(),
         settings: heading.settings,
         axis: experiment.axis.to_string(),
         figures: figures.collect(),
         points: Vec::new(),
     };
-    for record in entries.iter().flat_map(|entry| &entry.records) {
+    // Points come in the order of the list, whoever had the first turn.
+    let mut sorted: Vec<&Entry> = entries.iter().collect();
+    sorted.sort_by_key(|entry| (entry.round, entry.subject));
+    for record in sorted.into_iter().flat_map(|entry| &entry.records) {
         let (series, x, figure) = (&record.series, &record.x, &record.figure);
         outcome.add(series, x, figure, record.repetition.clone());
     }
     outcome
+}
+
+/// In which order the repetitions were measured.
+fn order_of(subjects: Vec<String>, entries: &[Entry]) -> Order {
+    let last = entries.iter().map(|entry| entry.round).max();
+    let turns = |round: u32| {
+        let of_round = entries.iter().filter(|entry| entry.round == round);
+        of_round.map(|entry| entry.subject).collect()
+    };
+    let rounds = (0..last.map_or(0, |last| last + 1)).map(turns).collect();
+    Order { subjects, rounds }
 }
 
 /// What a run of several experiments needs at most at one time.

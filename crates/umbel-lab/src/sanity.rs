@@ -12,6 +12,8 @@ const DRIFT: Duration = Duration::from_millis(20);
 const COLD_SHARE: f64 = 0.001;
 /// The share of its time that a thread must have had the processor.
 const BUSY_SHARE: f64 = 0.75;
+/// The share of a processor that other threads of the program may have beside reads.
+const OTHERS_SHARE: f64 = 0.25;
 /// Below this the kernel's account of processor time is too coarse to say anything.
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -58,8 +60,12 @@ pub struct Circumstances {
     pub counters: [Counters; 2],
     /// How many operations it was.
     pub operations: u64,
+    /// How long the work took, without what was made meanwhile.
+    pub worked: Duration,
     /// Processor time of the thread.
     pub thread: Duration,
+    /// Processor time of all other threads of the program.
+    pub others: Duration,
 }
 
 /// What speaks against a measurement, a sentence for each reason.
@@ -84,9 +90,19 @@ pub fn flags(expects: Expects, seen: &Circumstances) -> Vec<String> {
     if expects.settled && jobs > 0 {
         flags.push(format!("{jobs} flushes or compactions went on beside it"));
     }
-    let share = seen.thread.as_secs_f64() / steady.as_secs_f64().max(f64::MIN_POSITIVE);
-    if expects.busy && steady > SHORTEST && share < BUSY_SHARE {
-        flags.push(format!("the thread had the processor {:.0} % of the time", share * 100.0));
+    if expects.settled && before.files != after.files {
+        flags.push("files of the store changed beside it".to_string());
+    }
+    let share =
+        |time: Duration| time.as_secs_f64() / seen.worked.as_secs_f64().max(f64::MIN_POSITIVE);
+    let is_long = seen.worked > SHORTEST;
+    if expects.busy && is_long && share(seen.thread) < BUSY_SHARE {
+        let percent = share(seen.thread) * 100.0;
+        flags.push(format!("the thread had the processor {percent:.0} % of the time"));
+    }
+    if expects.settled && is_long && share(seen.others) > OTHERS_SHARE {
+        let percent = share(seen.others) * 100.0;
+        flags.push(format!("other threads of the program had {percent:.0} % of a processor"));
     }
     flags
 }
@@ -109,7 +125,9 @@ mod tests {
             moments: [moment(0, 5_000_000), moment(100_000, 5_100_300)],
             counters: [counted; 2],
             operations: 100_000,
+            worked: Duration::from_millis(100),
             thread: Duration::from_millis(99),
+            others: Duration::from_millis(2),
         }
     }
 
@@ -151,5 +169,28 @@ mod tests {
         let seen = Circumstances { thread: Duration::from_millis(60), ..good() };
         assert!(flags(Expects::READS, &seen)[0].contains("60 %"));
         assert!(flags(Expects::COLD_READS, &seen).is_empty());
+    }
+
+    #[test]
+    fn keys_made_meanwhile_are_no_time_that_the_thread_waited() {
+        let (worked, thread) = (Duration::from_millis(50), Duration::from_millis(49));
+        let seen = Circumstances { worked, thread, ..good() };
+        assert!(flags(Expects::READS, &seen).is_empty());
+    }
+
+    /// The story: sled, SurrealKV, LMDB and redb count no jobs, so that a merge in one of their
+    /// threads went on beside reads and nobody saw it.
+    #[test]
+    fn an_engine_that_counts_nothing_is_watched_by_its_files_and_its_threads() {
+        let uncounted = |files| Counters { files: Some(files), ..Counters::default() };
+        let seen = Circumstances { counters: [uncounted(1), uncounted(2)], ..good() };
+        assert!(flags(Expects::READS, &seen)[0].contains("files of the store changed"));
+        assert!(flags(Expects::WRITES, &seen).is_empty());
+        let counters = [uncounted(1); 2];
+        assert!(flags(Expects::READS, &Circumstances { counters, ..good() }).is_empty());
+        let others = Duration::from_millis(40);
+        let seen = Circumstances { counters, others, ..good() };
+        assert!(flags(Expects::READS, &seen)[0].contains("40 % of a processor"));
+        assert!(flags(Expects::WRITES, &seen).is_empty());
     }
 }

@@ -1,12 +1,14 @@
 //! A store with certain settings, filled and read as db_bench does it: one subject of the
 //! experiments about bits and hashes.
 
+use crate::answers::Answers;
 use crate::disk;
-use crate::engine::{Counters, Engine, Result, Settings, Store};
+use crate::engine::{Counters, Engine, Result, Settings, Store, Tally};
 use crate::experiment::{Figure, Subject};
 use crate::lab::{Folder, Lab, Place};
+use crate::measure::Stopwatch;
 use crate::outcome::Better;
-use crate::recorder::Recorder;
+use crate::recorder::{Evidence, Recorder};
 use crate::sanity::Expects;
 use crate::workload::{Workload, get};
 
@@ -48,53 +50,72 @@ pub struct StoreCase {
     workload: Workload,
     series: String,
     x: String,
+    answers: Answers,
 }
 
 impl StoreCase {
-    /// The store that is point `x` of a series.
+    /// The store that is point `x` of a series; what it answers is compared with `answers`.
     pub fn new(
         lab: &Lab<'_>,
         engine: Engine,
         settings: Settings,
         workload: Workload,
         point: (&str, &str),
+        answers: Answers,
     ) -> StoreCase {
         let (series, x) = (point.0.to_string(), point.1.to_string());
-        StoreCase { place: lab.place(), engine, settings, workload, series, x }
+        StoreCase { place: lab.place(), engine, settings, workload, series, x, answers }
     }
 
-    fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, flags: &[String]) {
-        recorder.record(&self.series, &self.x, figure.name, value, flags.to_vec());
+    fn record(
+        &self,
+        recorder: &mut Recorder<'_>,
+        figure: Figure,
+        value: f64,
+        evidence: impl Into<Evidence>,
+    ) {
+        recorder.record(&self.series, &self.x, figure.name, value, evidence);
+    }
+
+    fn check(&self, what: &'static str, round: u32, tally: Tally) -> Result<()> {
+        let who = match self.series.is_empty() {
+            true => format!("{} with {}", self.engine.name, self.x),
+            false => format!("{}, {}", self.series, self.x),
+        };
+        self.answers.check(&self.workload.name(), what, round, &who, tally)
     }
 
     fn fill(&self, store: &dyn Store, folder: &Folder, recorder: &mut Recorder<'_>) -> Result<()> {
         let puts = self.workload.puts();
-        let work = || self.workload.fill(store, recorder);
-        let filled = self.place.timed(Expects::WRITES, store, puts, work)?;
+        let work = |watch: &Stopwatch| self.workload.fill(store, watch, recorder);
+        let filled = self.place.timed_with(Expects::WRITES, store, puts, work)?;
         recorder.next("settling")?;
         let settled = self.place.settled(store, || disk::sync_all(folder.path()))?;
-        self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled.flags);
-        let both = filled.sample.wall() + settled.sample.wall() / puts.max(1) as f64;
-        let flags = [filled.flags, settled.flags].concat();
-        self.record(recorder, SETTLED, both, &flags);
+        self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
+        let both = filled.and_then(settled);
+        self.record(recorder, SETTLED, both.sample.wall(), &both);
         Ok(())
     }
 
     fn read(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (reads, seed) = (self.workload.reads(), u64::from(recorder.round()) + 1);
+        let (reads, round) = (self.workload.reads(), recorder.round());
+        let seed = u64::from(round) + 1;
         let mut reader = store.reader(0)?;
-        self.workload.warm_up(&mut *reader, recorder)?;
+        let scanned = self.workload.warm_up(&mut *reader, recorder)?;
+        self.check("a scan", round, scanned)?;
         recorder.next("readrandom")?;
-        let work = || get(&mut *reader, self.workload.queries(seed), reads, recorder);
-        let read = self.place.timed(Expects::READS, store, reads, work)?;
-        self.record(recorder, READRANDOM, read.sample.thread(), &read.flags);
+        let queries = self.workload.queries(seed);
+        let work = |watch: &Stopwatch| get(&mut *reader, queries, reads, watch, recorder);
+        let read = self.place.timed_with(Expects::READS, store, reads, work)?;
+        self.check(READRANDOM.name, round, read.sample.tally)?;
+        self.record(recorder, READRANDOM, read.sample.thread(), &read);
         if let Some(missing) = self.workload.missing(seed) {
             recorder.next("readmissing")?;
             if let Some(missing) = self.workload.missing(0) {
-                get(&mut *reader, missing, reads / 4, recorder)?;
+                get(&mut *reader, missing, reads / 4, &Stopwatch::default(), recorder)?;
             }
-            let work = || get(&mut *reader, missing, reads, recorder);
-            let read = self.place.timed(Expects::READS, store, reads, work)?;
+            let work = |watch: &Stopwatch| get(&mut *reader, missing, reads, watch, recorder);
+            let read = self.place.timed_with(Expects::READS, store, reads, work)?;
             if read.sample.tally.found > 0 {
                 return Err(format!(
                     "{} keys that were never put were found",
@@ -102,16 +123,16 @@ impl StoreCase {
                 )
                 .into());
             }
-            self.record(recorder, READMISSING, read.sample.thread(), &read.flags);
+            self.record(recorder, READMISSING, read.sample.thread(), &read);
             if let Some(searched) = read.per_operation(|counters| counters.false_reads) {
-                self.record(recorder, FALSE_READS, searched * 100.0, &read.flags);
+                self.record(recorder, FALSE_READS, searched * 100.0, read.flags.clone());
             }
             if let Some(share) = false_positives(&read.before, &read.after) {
-                self.record(recorder, FALSE_POSITIVES, share * 100.0, &read.flags);
+                self.record(recorder, FALSE_POSITIVES, share * 100.0, read.flags.clone());
             }
         }
         if let Some(filters) = store.counters().filter_mebibytes() {
-            self.record(recorder, FILTERS, filters, &[]);
+            self.record(recorder, FILTERS, filters, Vec::new());
         }
         Ok(())
     }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::ahead::{Ahead, each_key};
 use crate::engine::{Reader, Result, Source, Store, Tally, Write};
 use crate::keys::{Random, decimal, stream};
+use crate::measure::Stopwatch;
 use crate::recorder::{Recorder, Stopped};
 use crate::user_data::UserData;
 
@@ -53,11 +55,24 @@ impl Workload {
         }
     }
 
+    /// What it is called among those of one experiment.
+    pub fn name(&self) -> String {
+        match self {
+            Workload::DbBench { num, value_bytes, .. } => format!("{num} of {value_bytes} bytes"),
+            Workload::Own { .. } => "the user's".to_string(),
+        }
+    }
+
     /// Puts everything.
     ///
     /// # Errors
     /// Those of the store, or that the run was stopped.
-    pub fn fill(&self, store: &dyn Store, recorder: &Recorder<'_>) -> Result<Tally> {
+    pub fn fill(
+        &self,
+        store: &dyn Store,
+        watch: &Stopwatch,
+        recorder: &Recorder<'_>,
+    ) -> Result<Tally> {
         recorder.next("filling")?;
         let mut writes = Writes {
             workload: self,
@@ -68,7 +83,7 @@ impl Workload {
             key: Vec::new(),
             value: Vec::new(),
         };
-        store.write_all(&mut writes)?;
+        store.write_all(&mut Ahead::new(&mut writes, watch))?;
         match writes.stopped {
             Some(stopped) => Err(stopped.into()),
             None => Ok(Tally::default()),
@@ -93,20 +108,21 @@ impl Workload {
         }
     }
 
-    /// Reads everything once: a scan, and as many gets as a measurement has.
+    /// Reads everything once: a scan, and as many gets as a measurement has. Says what the scan
+    /// found.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn warm_up(&self, reader: &mut dyn Reader, recorder: &Recorder<'_>) -> Result<()> {
+    pub fn warm_up(&self, reader: &mut dyn Reader, recorder: &Recorder<'_>) -> Result<Tally> {
         recorder.next("warming up")?;
         let mut tally = Tally::default();
         reader.scan(&mut tally)?;
-        get(reader, self.queries(0), self.reads(), recorder)?;
-        Ok(())
+        get(reader, self.queries(0), self.reads(), &Stopwatch::default(), recorder)?;
+        Ok(tally)
     }
 }
 
-/// Gets of so many keys.
+/// Gets of so many keys, which are made while the clock is stopped.
 ///
 /// # Errors
 /// Those of the store, or that the run was stopped.
@@ -114,16 +130,15 @@ pub fn get(
     reader: &mut dyn Reader,
     mut queries: Queries<'_>,
     count: u64,
+    watch: &Stopwatch,
     recorder: &Recorder<'_>,
 ) -> Result<Tally> {
-    let (mut tally, mut key) = (Tally::default(), Vec::new());
-    for at in 0..count {
-        if at.is_multiple_of(PER_LOOK) {
-            recorder.go_on()?;
-        }
-        queries.next(&mut key);
-        reader.get(&key, &mut tally)?;
-    }
+    let mut tally = Tally::default();
+    let make = |key: &mut Vec<u8>| {
+        queries.next(key);
+        Ok(recorder.go_on()?)
+    };
+    each_key(watch, count, make, |key| reader.get(key, &mut tally))?;
     Ok(tally)
 }
 

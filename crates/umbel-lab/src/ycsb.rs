@@ -3,6 +3,7 @@
 
 use crate::engine::{Result, Source, Store, Tally, Write};
 use crate::keys::{Keys, Random, mix};
+use crate::measure::Stopwatch;
 use crate::zipfian;
 
 /// The longest scan of workload E.
@@ -89,43 +90,99 @@ impl Records {
     }
 }
 
-/// Does so many operations of a workload, and says what was read. Each write is acknowledged before
-/// the next operation begins, and every read sees it: engines that gather writes commit each alone.
+/// Operations that are made at once, while the clock is stopped.
+const BATCH: u64 = 1024;
+
+/// An operation with what it takes, by where that ends in the bytes of its batch.
+#[derive(Debug, Clone, Copy)]
+struct Planned {
+    step: Step,
+    /// How many entries a scan reads.
+    entries: usize,
+    key_end: usize,
+    value_end: usize,
+}
+
+/// Makes operations: the same ones for every store, as no answer decides what comes next.
+struct Plan<'a> {
+    ycsb: Ycsb,
+    records: &'a mut Records,
+    /// How many records there were: which keys are hot does not change while others are inserted.
+    known: u64,
+    random: Random,
+    bytes: Vec<u8>,
+    planned: Vec<Planned>,
+    scratch: Vec<u8>,
+}
+
+impl Plan<'_> {
+    fn next_batch(&mut self, operations: u64) {
+        self.bytes.clear();
+        self.planned.clear();
+        (0..operations).for_each(|_| self.next());
+    }
+
+    fn next(&mut self) {
+        let Plan { ycsb, records, known, random, bytes, planned, scratch } = self;
+        let step = ycsb.step(random.below(100));
+        let index = match step {
+            Step::Insert => records.count(),
+            _ => draw(*ycsb, records.count(), *known, random),
+        };
+        records.keys.key(records.name(index), scratch);
+        bytes.extend_from_slice(scratch);
+        let key_end = bytes.len();
+        let entries = if step == Step::Scan { 1 + random.below(SCAN_MAX) as usize } else { 0 };
+        if step.writes() {
+            records.keys.value(random.below(u64::MAX), scratch);
+            bytes.extend_from_slice(scratch);
+            records.more += u64::from(step == Step::Insert);
+        }
+        planned.push(Planned { step, entries, key_end, value_end: bytes.len() });
+    }
+}
+
+impl Step {
+    fn writes(self) -> bool {
+        matches!(self, Step::Update | Step::Insert | Step::Modify)
+    }
+}
+
+/// Does so many operations of a workload, drawn by a seed, in one of the store's ways, and says
+/// what was read. Each write is acknowledged before the next operation begins, and every read sees
+/// it: engines that gather writes commit each alone. Keys, values and draws are made while the
+/// clock is stopped.
 ///
 /// # Errors
 /// Those of the store.
 pub fn run(
     ycsb: Ycsb,
-    store: &dyn Store,
-    way: usize,
+    (store, way): (&dyn Store, usize),
     records: &mut Records,
-    operations: u64,
-    seed: u64,
+    (operations, seed): (u64, u64),
+    watch: &Stopwatch,
 ) -> Result<Tally> {
-    // Which keys are hot does not change while others are inserted.
+    let (mut reader, mut tally) = (store.reader(way)?, Tally::default());
     let known = records.count();
-    let (mut reader, mut random, mut tally) =
-        (store.reader(way)?, Random::new(seed), Tally::default());
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    for _ in 0..operations {
-        let step = ycsb.step(random.below(100));
-        let index = match step {
-            Step::Insert => records.count(),
-            _ => draw(ycsb, records.count(), known, &mut random),
-        };
-        records.keys.key(records.name(index), &mut key);
-        match step {
-            Step::Read | Step::Modify => reader.get(&key, &mut tally)?,
-            Step::Scan => {
-                let entries = 1 + random.below(SCAN_MAX) as usize;
-                reader.seek(&key, entries, &mut tally)?;
+    let (random, bytes, planned, scratch) = (Random::new(seed), Vec::new(), Vec::new(), Vec::new());
+    let mut plan = Plan { ycsb, records, known, random, bytes, planned, scratch };
+    let mut left = operations;
+    while left > 0 {
+        watch.untimed(|| plan.next_batch(left.min(BATCH)));
+        left -= left.min(BATCH);
+        let mut start = 0;
+        for Planned { step, entries, key_end, value_end } in &plan.planned {
+            let key = &plan.bytes[start..*key_end];
+            match step {
+                Step::Read | Step::Modify => reader.get(key, &mut tally)?,
+                Step::Scan => reader.seek(key, *entries, &mut tally)?,
+                Step::Update | Step::Insert => {}
             }
-            Step::Update | Step::Insert => {}
-        }
-        if matches!(step, Step::Update | Step::Insert | Step::Modify) {
-            records.keys.value(random.below(u64::MAX), &mut value);
-            records.more += u64::from(step == Step::Insert);
-            store.write_all(&mut One(Some((&key, Some(&value)))))?;
+            if step.writes() {
+                let value = &plan.bytes[*key_end..*value_end];
+                store.write_all(&mut One(Some((key, Some(value)))))?;
+            }
+            start = *value_end;
         }
     }
     Ok(tally)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"log"
 	"runtime"
 	"runtime/debug"
@@ -51,6 +52,33 @@ func options(s settings) *pebble.Options {
 	return opts
 }
 
+// inWords says what options are, as Pebble completes them where nothing is told.
+func inWords(opts *pebble.Options) string {
+	opts.EnsureDefaults()
+	level := &opts.Levels[0]
+	_, most := opts.CompactionConcurrencyRange()
+	return fmt.Sprintf(
+		"%d KiB blocks in columns, %d KiB index blocks, filters of %d bits per key at every level, memtables of %d "+
+			"MiB (up to %d), compaction of level 0 at a threshold of %d (a sublevel counts twice), %d "+
+			"MiB in the first level below, tables of %d MiB that double from level to level, %d "+
+			"compactions beside flushes at most, deletions of at most %d MiB/s, Go's collector at "+
+			"%d %% with a soft limit",
+		level.BlockSize>>10, level.IndexBlockSize>>10, filterBits(level.FilterPolicy),
+		opts.MemTableSize>>20, opts.MemTableStopWritesThreshold, opts.L0CompactionThreshold,
+		opts.LBaseMaxBytes>>20, opts.TargetFileSizes[0]>>20, most, opts.TargetByteDeletionRate>>20,
+		collectorPercent,
+	)
+}
+
+// filterBits is how many bits per key a policy takes, 0 where it has no filter.
+func filterBits(policy pebble.FilterPolicy) int {
+	bits, _ := policy.(bloom.FilterPolicy)
+	return int(bits)
+}
+
+// collectorPercent is how much Go's heap may grow before it is collected.
+const collectorPercent = 300
+
 // compactionsMost is how many compactions run at once at most: one processor is left to others.
 func compactionsMost() int {
 	return min(3, max(1, runtime.GOMAXPROCS(0)-1))
@@ -63,11 +91,11 @@ func (quiet) Infof(string, ...interface{})               {}
 func (quiet) Errorf(format string, words ...interface{}) { log.Printf(format, words...) }
 func (quiet) Fatalf(format string, words ...interface{}) { log.Fatalf(format, words...) }
 
-// tuneCollector sets Go's garbage collector as a CockroachDB node does that was told nothing: 300 %,
-// and a soft limit of 2.25 times the quarter of the memory that its queries may take, as far as the
+// tuneCollector sets Go's garbage collector as a CockroachDB node does that was told nothing: its
+// percentage, and a soft limit of 2.25 times the quarter of the memory that its queries may take, as far as the
 // cache leaves room for it.
 func tuneCollector(cacheBytes int64) {
-	debug.SetGCPercent(300)
+	debug.SetGCPercent(collectorPercent)
 	var info syscall.Sysinfo_t
 	if syscall.Sysinfo(&info) != nil {
 		return

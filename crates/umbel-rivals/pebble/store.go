@@ -165,7 +165,7 @@ func umbel_pebble_snapshot(number C.int32_t, hold C.int32_t, failure **C.char) C
 
 // Fills in what the store has counted since it was opened: flushes and compactions, how many of
 // them there are now, tables that wait for their deletion, blocks that had to be loaded, filters
-// asked, filters that said no, tables.
+// asked, filters that said no, tables, and tables of which it does not know yet what they hold.
 //
 //export umbel_pebble_metrics
 func umbel_pebble_metrics(number C.int32_t, figures *C.uint64_t) {
@@ -174,7 +174,7 @@ func umbel_pebble_metrics(number C.int32_t, figures *C.uint64_t) {
 	for i := range m.Levels {
 		tables += m.Levels[i].TablesCount
 	}
-	all := unsafe.Slice((*uint64)(unsafe.Pointer(figures)), 7)
+	all := unsafe.Slice((*uint64)(unsafe.Pointer(figures)), 8)
 	all[0] = uint64(m.Flush.Count + m.Compact.Count)
 	all[1] = uint64(m.Flush.NumInProgress + m.Compact.NumInProgress)
 	all[2] = uint64(max(m.Table.ObsoleteCount, 0))
@@ -182,6 +182,10 @@ func umbel_pebble_metrics(number C.int32_t, figures *C.uint64_t) {
 	all[4] = uint64(m.Filter.Hits + m.Filter.Misses)
 	all[5] = uint64(m.Filter.Hits)
 	all[6] = uint64(tables)
+	all[7] = uint64(max(m.Table.PendingStatsCollectionCount, 0))
+	if !m.Table.InitialStatsCollectionComplete {
+		all[7]++
+	}
 }
 
 // Returns the versions of Pebble and of Go, in a string that the caller frees.
@@ -197,6 +201,18 @@ func umbel_pebble_version() *C.char {
 		}
 	}
 	return C.CString(version + ", " + runtime.Version())
+}
+
+// Returns what a store is opened with that is told this, in a string that the caller frees.
+//
+//export umbel_pebble_settings
+func umbel_pebble_settings(
+	cacheBytes C.uint64_t,
+	memtableBytes C.uint64_t,
+	bloomBits C.int32_t,
+) *C.char {
+	told := settings{int64(cacheBytes), uint64(memtableBytes), int(bloomBits)}
+	return C.CString(inWords(options(told)))
 }
 
 //export umbel_pebble_free

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use umbel_lab::disk;
-use umbel_lab::engine::{Engine, Result, Tunes};
+use umbel_lab::engine::{Counters, Engine, Result, Tunes};
 use umbel_lab::engines::umbel;
 use umbel_lab::measure::{now, pause};
 
@@ -65,8 +65,13 @@ mod rocksdb {
 }
 
 /// An engine that can be told nothing but the bytes of its cache.
-const UNTUNED: Tunes =
-    Tunes { bloom_bits: false, probes: false, memtable_bytes: false, spread: false };
+const UNTUNED: Tunes = Tunes {
+    bloom_bits: false,
+    bloom_bits_max: None,
+    probes: false,
+    memtable_bytes: false,
+    spread: false,
+};
 
 /// All of them, ours first.
 pub const ALL: [Engine; 10] = [
@@ -99,6 +104,11 @@ fn watch_files(folder: &Path) -> Result<Duration> {
         }
     }
     Ok(quiet_since.elapsed())
+}
+
+/// What is known of an engine that counts nothing: whether its files change.
+fn watched_files(folder: &Path) -> Counters {
+    Counters { files: disk::fingerprint(folder).ok(), ..Counters::default() }
 }
 
 /// The version of a crate this program was built with.
@@ -135,6 +145,11 @@ mod tests {
             let page = |address: &&str| address.starts_with("http") && address.contains("://");
             assert!(engine.recommended.iter().all(page), "{}", engine.name);
             assert!(engine.fresh_way < engine.ways.len(), "{}", engine.name);
+            let settings = (engine.settings)();
+            println!("{}: {settings}", engine.name);
+            // What is set at every opening stands in the words: the size of memtables, where told.
+            let memtables = !engine.tunes.memtable_bytes || settings.contains("128 MiB");
+            assert!(settings.len() > 40 && (memtables || !rival), "{}: {settings}", engine.name);
         }
     }
 }

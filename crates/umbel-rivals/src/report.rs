@@ -198,7 +198,7 @@ fn settings_of(name: &str) -> String {
     let engine = engines::ALL.into_iter().find(|engine| engine.name == name);
     engine.map_or(String::new(), |engine| {
         let together = if engine.multi_get { "" } else { "; multi_get as single gets" };
-        format!("{}{together}", engine.settings)
+        format!("{}{together}", (engine.settings)())
     })
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use umbel::{
-    Db, DbCursor, Durability, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, Options, Snapshot,
+    Compression, CompressionPlan, Db, DbCursor, Durability, FilterKind, Keyspace, KeyspaceOptions,
+    LevelFilter, Options, Snapshot,
 };
 
 use crate::engine::{
@@ -16,13 +17,15 @@ use crate::engine::{
 pub const ENGINE: Engine = Engine {
     name: "umbel",
     missing: None,
-    settings: "defaults (128 MiB memtables, 4 KiB blocks, 10 bits per key at every level, no \
-               compression, 2 background threads) with the cache of the run as the budget for all \
-               memory; single puts, \
-               buffered, log on; read with values lent and cursors, and with values copied and \
-               iterators",
+    settings: in_words,
     recommended: &[],
-    tunes: Tunes { bloom_bits: true, probes: true, memtable_bytes: true, spread: true },
+    tunes: Tunes {
+        bloom_bits: true,
+        bloom_bits_max: None,
+        probes: true,
+        memtable_bytes: true,
+        spread: true,
+    },
     multi_get: true,
     kept_cursor: true,
     lsm: true,
@@ -34,6 +37,30 @@ pub const ENGINE: Engine = Engine {
 /// As many tables in level 0 as may be asked for: they stay there.
 const LEVEL0_TABLES_MAX: usize = 1000;
 
+/// What [`open`] opens it with where the run says nothing else, in words.
+fn in_words() -> String {
+    let settings = Settings::default();
+    let (options, keyspace) = (options(&settings), keyspace_options(&settings));
+    let KeyspaceOptions { memtable_bytes, block_bytes, bloom_bits, table_bytes, .. } = keyspace;
+    let compression = match keyspace.compression {
+        plan if plan == CompressionPlan::all(Compression::None) => "no compression",
+        _ => "compression by level",
+    };
+    format!(
+        "{} MiB memtables, {} KiB blocks, {bloom_bits} bits per key at every level (these or as the \
+         run says), filters {} an advisor (or as the run says), {} MiB tables, {compression}, {} \
+         background threads, the cache of the run as the budget for all memory; single puts, {:?}, \
+         log {}; read with values lent and cursors, and with values copied and iterators",
+        memtable_bytes >> 20,
+        block_bytes >> 10,
+        if keyspace.advisor { "kept by" } else { "kept without" },
+        table_bytes >> 20,
+        options.background_threads,
+        options.durability,
+        if keyspace.log { "on" } else { "off" },
+    )
+}
+
 struct Umbel {
     db: Db,
     keyspace: Keyspace,
@@ -41,11 +68,14 @@ struct Umbel {
 }
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
-    // One budget for everything: what the others are given for their caches alone.
-    let options = Options { memory_bytes: Some(settings.cache_bytes), ..Options::default() };
-    let db = Db::open(folder, options)?;
+    let db = Db::open(folder, options(settings))?;
     let keyspace = db.keyspace("default", keyspace_options(settings))?;
     Ok(Box::new(Umbel { db, keyspace, snapshot: Mutex::new(None) }))
+}
+
+fn options(settings: &Settings) -> Options {
+    // One budget for everything: what the others are given for their caches alone.
+    Options { memory_bytes: Some(settings.cache_bytes), ..Options::default() }
 }
 
 fn keyspace_options(settings: &Settings) -> KeyspaceOptions {
@@ -141,6 +171,7 @@ pub fn counters(db: &Db) -> Counters {
         filter_bytes: Some(levels().map(|level| level.filter_bytes_in_memory).sum()),
         write_amplification: Some(stats.write_amplification),
         tables: Some(levels().map(|level| level.tables).sum()),
+        ..Counters::default()
     }
 }
 

@@ -1,15 +1,16 @@
 //! `amplification`: what is written, read and kept for each byte, as a store grows.
 
-use std::time::Duration;
-
 use super::say;
+use crate::ahead::{Ahead, each_key};
+use crate::answers::Answers;
 use crate::disk;
 use crate::engine::{Engine, Result, Settings, Source, Store, Tally, Write};
 use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
 use crate::keys::{Keys, Random, Shape};
-use crate::lab::Place;
+use crate::lab::{Place, Timed};
+use crate::measure::Stopwatch;
 use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::{Recorder, Stopped};
+use crate::recorder::{Evidence, Recorder, Stopped};
 use crate::sanity::Expects;
 
 const WRITTEN: Figure = Figure {
@@ -87,10 +88,12 @@ pub const EXPERIMENT: Experiment = Experiment {
         wants: |_| None,
     },
     subjects: |lab| {
+        let answers = Answers::default();
         let case = |engine: &Engine| {
+            let answers = answers.clone();
             let series = if lab.engines.len() > 1 { engine.name } else { "" };
             let (place, scale) = (lab.place(), lab.scale);
-            Box::new(Case { place, engine: *engine, series, scale }) as Box<dyn Subject>
+            Box::new(Case { place, engine: *engine, series, scale, answers }) as Box<dyn Subject>
         };
         Ok(lab.engines.iter().map(case).collect())
     },
@@ -119,6 +122,7 @@ struct Case {
     engine: Engine,
     series: &'static str,
     scale: Scale,
+    answers: Answers,
 }
 
 struct Growth<'a> {
@@ -152,17 +156,17 @@ impl Case {
         keys: Keys,
         numbers: std::ops::Range<u64>,
         recorder: &Recorder<'_>,
-        watched: &mut Duration,
-    ) -> Result<Tally> {
-        let (key, value) = (Vec::new(), Vec::new());
+    ) -> Result<Timed> {
+        let (puts, key, value) = (numbers.end - numbers.start, Vec::new(), Vec::new());
         let mut growth = Growth { keys, numbers, recorder, stopped: None, key, value };
-        store.write_all(&mut growth)?;
-        if let Some(stopped) = growth.stopped {
-            return Err(stopped.into());
-        }
-        store.flush()?;
-        *watched = store.wait()?;
-        Ok(Tally::default())
+        let grown = self.place.timed_with(Expects::WRITES, store, puts, |watch| {
+            store.write_all(&mut Ahead::new(&mut growth, watch))?;
+            match growth.stopped {
+                Some(stopped) => Err(stopped.into()),
+                None => Ok(Tally::default()),
+            }
+        })?;
+        Ok(grown.and_then(self.place.settled(store, || Ok(()))?))
     }
 
     fn ask(
@@ -172,15 +176,42 @@ impl Case {
         num: u64,
         there: bool,
         seed: u64,
+        watch: &Stopwatch,
     ) -> Result<Tally> {
         let (mut reader, mut random) = (store.reader(0)?, Random::new(seed));
-        let (mut tally, mut key) = (Tally::default(), Vec::new());
-        for _ in 0..reads(self.scale) {
+        let mut tally = Tally::default();
+        let make = |key: &mut Vec<u8>| {
             let index = random.below(num);
-            keys.key(if there { keys.present(index) } else { keys.absent(index) }, &mut key);
-            reader.get(&key, &mut tally)?;
-        }
+            keys.key(if there { keys.present(index) } else { keys.absent(index) }, key);
+            Ok(())
+        };
+        each_key(watch, reads(self.scale), make, |key| reader.get(key, &mut tally))?;
         Ok(tally)
+    }
+
+    /// Reads twice, the second time by the clock.
+    fn read(
+        &self,
+        store: &dyn Store,
+        keys: Keys,
+        (x, num): (&'static str, u64),
+        there: bool,
+        recorder: &Recorder<'_>,
+    ) -> Result<Timed> {
+        let figure = if there { HIT } else { MISSING };
+        recorder.next(figure.name)?;
+        self.ask(store, keys, num, there, 0, &Stopwatch::default())?;
+        let (count, round) = (reads(self.scale), recorder.round());
+        let work =
+            |watch: &Stopwatch| self.ask(store, keys, num, there, u64::from(round) + 1, watch);
+        // Not all of it need fit the cache.
+        let expects = Expects { warm: false, busy: false, ..Expects::READS };
+        let read = self.place.timed_with(expects, store, count, work)?;
+        if read.sample.tally.found != if there { count } else { 0 } {
+            return Err("a wrong number of keys was found".into());
+        }
+        self.answers.check(x, figure.name, round, self.engine.name, read.sample.tally)?;
+        Ok(read)
     }
 }
 
@@ -198,42 +229,26 @@ impl Subject for Case {
         let store = folder.open(&self.engine, &Settings { cache_bytes, ..Settings::default() })?;
         let (mut from, mut written) = (0, Some(0));
         for (x, num) in sizes {
-            // What was spent only to see that nothing happens any more is nobody's work.
-            let mut watched = Duration::ZERO;
-            let work = || self.grow(&*store, keys, from..num, recorder, &mut watched);
-            let grown = self.place.timed(Expects::WRITES, &*store, num - from, work)?;
+            let grown = self.grow(&*store, keys, from..num, recorder)?;
             written = written.zip(grown.sample.written_bytes).map(|(a, b)| a + b);
             let bytes = num as f64 * (KEY_BYTES + VALUE_BYTES) as f64;
-            let count = reads(self.scale);
-            let read = |there: bool, round: u64| {
-                recorder.next(if there { "get, there" } else { "get, missing" })?;
-                self.ask(&*store, keys, num, there, 0)?;
-                let work = || self.ask(&*store, keys, num, there, round);
-                // Not all of it need fit the cache.
-                let expects = Expects { warm: false, busy: false, ..Expects::READS };
-                let read = self.place.timed(expects, &*store, count, work)?;
-                if read.sample.tally.found != if there { count } else { 0 } {
-                    return Err("a wrong number of keys was found".into());
-                }
-                Result::Ok(read)
-            };
-            let round = u64::from(recorder.round()) + 1;
-            let (hit, missing) = (read(true, round)?, read(false, round)?);
+            let hit = self.read(&*store, keys, (x, num), true, recorder)?;
+            let missing = self.read(&*store, keys, (x, num), false, recorder)?;
             let series = self.series;
-            let mut record = |figure: Figure, value: f64, flags: &[String]| {
-                recorder.record(series, x, figure.name, value, flags.to_vec());
+            let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+                recorder.record(series, x, figure.name, value, evidence);
             };
-            let worked = grown.sample.wall_ns.saturating_sub(watched.as_nanos() as u64);
-            record(PUT, worked as f64 / (num - from) as f64, &grown.flags);
+            record(PUT, grown.sample.wall(), (&grown).into());
             // Some file systems count nothing.
             if let Some(written) = written.filter(|written| *written > 0) {
-                record(WRITTEN, written as f64 / bytes, &grown.flags);
+                record(WRITTEN, written as f64 / bytes, grown.flags.clone().into());
             }
-            record(SPACE, disk::bytes(folder.path())? as f64 / bytes, &[]);
-            record(HIT, hit.sample.wall(), &hit.flags);
-            record(MISSING, missing.sample.wall(), &missing.flags);
+            let taken = disk::bytes(folder.path())? as f64;
+            record(SPACE, taken / bytes, Evidence::default());
+            record(HIT, hit.sample.wall(), (&hit).into());
+            record(MISSING, missing.sample.wall(), (&missing).into());
             if let Some(vain) = missing.per_operation(|counters| counters.false_reads) {
-                record(SEARCHED, vain * 100.0, &missing.flags);
+                record(SEARCHED, vain * 100.0, missing.flags.clone().into());
             }
             from = num;
         }

@@ -121,5 +121,6 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         say::beside(outcome, series, "1000", "-1", "readrandom"),
         say::beside(outcome, series, "1000", "-1", "fill, settled"),
     ));
+    said.extend(article::cut_bits(outcome, &SETTINGS.map(|setting| setting.bits)));
     said
 }

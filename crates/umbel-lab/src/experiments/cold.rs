@@ -2,13 +2,15 @@
 
 use super::leveldb_article::wants_bits;
 use super::say;
-use crate::engine::{Engine, FilterSpread, Result, Settings, Store, Tally};
+use crate::answers::Answers;
+use crate::engine::{Engine, FilterSpread, Result, Settings, Store};
 use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
-use crate::lab::{Lab, Place};
+use crate::lab::{Lab, Place, Timed};
+use crate::measure::Stopwatch;
 use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
+use crate::recorder::{Evidence, Recorder};
 use crate::sanity::Expects;
-use crate::workload::{Queries, Workload};
+use crate::workload::{Queries, Workload, get};
 
 const LOADED_MISSING: Figure = Figure {
     name: "blocks read, missing",
@@ -83,7 +85,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         wants: wants_bits,
     },
     subjects: |lab| {
-        let case = |(x, bits): &(&'static str, i32)| case(lab, x, *bits);
+        let answers = Answers::default();
+        let case = |(x, bits): &(&'static str, i32)| case(lab, x, *bits, answers.clone());
         Ok(BITS.iter().map(case).collect())
     },
     meaning,
@@ -98,10 +101,11 @@ fn reads(scale: Scale) -> u64 {
     scale.choose(40_000, 400_000)
 }
 
-fn case(lab: &Lab<'_>, x: &'static str, bits: i32) -> Box<dyn Subject> {
+fn case(lab: &Lab<'_>, x: &'static str, bits: i32, answers: Answers) -> Box<dyn Subject> {
     let (num, memory) = sizes(lab.scale);
     let workload = Workload::DbBench { num, reads: reads(lab.scale), value_bytes: 100 };
-    Box::new(Case { place: lab.place(), engine: lab.engines[0], x, bits, memory, workload })
+    let (place, engine) = (lab.place(), lab.engines[0]);
+    Box::new(Case { place, engine, x, bits, memory, workload, answers })
 }
 
 struct Case {
@@ -111,6 +115,7 @@ struct Case {
     bits: i32,
     memory: u64,
     workload: Workload,
+    answers: Answers,
 }
 
 impl Case {
@@ -118,28 +123,23 @@ impl Case {
         &self,
         store: &dyn Store,
         mut queries: Queries<'_>,
-        expects: Expects,
-    ) -> Result<crate::lab::Timed> {
+        figure: Figure,
+        recorder: &Recorder<'_>,
+    ) -> Result<Timed> {
+        recorder.next(figure.name)?;
         let reads = self.workload.reads();
         let mut reader = store.reader(0)?;
-        let mut warm = queries.clone();
-        let (mut key, mut tally) = (Vec::new(), Tally::default());
         // The cache holds what such reads leave in it.
-        for _ in 0..reads / 2 {
-            warm.next(&mut key);
-            reader.get(&key, &mut tally)?;
-        }
-        for _ in 0..reads / 2 {
-            queries.next(&mut key);
-        }
-        self.place.timed(expects, store, reads, || {
-            let mut tally = Tally::default();
-            for _ in 0..reads {
-                queries.next(&mut key);
-                reader.get(&key, &mut tally)?;
-            }
-            Ok(tally)
-        })
+        let warm = queries.clone();
+        get(&mut *reader, warm, reads / 2, &Stopwatch::default(), recorder)?;
+        let mut key = Vec::new();
+        (0..reads / 2).for_each(|_| queries.next(&mut key));
+        let work = |watch: &Stopwatch| get(&mut *reader, queries, reads, watch, recorder);
+        let read = self.place.timed_with(Expects::COLD_READS, store, reads, work)?;
+        let (who, round) = (format!("{} with {}", self.engine.name, self.x), recorder.round());
+        let keys = self.workload.name();
+        self.answers.check(&keys, figure.name, round, &who, read.sample.tally)?;
+        Ok(read)
     }
 }
 
@@ -160,31 +160,30 @@ impl Subject for Case {
         let store = folder.open(&self.engine, &settings)?;
         let store = &*store;
         recorder.next("filling")?;
-        self.workload.fill(store, recorder)?;
-        store.flush()?;
-        store.wait()?;
+        self.workload.fill(store, &Stopwatch::default(), recorder)?;
+        let settled = self.place.settled(store, || Ok(()))?;
         let seed = u64::from(recorder.round()) + 1;
-        recorder.next("random")?;
-        let random = self.ask(store, self.workload.queries(seed), Expects::COLD_READS)?;
-        recorder.next("missing")?;
+        let mut random = self.ask(store, self.workload.queries(seed), RANDOM, recorder)?;
         let missing = self.workload.missing(seed).ok_or("there are no missing keys")?;
-        let missing = self.ask(store, missing, Expects::COLD_READS)?;
-        let mut record = |figure: Figure, value: f64, flags: &[String]| {
-            recorder.record("", self.x, figure.name, value, flags.to_vec());
+        let mut missing = self.ask(store, missing, MISSING, recorder)?;
+        random.flags.extend(settled.flags.iter().cloned());
+        missing.flags.extend(settled.flags);
+        let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+            recorder.record("", self.x, figure.name, value, evidence);
         };
-        record(RANDOM, random.sample.wall(), &random.flags);
-        record(MISSING, missing.sample.wall(), &missing.flags);
-        let loaded = |timed: &crate::lab::Timed| {
+        record(RANDOM, random.sample.wall(), (&random).into());
+        record(MISSING, missing.sample.wall(), (&missing).into());
+        let loaded = |timed: &Timed| {
             timed.per_operation(|counters| counters.blocks_loaded).map(|loaded| loaded * 100.0)
         };
         if let Some(loaded) = loaded(&random) {
-            record(LOADED, loaded, &random.flags);
+            record(LOADED, loaded, random.flags.clone().into());
         }
         if let Some(loaded) = loaded(&missing) {
-            record(LOADED_MISSING, loaded, &missing.flags);
+            record(LOADED_MISSING, loaded, missing.flags.clone().into());
         }
         if let Some(filters) = store.counters().filter_mebibytes() {
-            record(FILTERS, filters, &[]);
+            record(FILTERS, filters, Evidence::default());
         }
         Ok(())
     }

@@ -161,7 +161,7 @@ impl Asking {
         ask();
         let count = questions(self.scale);
         let mut passed = 0;
-        let timed = self.place.watched(Expects::READS, &Counters::default, count, || {
+        let timed = self.place.watched(Expects::READS, &Counters::default, count, |_| {
             passed = ask();
             Ok(Tally { found: passed, ..Tally::default() })
         })?;

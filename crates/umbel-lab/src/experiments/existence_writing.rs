@@ -105,7 +105,7 @@ impl Writing {
         let path: &Path = folder.path();
         sync_all(path)?;
         let before = device_written_bytes(path);
-        let mut timed = self.place.watched(Expects::WRITES, &Counters::default, count, || {
+        let mut timed = self.place.watched(Expects::WRITES, &Counters::default, count, |_| {
             (0..count).try_for_each(&mut *flush)?;
             sync_all(path)?;
             Ok(Tally::default())

@@ -182,13 +182,13 @@ impl Subject for Case {
         };
         get(self.reads / 10)?;
         let nothing = Counters::default;
-        let read = self.place.watched(Expects::READS, &nothing, self.reads, || get(self.reads))?;
+        let read = self.place.watched(Expects::READS, &nothing, self.reads, |_| get(self.reads))?;
         let found = read.sample.tally.found;
         if found != self.reads {
             return Err(format!("{found} of {} reads found the key", self.reads).into());
         }
-        recorder.record(series, &x, GET.name, read.sample.thread(), read.flags);
-        let hashed = self.place.watched(Expects::READS, &nothing, self.reads, || {
+        recorder.record(series, &x, GET.name, read.sample.thread(), &read);
+        let hashed = self.place.watched(Expects::READS, &nothing, self.reads, |_| {
             let mut sum = 0u64;
             for _ in 0..self.reads {
                 sum = sum.wrapping_add(self.hasher.hash(std::hint::black_box(key.as_slice())));
@@ -196,7 +196,7 @@ impl Subject for Case {
             std::hint::black_box(sum);
             Ok(Tally::default())
         })?;
-        recorder.record(series, &x, HASH.name, hashed.sample.thread(), hashed.flags);
+        recorder.record(series, &x, HASH.name, hashed.sample.thread(), &hashed);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::engine::{Counters, Result, Tally};
 use crate::experiment::{Experiment, Figure, How, Needs, Seed, Subject, Subjects, named};
 use crate::keys::{decimal, stream};
 use crate::lab::{Lab, Place};
+use crate::measure::Stopwatch;
 use crate::number::ratio;
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
@@ -162,10 +163,10 @@ impl Subject for Case {
         };
         read(ASKED as u64 * 2)?;
         let nothing = Counters::default;
-        let work = || read(self.reads);
+        let work = |_: &Stopwatch| read(self.reads);
         let timed = self.place.watched(Expects::READS, &nothing, self.reads, work)?;
         let x = self.tables.to_string();
-        recorder.record(&self.series(), &x, GET.name, timed.sample.thread(), timed.flags);
+        recorder.record(&self.series(), &x, GET.name, timed.sample.thread(), &timed);
         Ok(())
     }
 }

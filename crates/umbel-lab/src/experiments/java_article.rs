@@ -2,10 +2,13 @@
 //! nothing.
 
 use super::say;
+use crate::ahead::{Ahead, each_key};
+use crate::answers::Answers;
 use crate::engine::{Engine, FilterSpread, Result, Settings, Source, Store, Tally, Write};
 use crate::experiment::{Experiment, Figure, How, Needs, Seed, Source as Article, Subject, named};
 use crate::keys::Random;
 use crate::lab::{Lab, Place};
+use crate::measure::Stopwatch;
 use crate::number::short;
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
@@ -89,7 +92,10 @@ pub const EXPERIMENT: Experiment = Experiment {
         takes_data: false,
         wants: |tunes| (!tunes.spread).then_some("cannot be kept from compacting its tables"),
     },
-    subjects: |lab| Ok([-1, 10].map(|bits| case(lab, bits)).into_iter().collect()),
+    subjects: |lab| {
+        let answers = Answers::default();
+        Ok([-1, 10].map(|bits| case(lab, bits, answers.clone())).into())
+    },
     meaning,
 };
 
@@ -97,9 +103,9 @@ fn sizes(scale: Scale) -> (u64, u64, u64) {
     scale.choose((PUTS / 8, GETS, MEMTABLE_RECORDS / 8), (PUTS, GETS, MEMTABLE_RECORDS))
 }
 
-fn case(lab: &Lab<'_>, bits: i32) -> Box<dyn Subject> {
+fn case(lab: &Lab<'_>, bits: i32, answers: Answers) -> Box<dyn Subject> {
     let engine = lab.engines[0];
-    Box::new(Java { place: lab.place(), engine, bits, scale: lab.scale })
+    Box::new(Java { place: lab.place(), engine, bits, scale: lab.scale, answers })
 }
 
 struct Java {
@@ -107,6 +113,7 @@ struct Java {
     engine: Engine,
     bits: i32,
     scale: Scale,
+    answers: Answers,
 }
 
 struct Records {
@@ -130,25 +137,29 @@ fn key(number: u64) -> String {
 }
 
 impl Java {
-    fn fill(&self, store: &dyn Store, recorder: &mut Recorder<'_>) -> Result<Tally> {
+    fn fill(&self, store: &dyn Store, watch: &Stopwatch, recorder: &Recorder<'_>) -> Result<Tally> {
         let (puts, _, records) = sizes(self.scale);
         for first in (0..puts).step_by(records as usize) {
             recorder.next("putting")?;
             let numbers = first..(first + records).min(puts);
             let (key, value) = (String::new(), String::new());
-            store.write_all(&mut Records { numbers, key, value })?;
+            let mut records = Records { numbers, key, value };
+            store.write_all(&mut Ahead::new(&mut records, watch))?;
             store.flush()?;
         }
         Ok(Tally::default())
     }
 
-    fn get(&self, store: &dyn Store, first: u64, seed: u64) -> Result<Tally> {
+    fn get(&self, store: &dyn Store, first: u64, seed: u64, watch: &Stopwatch) -> Result<Tally> {
         let (puts, gets, _) = sizes(self.scale);
         let (mut reader, mut random) = (store.reader(0)?, Random::new(seed));
         let mut tally = Tally::default();
-        for _ in 0..gets {
-            reader.get(key(first + random.below(puts)).as_bytes(), &mut tally)?;
-        }
+        let make = |made: &mut Vec<u8>| {
+            made.clear();
+            made.extend_from_slice(key(first + random.below(puts)).as_bytes());
+            Ok(())
+        };
+        each_key(watch, gets, make, |key| reader.get(key, &mut tally))?;
         Ok(tally)
     }
 }
@@ -170,22 +181,23 @@ impl Subject for Java {
         };
         let store = folder.open(&self.engine, &settings)?;
         let store = &*store;
-        let filled =
-            self.place.timed(Expects::WRITES, store, puts, || self.fill(store, recorder))?;
-        recorder.record("", &x, PUT.name, filled.sample.wall(), filled.flags);
+        let work = |watch: &Stopwatch| self.fill(store, watch, recorder);
+        let filled = self.place.timed_with(Expects::WRITES, store, puts, work)?;
+        recorder.record("", &x, PUT.name, filled.sample.wall(), &filled);
         let seed = u64::from(recorder.round()) + 1;
         // Missing keys lie among the others, and are those of numbers that were not put.
         for (first, figure, searched) in [(0, GET, SEARCHED), (puts, GET_MISSING, SEARCHED_MISSING)]
         {
             recorder.next(figure.name)?;
-            self.get(store, first, 0)?;
-            let work = || self.get(store, first, seed);
-            let read = self.place.timed(Expects::READS, store, gets, work)?;
+            self.get(store, first, 0, &Stopwatch::default())?;
+            let work = |watch: &Stopwatch| self.get(store, first, seed, watch);
+            let read = self.place.timed_with(Expects::READS, store, gets, work)?;
             let found = read.sample.tally.found;
             if found != if first == 0 { gets } else { 0 } {
                 return Err(format!("{found} of {gets} keys were found").into());
             }
-            recorder.record("", &x, figure.name, read.sample.thread(), read.flags.clone());
+            self.answers.check("", figure.name, recorder.round(), &x, read.sample.tally)?;
+            recorder.record("", &x, figure.name, read.sample.thread(), &read);
             if let Some(vain) = read.per_operation(|counters| counters.false_reads) {
                 recorder.record("", &x, searched.name, vain, read.flags);
             }

@@ -3,10 +3,11 @@
 //! The article (seeds 001 and 003) changes `bloom_bits` of db_bench and measures `fillrandom`,
 //! `readrandom` and `readmissing`.
 
+use crate::answers::Answers;
 use crate::engine::{Engine, Result, Settings, Tunes};
 use crate::experiment::{How, Needs, Source, Subject, Subjects, named};
 use crate::lab::Lab;
-use crate::outcome::Scale;
+use crate::outcome::{Outcome, Scale};
 use crate::store_case::StoreCase;
 use crate::workload::Workload;
 
@@ -121,9 +122,27 @@ pub fn wants_hashes(tunes: &Tunes) -> Option<&'static str> {
     (!told).then_some("chooses the number of hashes itself")
 }
 
+/// Who takes fewer bits than some of `asked`, and says nothing.
+pub fn cut_bits(outcome: &Outcome, asked: &[i32]) -> Vec<String> {
+    let said = outcome.engines.iter().filter_map(|engine| {
+        let most = engine.bloom_bits_max?;
+        let more = asked.iter().filter(|bits| **bits > most).map(i32::to_string);
+        let more: Vec<String> = more.collect();
+        (!more.is_empty()).then(|| {
+            format!(
+                "The filters of {} have {most} bits per key at most: told {} it makes those of \
+                 {most} and says nothing, so that these points measure one and the same filter.",
+                engine.name,
+                more.join(" or ")
+            )
+        })
+    });
+    said.collect()
+}
+
 /// A store for each engine and setting.
 pub fn stores(lab: &Lab<'_>, list: &[Setting]) -> Result<Subjects> {
-    let several = lab.engines.len() > 1;
+    let (several, answers) = (lab.engines.len() > 1, Answers::default());
     let case = |engine: &Engine, setting: &Setting| {
         let settings = Settings {
             bloom_bits: setting.bits,
@@ -150,8 +169,35 @@ pub fn stores(lab: &Lab<'_>, list: &[Setting]) -> Result<Subjects> {
             (true, series) => format!("{}, {series}", engine.name),
         };
         let point = (series.as_str(), setting.x);
-        Box::new(StoreCase::new(lab, *engine, settings, workload, point)) as Box<dyn Subject>
+        let answers = answers.clone();
+        let case = StoreCase::new(lab, *engine, settings, workload, point, answers);
+        Box::new(case) as Box<dyn Subject>
     };
     let all = lab.engines.iter();
     Ok(all.flat_map(|engine| list.iter().map(move |setting| case(engine, setting))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::EngineNote;
+
+    /// The story: RocksDB was shown at 1000 bits per key as if it had them.
+    #[test]
+    fn who_takes_fewer_bits_than_it_is_told_is_named() {
+        let note = |name: &str, bloom_bits_max| EngineNote {
+            name: name.to_string(),
+            version: String::new(),
+            settings: String::new(),
+            recommended: Vec::new(),
+            bloom_bits_max,
+        };
+        let bytes = include_bytes!("../../../../fuzz/seeds/lab_result/result-1.json");
+        let mut outcome = crate::results::parse("f", bytes).expect("a result");
+        outcome.engines = vec![note("umbel", None), note("rocksdb", Some(100))];
+        let said = cut_bits(&outcome, &[-1, 10, 100, 1000]);
+        assert!(said.len() == 1 && said[0].contains("rocksdb have 100 bits"), "{said:?}");
+        assert!(said[0].contains("told 1000 it"), "{said:?}");
+        assert!(cut_bits(&outcome, &[-1, 10, 100]).is_empty());
+    }
 }

@@ -4,13 +4,16 @@ use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, 
 
 use super::hash_article::wants_umbel;
 use super::say;
+use crate::ahead::each_key;
+use crate::answers::Answers;
 use crate::engine::{Result, Tally};
 use crate::engines::umbel::counters;
 use crate::experiment::{Experiment, Figure, How, Needs, Source, Subject, named};
 use crate::keys::{Keys, Random, Shape};
-use crate::lab::{Folder, Lab, Place};
+use crate::lab::{Folder, Lab, Place, Timed};
+use crate::measure::Stopwatch;
 use crate::outcome::{Better, Outcome, Scale};
-use crate::recorder::Recorder;
+use crate::recorder::{Evidence, Recorder};
 use crate::sanity::Expects;
 
 const MISSING: Figure =
@@ -88,7 +91,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         takes_data: false,
         wants: wants_umbel,
     },
-    subjects: |lab| Ok([Way::Uniform, Way::Monkey, Way::Advised].map(|way| case(lab, way)).into()),
+    subjects: |lab| {
+        let answers = Answers::default();
+        let ways = [Way::Uniform, Way::Monkey, Way::Advised];
+        Ok(ways.map(|way| case(lab, way, answers.clone())).into())
+    },
     meaning,
 };
 
@@ -107,8 +114,9 @@ enum Way {
     Advised,
 }
 
-fn case(lab: &Lab<'_>, way: Way) -> Box<dyn Subject> {
-    Box::new(Case { place: lab.place(), way, num: keys(lab.scale), reads: reads(lab.scale) })
+fn case(lab: &Lab<'_>, way: Way, answers: Answers) -> Box<dyn Subject> {
+    let (place, num, reads) = (lab.place(), keys(lab.scale), reads(lab.scale));
+    Box::new(Case { place, way, num, reads, answers })
 }
 
 struct Case {
@@ -116,6 +124,7 @@ struct Case {
     way: Way,
     num: u64,
     reads: u64,
+    answers: Answers,
 }
 
 impl Case {
@@ -187,14 +196,25 @@ impl Case {
     }
 }
 
-/// Asks for keys that are there or not.
-fn ask(keyspace: &Keyspace, keys: Keys, there: bool, count: u64, seed: u64) -> Result<Tally> {
-    let (mut random, mut tally, mut key) = (Random::new(seed), Tally::default(), Vec::new());
-    for _ in 0..count {
+/// Asks for keys that are there or not, which are made while the clock is stopped.
+fn ask(
+    keyspace: &Keyspace,
+    keys: Keys,
+    there: bool,
+    count: u64,
+    seed: u64,
+    watch: &Stopwatch,
+) -> Result<Tally> {
+    let (mut random, mut tally) = (Random::new(seed), Tally::default());
+    let make = |key: &mut Vec<u8>| {
         let index = random.below(keys.num());
-        keys.key(if there { keys.present(index) } else { keys.absent(index) }, &mut key);
-        keyspace.get_with(&key, |value| tally.value(value))?;
-    }
+        keys.key(if there { keys.present(index) } else { keys.absent(index) }, key);
+        Ok(())
+    };
+    each_key(watch, count, make, |key| {
+        keyspace.get_with(key, |value| tally.value(value))?;
+        Ok(())
+    })?;
     Ok(tally)
 }
 
@@ -212,7 +232,7 @@ fn warm_up(keyspace: &Keyspace) -> Result<()> {
 /// a second where there are background threads.
 fn teach(db: &Db, keyspace: &Keyspace, keys: Keys, there: bool, count: u64) -> Result<()> {
     for part in 0..count.div_ceil(DECIDE) {
-        ask(keyspace, keys, there, DECIDE, 100 + part)?;
+        ask(keyspace, keys, there, DECIDE, 100 + part, &Stopwatch::default())?;
         db.advice();
     }
     Ok(())
@@ -277,39 +297,45 @@ impl Subject for Case {
         };
         let (_folder, db, keyspace) = self.open("levels", level_filters)?;
         self.fill(&db, &keyspace, recorder)?;
-        let (keys, seed) = (self.keys()?, u64::from(recorder.round()) + 1);
+        let (keys, round) = (self.keys()?, recorder.round());
         let count = || counters(&db);
         let filters = || count().filter_mebibytes().unwrap_or(0.0);
         let x = self.name();
-        let mut record = |figure: Figure, value: f64, flags: &[String]| {
-            recorder.record("", &x, figure.name, value, flags.to_vec());
+        let mut record = |figure: Figure, value: f64, evidence: Evidence| {
+            recorder.record("", &x, figure.name, value, evidence);
+        };
+        let read = |figure: Figure, there: bool| -> Result<Timed> {
+            let work = |watch: &Stopwatch| {
+                ask(&keyspace, keys, there, self.reads, u64::from(round) + 1, watch)
+            };
+            let read = self.place.watched(Expects::READS, &count, self.reads, work)?;
+            self.answers.check("", figure.name, round, &x, read.sample.tally)?;
+            Ok(read)
         };
         teach(&db, &keyspace, keys, false, self.reads)?;
         warm_up(&keyspace)?;
-        let work = || ask(&keyspace, keys, false, self.reads, seed);
-        let missing = self.place.watched(Expects::READS, &count, self.reads, work)?;
-        record(MISSING, missing.sample.thread(), &missing.flags);
+        let missing = read(MISSING, false)?;
+        record(MISSING, missing.sample.thread(), (&missing).into());
         if let Some(vain) = missing.per_operation(|counters| counters.false_reads) {
-            record(VAIN, vain * 100.0, &missing.flags);
+            record(VAIN, vain * 100.0, missing.flags.clone().into());
         }
-        record(FILTERS, filters(), &[]);
+        record(FILTERS, filters(), Evidence::default());
         if missing.sample.tally.found > 0 {
             return Err("a key that was never put was found".into());
         }
         teach(&db, &keyspace, keys, true, self.reads * 2)?;
-        let work = || ask(&keyspace, keys, true, self.reads, seed);
-        let there = self.place.watched(Expects::READS, &count, self.reads, work)?;
+        let there = read(HIT, true)?;
         if there.sample.tally.found != self.reads {
             return Err("a key that was put was not found".into());
         }
-        record(HIT, there.sample.thread(), &there.flags);
-        record(FILTERS_HITS, filters(), &[]);
+        record(HIT, there.sample.thread(), (&there).into());
+        record(FILTERS_HITS, filters(), Evidence::default());
         let levels = keyspace.stats().levels;
         let runs = levels.iter().map(|level| match level.level {
             0 => level.tables,
             _ => u64::from(level.tables > 0),
         });
-        record(RUNS, runs.sum::<u64>() as f64, &[]);
+        record(RUNS, runs.sum::<u64>() as f64, Evidence::default());
         Ok(db.close()?)
     }
 }

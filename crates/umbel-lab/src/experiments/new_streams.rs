@@ -198,7 +198,7 @@ impl Subject for EventStore {
         recorder.next("closing")?;
         let store = filling.store;
         let none = &crate::engine::Counters::default;
-        let closed = self.place.watched(crate::sanity::Expects::WRITES, none, 1, || {
+        let closed = self.place.watched(crate::sanity::Expects::WRITES, none, 1, |_| {
             store.close()?;
             Ok(Tally::default())
         })?;

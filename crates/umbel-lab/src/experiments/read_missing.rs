@@ -88,5 +88,6 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
          textbook's, whose rate stands beside the measured one."
             .to_string(),
     );
+    said.extend(article::cut_bits(outcome, &SETTINGS.map(|setting| setting.bits)));
     said
 }

@@ -3,14 +3,13 @@
 //! INVARIANT: all engines are asked the same; what they answer is compared, and a run in which two
 //! differ stops.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
+use crate::ahead::{Ahead, each_key};
+use crate::answers::Answers;
 use crate::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 use crate::experiment::{Experiment, Figure, How, Needs, Source as Article, Subject, named};
 use crate::keys::{Keys, Random, Shape};
 use crate::lab::{Place, Timed};
+use crate::measure::Stopwatch;
 use crate::number::{ratio, short};
 use crate::outcome::{Better, Outcome, Scale};
 use crate::recorder::Recorder;
@@ -114,7 +113,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         wants: |_| None,
     },
     subjects: |lab| {
-        let answers = Rc::new(RefCell::new(BTreeMap::new()));
+        let answers = Answers::default();
         let case = |engine: &Engine, (x, num): &(&'static str, u64)| {
             let case = Case {
                 place: lab.place(),
@@ -122,7 +121,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 x,
                 num: *num,
                 scale: lab.scale,
-                answers: Rc::clone(&answers),
+                answers: answers.clone(),
             };
             Box::new(case) as Box<dyn Subject>
         };
@@ -145,16 +144,13 @@ fn operations(scale: Scale) -> u64 {
     scale.choose(50_000, 500_000)
 }
 
-/// What the first engine answered, by size, figure and round.
-type Answers = BTreeMap<(&'static str, &'static str, u32), (&'static str, Tally)>;
-
 struct Case {
     place: Place,
     engine: Engine,
     x: &'static str,
     num: u64,
     scale: Scale,
-    answers: Rc<RefCell<Answers>>,
+    answers: Answers,
 }
 
 struct Puts<'a> {
@@ -179,30 +175,19 @@ impl Case {
     fn put(&self, store: &dyn Store, keys: Keys, names: &[u64], salt: u64) -> Result<Timed> {
         let (key, value) = (Vec::new(), Vec::new());
         let mut puts = Puts { keys, names: names.iter(), salt, key, value };
-        self.place.timed(Expects::WRITES, store, names.len() as u64, || {
-            store.write_all(&mut puts)?;
+        self.place.timed_with(Expects::WRITES, store, names.len() as u64, |watch| {
+            store.write_all(&mut Ahead::new(&mut puts, watch))?;
             Ok(Tally::default())
         })
     }
 
     fn record(&self, recorder: &mut Recorder<'_>, figure: Figure, value: f64, timed: &Timed) {
-        recorder.record(self.engine.name, self.x, figure.name, value, timed.flags.clone());
+        recorder.record(self.engine.name, self.x, figure.name, value, timed);
     }
 
     /// Compares answers with those of the engine before.
     fn check(&self, figure: Figure, round: u32, tally: Tally) -> Result<()> {
-        let mut answers = self.answers.borrow_mut();
-        let (name, first) =
-            *answers.entry((self.x, figure.name, round)).or_insert((self.engine.name, tally));
-        if first == tally {
-            return Ok(());
-        }
-        Err(format!(
-            "{} and {name} answer {} differently: {} values and {} were found, with checksums \
-             {:x} and {:x}; at least one of them is wrong, and no figure of this run counts",
-            self.engine.name, figure.name, tally.found, first.found, tally.sum, first.sum
-        )
-        .into())
+        self.answers.check(self.x, figure.name, round, self.engine.name, tally)
     }
 
     fn fill_in_order(&self, keys: Keys, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -220,9 +205,8 @@ impl Case {
         let filled = self.put(store, keys, &names, 0)?;
         self.record(recorder, FILLRANDOM, filled.sample.wall(), &filled);
         let settled = self.place.settled(store, || Ok(()))?;
-        let both = filled.sample.wall() + settled.sample.wall() / self.num as f64;
-        let flags = [filled.flags, settled.flags].concat();
-        recorder.record(self.engine.name, self.x, SETTLED.name, both, flags);
+        let both = filled.and_then(settled);
+        self.record(recorder, SETTLED, both.sample.wall(), &both);
         recorder.next("overwrite")?;
         let again: Vec<u64> = names.into_iter().step_by(5).collect();
         let filled = self.put(store, keys, &again, 1 << 60)?;
@@ -247,18 +231,18 @@ impl Case {
             recorder.next(figure.name)?;
             let seeks = figure.name == SEEKRANDOM.name;
             let count = if seeks { count / 10 } else { count };
-            let mut ask = |count: u64, seed: u64| -> Result<Tally> {
-                let (mut random, mut tally, mut key) =
-                    (Random::new(seed), Tally::default(), Vec::new());
-                for _ in 0..count {
-                    keys.key(name(figure, &mut random), &mut key);
-                    one(&mut *reader, seeks, &key, &mut tally)?;
-                }
+            let mut ask = |seed: u64, watch: &Stopwatch| -> Result<Tally> {
+                let (mut random, mut tally) = (Random::new(seed), Tally::default());
+                let make = |key: &mut Vec<u8>| {
+                    keys.key(name(figure, &mut random), key);
+                    Ok(())
+                };
+                each_key(watch, count, make, |key| one(&mut *reader, seeks, key, &mut tally))?;
                 Ok(tally)
             };
-            ask(count, 77)?;
-            let work = || ask(count, u64::from(round) + 1);
-            let read = self.place.timed(Expects::READS, store, count, work)?;
+            ask(77, &Stopwatch::default())?;
+            let work = |watch: &Stopwatch| ask(u64::from(round) + 1, watch);
+            let read = self.place.timed_with(Expects::READS, store, count, work)?;
             self.check(figure, round, read.sample.tally)?;
             self.record(recorder, figure, read.sample.thread(), &read);
         }
@@ -283,8 +267,8 @@ impl Case {
             // What the one before left to do is not this one's work.
             self.place.settled(store, || Ok(()))?;
             let expects = if workload == Ycsb::C { Expects::READS } else { Expects::WRITES };
-            let ran = self.place.timed(expects, store, count, || {
-                ycsb::run(workload, store, way, &mut records, count, seed)
+            let ran = self.place.timed_with(expects, store, count, |watch| {
+                ycsb::run(workload, (store, way), &mut records, (count, seed), watch)
             })?;
             self.check(figure, round, ran.sample.tally)?;
             self.record(recorder, figure, ran.sample.wall(), &ran);

@@ -103,7 +103,7 @@ impl Filling {
         self.made.make(self.done..self.done + count);
         self.done += count;
         let (made, store) = (&self.made, &self.store);
-        place.watched(Expects::WRITES, &Counters::default, count, || {
+        place.watched(Expects::WRITES, &Counters::default, count, |_| {
             made.append(store).map(|()| Tally::default())
         })
     }

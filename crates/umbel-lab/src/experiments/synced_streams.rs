@@ -99,7 +99,7 @@ impl Subject for SyncedStreams {
             made.make(count / PARTS * part..count / PARTS * (part + 1));
             let time = |work: &dyn Fn() -> Result<Tally>| {
                 let none = &Counters::default;
-                self.place.watched(Expects::WRITES, none, made.count() as u64, work)
+                self.place.watched(Expects::WRITES, none, made.count() as u64, |_| work())
             };
             sums[1].add(&time(&|| append_waiting(&waiting, &made))?);
             recorder.go_on()?;
@@ -203,7 +203,7 @@ impl Bare {
     }
 
     fn measure(&self, place: &Place, count: u64) -> Result<Timed> {
-        place.watched(Expects::WRITES, &Counters::default, count, || {
+        place.watched(Expects::WRITES, &Counters::default, count, |_| {
             for number in 0..count as usize {
                 let at = number * RECORD_BYTES % (BARE_BYTES - RECORD_BYTES);
                 self.file.write_all_at(&[number as u8; RECORD_BYTES], at as u64)?;

@@ -45,6 +45,7 @@ pub fn outcome(figure: &str, series: &[(&str, &[(&str, f64)])]) -> Outcome {
             version: "0.1.0".to_string(),
             settings: "as they are".to_string(),
             recommended: vec!["https://example.org/settings".to_string()],
+            bloom_bits_max: None,
         }],
         machine: Machine {
             date: "2026-11-22".to_string(),
@@ -59,6 +60,7 @@ pub fn outcome(figure: &str, series: &[(&str, &[(&str, f64)])]) -> Outcome {
         started: "2026-11-22T17:05:00Z".to_string(),
         seconds: 200.0,
         rounds: 3,
+        order: None,
         settings: vec![("Keys".to_string(), "1,000,000".to_string())],
         axis: "bits".to_string(),
         figures: vec![figure_note],
@@ -71,7 +73,7 @@ pub fn outcome(figure: &str, series: &[(&str, &[(&str, f64)])]) -> Outcome {
                     true => (666.0, vec!["the clock jumped & fell".to_string()]),
                     false => (value * factor, Vec::new()),
                 };
-                outcome.add(name, place, figure, Repetition { round, value, flags });
+                outcome.add(name, place, figure, Repetition { round, value, flags, cost: None });
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::report::comparison::Comparison;
 use crate::report::ink::Paper;
 use crate::report::plot::Plot;
 use crate::report::tick::{duration, tick};
-use crate::report::{bars, lines, table};
+use crate::report::{bars, costs, lines, table};
 
 /// One experiment with what it found.
 pub struct Section<'a> {
@@ -55,6 +55,7 @@ impl<'a> Section<'a> {
                 h3 { "What it means" }
                 @if self.meaning.is_empty() { p { "Nothing can be said about these figures." } }
                 @for paragraph in &self.meaning { p { (paragraph) } }
+                (costs::table(outcome))
                 (self.flagged())
                 (self.repetitions())
             }
@@ -74,6 +75,7 @@ impl<'a> Section<'a> {
                         (fact("commit", &machine.commit))
                         (fact("begun", &outcome.started))
                         (fact("took", &duration(outcome.seconds)))
+                        (fact("order", &order_text(outcome)))
                     }
                 }
             }
@@ -175,6 +177,19 @@ impl<'a> Section<'a> {
     }
 }
 
+/// How rounds went, in one line.
+fn order_text(outcome: &Outcome) -> String {
+    let Some(order) = &outcome.order else {
+        return format!("{} rounds, each in the same order", outcome.rounds);
+    };
+    let begun = order.rounds.iter().filter_map(|turns| order.subjects.get(*turns.first()?));
+    let begun: Vec<&str> = begun.map(String::as_str).collect();
+    match (order.subjects.len(), order.rounds.len()) {
+        (1, rounds) => format!("{rounds} rounds"),
+        (_, rounds) => format!("{rounds} rounds, begun with {}", begun.join("; ")),
+    }
+}
+
 /// A machine in one line.
 pub fn machine_text(machine: &Machine) -> String {
     let memory = machine.memory_mib.map(|mib| tick((mib as f64 / 1024.0 * 10.0).round() / 10.0));
@@ -234,7 +249,7 @@ fn link(text: &str) -> Markup {
     }
 }
 
-fn point_heads(outcome: &Outcome) -> Markup {
+pub(super) fn point_heads(outcome: &Outcome) -> Markup {
     html! {
         @if has_series(outcome) { th scope="col" { "series" } }
         th scope="col" { (outcome.axis) }
@@ -242,7 +257,7 @@ fn point_heads(outcome: &Outcome) -> Markup {
     }
 }
 
-fn point_cells(outcome: &Outcome, point: &Point) -> Markup {
+pub(super) fn point_cells(outcome: &Outcome, point: &Point) -> Markup {
     html! {
         @if has_series(outcome) { td.words { (point.series) } }
         td.words { (point.x) }

@@ -226,6 +226,11 @@ fn ratio(cell: Option<&Cell<'_>>) -> Markup {
             verdict => span class=(class) {
                 @if verdict == Verdict::Equal { b title="equal within the spread" { "=" } " " }
                 (times.unwrap_or_default())
+                @match verdict {
+                    Verdict::Better => small { " better" },
+                    Verdict::Worse => small { " worse" },
+                    _ => {},
+                }
             },
         }
     }
@@ -325,7 +330,14 @@ mod tests {
         let points = [("0", 20.0), ("10", 20.1), ("20", 30.0)];
         let table = table_of(&sample::outcome("reads", &[("ours", &points)]), &[]);
         assert_eq!(table.matches(">=</b>").count(), 1);
-        assert!(table.contains("ratio worse\">1.50×"), "{table}");
+        // The word, for who cannot tell the colours.
+        assert!(table.contains("ratio worse\">1.50×<small> worse</small>"), "{table}");
+        let points = [("0", 20.0), ("10", 10.0)];
+        let table = table_of(&sample::outcome("reads", &[("ours", &points)]), &[]);
+        assert!(table.contains("ratio better\">0.500×<small> better</small>"), "{table}");
+        let table =
+            table_of(&sample::outcome("reads", &[("ours", &[("0", 1.0), ("10", 1.0)])]), &[]);
+        assert!(!table.contains("> better<") && !table.contains("> worse<"), "{table}");
         assert_eq!(table.matches(">base<").count(), 1);
     }
 

@@ -43,9 +43,9 @@ fn no_changed_byte_is_taken_for_what_was_measured() {
 fn foreign_and_later_files_are_told_apart_from_damaged_ones() {
     let (bytes, folder) = result();
     let text = String::from_utf8(bytes).expect("text");
-    let later = text.replace("\"umbel_lab\": 1,", "\"umbel_lab\": 2, \"more\": true,");
+    let later = text.replace("\"umbel_lab\": 2,", "\"umbel_lab\": 3, \"more\": true,");
     let error = parse("f", later.as_bytes()).expect_err("later");
-    assert!(matches!(&error, LabError::Usage(text) if text.contains("format 2")), "{error:?}");
+    assert!(matches!(&error, LabError::Usage(text) if text.contains("format 3")), "{error:?}");
     for foreign in ["", "{}", "[1, 2]", "not JSON", "{\"name\": \"package\"}"] {
         let error = parse("f", foreign.as_bytes()).expect_err("foreign");
         let is_foreign = matches!(&error, LabError::Usage(text) if text.contains("is no result"));
@@ -79,4 +79,36 @@ fn a_report_leaves_out_what_cannot_be_believed_and_says_so() {
     let data = folder.path().join("data");
     let words = ["run", "bits-and-hashes", "--rounds", "1", "--data", data.to_str().expect("text")];
     Stage::default().run(&[&words[..], &["--out", out]].concat()).expect("a run");
+}
+
+#[test]
+fn results_of_the_first_version_are_still_read() {
+    let bytes = include_bytes!("../../../../fuzz/seeds/lab_result/result-1.json");
+    let old = parse("f", bytes).expect("a result of version 1");
+    assert_eq!((old.umbel_lab, &old.order), (1, &None));
+    assert!(old.points.iter().flat_map(|point| &point.repetitions).all(|one| one.cost.is_none()));
+    let rows = umbel_lab::compare::rows(&old, &old).expect("rows");
+    assert_eq!(rows.len(), old.points.len());
+    // Its report says that it does not know, rather than nothing.
+    let experiment = umbel_lab::experiments::ALL.into_iter().find(|one| one.name == old.experiment);
+    let page = umbel_lab::report::page(&[(experiment.expect("known"), &old)]);
+    assert!(
+        page.contains("each in the same order") && !page.contains("of the processor</summary>")
+    );
+}
+
+/// The story: results had mode 600, so that nobody else could read what was to be shown to others.
+#[cfg(unix)]
+#[test]
+fn results_are_for_others_too_as_far_as_the_mask_lets_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_, folder) = result();
+    let mode = |name: &str| {
+        let metadata = fs::metadata(folder.path().join(name)).expect("there");
+        metadata.permissions().mode() & 0o777
+    };
+    fs::write(folder.path().join("plain"), "").expect("written");
+    for name in ["hash-count.json", "report.html"] {
+        assert_eq!(mode(name), mode("plain") & 0o644, "{name}");
+    }
 }

@@ -107,3 +107,50 @@ fn results_of_another_run_are_measured_anew() {
     let other = run("2");
     assert_ne!(other.settings, more.settings);
 }
+
+/// The story: a journal in which somebody had made a value better was believed with --resume.
+#[test]
+fn a_changed_line_of_a_journal_is_measured_again() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    /// Stops after the version, the warm-up and three repetitions.
+    const IMPATIENT: Engine = Engine {
+        open: |folder, settings| {
+            if OPENED.fetch_add(1, Ordering::Relaxed) == 5 {
+                STOP.store(true, Ordering::Relaxed);
+            }
+            (ENGINE.open)(folder, settings)
+        },
+        ..ENGINE
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let (data, out) = (data.to_str().expect("text"), folder.path().to_str().expect("text"));
+    let words = ["run", "hash-count", "--rounds", "2", "--data", data, "--out", out];
+    let engines = [IMPATIENT];
+    let stage = Stage { engines: &engines, stop: &STOP, ..Stage::default() };
+    stage.run(&words).expect_err("it was stopped");
+    STOP.store(false, Ordering::Relaxed);
+    let part = folder.path().join("hash-count.part.jsonl");
+    let text = fs::read_to_string(&part).expect("a journal");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4);
+    // Another figure, and a line of another journal: the same with another heading.
+    let figure = lines[1].replacen("\"fillrandom\",", "\"fillrandom\",1", 1);
+    let other = lines[2].replacen("\"checksum\":\"", "\"checksum\":\"0", 1);
+    let changed = [lines[0], &figure, &other, lines[3]].join("\n") + "\n";
+    let parsed =
+        umbel_lab::journal::parse(&part, changed.as_bytes()).expect("a heading").expect("");
+    assert_eq!((parsed.entries.len(), parsed.rejected.len()), (1, 2), "{:?}", parsed.rejected);
+    assert!(parsed.rejected[0].contains("line 2"), "{:?}", parsed.rejected);
+    fs::write(&part, changed).expect("written");
+    let opened = OPENED.load(Ordering::Relaxed);
+    stage.run(&[&words[..], &["--resume"]].concat()).expect("it goes on");
+    // The version, the warm-up, and three repetitions: two that were changed, and the last.
+    assert_eq!(OPENED.load(Ordering::Relaxed) - opened, 5);
+    let outcome = load(&stage.env, &folder.path().join("hash-count.json")).expect("a result");
+    assert_eq!(outcome.places(), ["6", "7"], "though the second was measured before the first");
+    let point = outcome.point("", "6", "fillrandom").expect("it was measured");
+    assert!(point.repetitions.len() == 2 && point.repetitions.iter().all(|one| one.value > 1.0));
+}

@@ -107,6 +107,9 @@ fn a_folder_belongs_to_one_run_at_a_time() {
     let out = folder.path().to_str().expect("text");
     let error = stage.run(&["run", "hash-sharing", "--out", out]).expect_err("held");
     assert!(error.to_string().contains("another umbel lab works in"), "{error}");
+    // Nor is a report written into a folder in which somebody works.
+    let error = stage.run(&["report", "--out", out]).expect_err("held");
+    assert!(error.to_string().contains("another umbel lab works in"), "{error}");
 }
 
 #[test]
@@ -125,6 +128,13 @@ fn engines_that_disagree_stop_the_run() {
         "{text}"
     );
     assert!(!folder.path().join("rivals.json").exists());
+    // Wherever several read the same, not only there.
+    let data = folder.path().join("data");
+    fs::write(&data, DATA).expect("written");
+    let data = data.to_str().expect("text");
+    let words = ["run", "hash-count", "--engine", "all", "--data", data, "--out", out];
+    let LabError::Failed(text) = stage.run(&words).expect_err("they disagree") else { panic!() };
+    assert!(text.contains("liar, 6 and umbel, 6 answer readrandom differently"), "{text}");
 }
 
 /// The story: a folder of that name which somebody else had made was emptied unasked, and two runs

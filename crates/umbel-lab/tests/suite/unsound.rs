@@ -9,7 +9,7 @@ use umbel_lab::engine::Engine;
 use umbel_lab::engines::umbel::ENGINE;
 use umbel_lab::outcome::Outcome;
 
-use crate::doubles::{DATA, FORGETFUL, Jumping, RESTLESS, Stage};
+use crate::doubles::{DATA, FORGETFUL, HALF_RESTLESS, Jumping, RESTLESS, Stage};
 
 /// Runs one small experiment on an engine, and gives what was printed, found and reported.
 fn run(env: Env, engine: Engine) -> (String, Outcome, String) {
@@ -45,6 +45,35 @@ fn reads_beside_a_compaction_are_marked() {
     assert_marked(&found, "readrandom", "flushes or compactions went on");
     // What does not depend on it counts.
     assert!(found.1.spread("", "6", "fillrandom").is_some());
+}
+
+/// The story: only the one that lacked sound repetitions was measured again, alone and after all
+/// others, and everybody had the same turn in every round.
+#[test]
+fn added_rounds_are_of_everybody_and_each_round_begins_with_another_one() {
+    let (_, outcome, report) = run(Env::system(), HALF_RESTLESS);
+    for x in ["6", "7"] {
+        let point = outcome.point("", x, "readrandom").expect("it was measured");
+        let rounds: Vec<u32> = point.repetitions.iter().map(|one| one.round).collect();
+        assert_eq!(rounds, [0, 1, 2, 3], "{x}");
+    }
+    let order = outcome.order.as_ref().expect("it is kept");
+    assert_eq!(order.subjects, ["6", "7"]);
+    assert_eq!(order.rounds, [[0, 1], [1, 0], [0, 1], [1, 0]]);
+    assert_eq!(outcome.places(), ["6", "7"], "in the order of the list all the same");
+    assert!(report.contains("4 rounds, begun with 6; 7; 6; 7"));
+}
+
+#[test]
+fn what_work_takes_of_the_processor_is_kept_beside_its_time() {
+    let (_, outcome, report) = run(Env::system(), ENGINE);
+    for figure in ["fillrandom", "fill, settled", "readrandom", "readmissing"] {
+        let point = outcome.point("", "6", figure).expect("it was measured");
+        let cost = point.repetitions[0].cost.expect("it is known");
+        assert!(cost.operations >= 3 && cost.wall_ns > 0, "{figure}: {cost:?}");
+        assert!(cost.thread_ns > 0 && cost.process_ns > 0, "{figure}: {cost:?}");
+    }
+    assert!(report.contains("Time on the wall and of the processor"));
 }
 
 #[test]

@@ -11,22 +11,28 @@ use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use umbel_lab::disk;
 use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
 use umbel_lab::measure::{now, pause};
+
+mod told;
 
 pub const ENGINE: Engine = Engine {
     name: "leveldb",
     missing: None,
-    settings: "write buffer of 128 MiB (or as the run says), 4 KiB blocks, 32 MiB tables, filters \
-               of 10 bits per key (or as the run says), no compression, the cache of the run, \
-               5000 open files; single puts, log given to the kernel with each; it offers no \
-               lending get, so each get is a malloc and a copy",
+    settings: in_words,
     recommended: &[
         "https://github.com/google/leveldb/blob/main/doc/index.md",
         "https://github.com/google/leveldb/blob/main/include/leveldb/options.h",
         "https://github.com/bitcoin/bitcoin/blob/master/src/dbwrapper.cpp",
     ],
-    tunes: Tunes { bloom_bits: true, probes: false, memtable_bytes: true, spread: false },
+    tunes: Tunes {
+        bloom_bits: true,
+        bloom_bits_max: None,
+        probes: false,
+        memtable_bytes: true,
+        spread: false,
+    },
     multi_get: false,
     kept_cursor: true,
     lsm: true,
@@ -35,8 +41,29 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// How long the levels must not change before the store counts as settled.
-const QUIET: Duration = Duration::from_secs(2);
+const BLOCK_BYTES: usize = 4096;
+const TABLE_BYTES: usize = 32 << 20;
+const OPEN_FILES: c_int = 5000;
+
+/// What [`open`] sets where the run says nothing else, in words.
+fn in_words() -> String {
+    let settings = Settings::default();
+    format!(
+        "write buffer of {} MiB (or as the run says), {} KiB blocks, {} MiB tables, filters of {} \
+         bits per key (or as the run says; of 44 bits and more it sets 30 for a key), no \
+         compression, the cache of the run, {OPEN_FILES} open files; single puts, log given to the \
+         kernel with each; it offers no lending get, so each get is a malloc and a copy; it counts \
+         as settled when what its own log says was begun has ended and its levels and files rest",
+        settings.memtable_bytes >> 20,
+        BLOCK_BYTES >> 10,
+        TABLE_BYTES >> 20,
+        settings.bloom_bits,
+    )
+}
+
+/// How long levels and files must not change, and no work be under way, before the store counts as
+/// settled.
+const QUIET: Duration = Duration::from_secs(1);
 
 macro_rules! opaque {
     ($($name:ident)*) => {
@@ -98,6 +125,7 @@ unsafe extern "C" {
     fn leveldb_options_set_create_if_missing(options: *mut Opts, on: c_uchar);
     fn leveldb_options_set_filter_policy(options: *mut Opts, policy: *mut Filter);
     fn leveldb_options_set_write_buffer_size(options: *mut Opts, bytes: usize);
+    fn leveldb_options_set_block_size(options: *mut Opts, bytes: usize);
     fn leveldb_options_set_max_open_files(options: *mut Opts, files: c_int);
     fn leveldb_options_set_cache(options: *mut Opts, cache: *mut Cache);
     fn leveldb_options_set_max_file_size(options: *mut Opts, bytes: usize);
@@ -156,8 +184,9 @@ fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
         leveldb_options_set_filter_policy(options, filter);
         leveldb_options_set_cache(options, cache);
         leveldb_options_set_write_buffer_size(options, memtable_bytes);
-        leveldb_options_set_max_file_size(options, 32 << 20);
-        leveldb_options_set_max_open_files(options, 5000);
+        leveldb_options_set_max_file_size(options, TABLE_BYTES);
+        leveldb_options_set_block_size(options, BLOCK_BYTES);
+        leveldb_options_set_max_open_files(options, OPEN_FILES);
         leveldb_options_set_compression(options, 0);
         let synced = leveldb_writeoptions_create();
         leveldb_writeoptions_set_sync(synced, 1);
@@ -225,6 +254,12 @@ impl LevelDb {
         }
     }
 
+    /// What the library told in its own log since the store was opened.
+    fn told(&self) -> String {
+        let told = std::fs::read(self.folder.join("LOG")).unwrap_or_default();
+        String::from_utf8_lossy(&told).into_owned()
+    }
+
     /// Sizes and work of the levels, as the library describes them.
     fn levels(&self) -> String {
         self.property(c"leveldb.stats")
@@ -273,13 +308,15 @@ impl Store for LevelDb {
     }
 
     fn wait(&self) -> Result<Duration> {
-        let mut levels = self.levels();
+        let state = || Result::Ok((self.levels(), disk::fingerprint(&self.folder)?));
+        let mut seen = state()?;
         let mut quiet_since = now();
         while quiet_since.elapsed() < QUIET {
             pause(Duration::from_millis(50));
-            let present = self.levels();
-            if present != levels {
-                levels = present;
+            let present = state()?;
+            // Levels change only when a job ends, which may take longer than any quiet time.
+            if present != seen || told::is_under_way(&self.told()) {
+                seen = present;
                 quiet_since = now();
             }
         }
@@ -309,10 +346,9 @@ impl Store for LevelDb {
     }
 
     fn counters(&self) -> Counters {
-        let told = std::fs::read(self.folder.join("LOG")).unwrap_or_default();
         let tables = self.property(c"leveldb.sstables");
         Counters {
-            background_jobs: Some(jobs(&String::from_utf8_lossy(&told))),
+            background_jobs: Some(told::jobs(&self.told())),
             tables: Some(tables.lines().filter(|line| !line.starts_with("---")).count() as u64),
             ..Counters::default()
         }
@@ -341,17 +377,6 @@ impl Drop for LevelDb {
             leveldb_writeoptions_destroy(self.synced);
         }
     }
-}
-
-/// Flushes and compactions that are done, of which the library keeps no count but tells in the file
-/// that it begins anew when the store is opened.
-fn jobs(told: &str) -> u64 {
-    let done = |line: &&str| {
-        let (_, said) = line.split_once(' ').unwrap_or_default();
-        let flushed = said.contains("Level-0 table #") && !said.ends_with("started");
-        flushed || ["Compacted ", "Moved #"].iter().any(|begin| said.contains(begin))
-    };
-    told.lines().filter(done).count() as u64
 }
 
 struct Walk<'a> {
@@ -431,26 +456,5 @@ impl Reader for LevelDbReader<'_> {
         // SAFETY: the iterator is ours.
         unsafe { leveldb_iter_seek_to_first(walk.iter) };
         walk.count(usize::MAX, tally)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_done_is_counted_and_not_what_begins() {
-        let told = "\
-2026/11/22-17:00:00.000000 1 Level-0 table #9: started
-2026/11/22-17:00:00.100000 1 Level-0 table #9: 2100 bytes OK
-2026/11/22-17:00:00.200000 1 Delete type=0 #8
-2026/11/22-17:00:00.300000 1 Compacting 1@0 + 0@1 files
-2026/11/22-17:00:00.400000 1 Generated table #10@0: 5 keys, 2100 bytes
-2026/11/22-17:00:00.500000 1 Compacted 1@0 + 0@1 files => 2100 bytes
-2026/11/22-17:00:00.600000 1 compacted to: files[ 0 1 0 0 0 0 0 ]
-2026/11/22-17:00:00.700000 1 Moved #10 to level-2 2100 bytes OK: files[ 0 0 1 0 0 0 0 ]
-";
-        assert_eq!(jobs(told), 3);
-        assert_eq!(jobs(""), 0);
     }
 }

@@ -7,21 +7,18 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lmdb_master_sys as sys;
-use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "lmdb",
     missing: None,
-    settings: "written in batches of 1000 to a write transaction with MDB_NOSYNC (survives the \
-               process, not the machine); read in one transaction kept open, and in a transaction \
-               renewed for each call; a synced put is a synced transaction of its own; no cache of \
-               its own, no filters",
+    settings: in_words,
     recommended: &[
         "http://www.lmdb.tech/doc/group__mdb.html",
         "https://docs.rs/heed/latest/heed/struct.EnvOpenOptions.html",
@@ -40,7 +37,20 @@ const BATCH: usize = 1000;
 /// Address space for the file, which grows as it is needed.
 const MAP_BYTES: usize = 64 << 30;
 
+/// What [`open`] and [`Store::write_all`] do, in words.
+fn in_words() -> String {
+    format!(
+        "written in batches of {BATCH} to a write transaction with MDB_NOSYNC (survives the \
+         process, not the machine); read in one transaction kept open, and in a transaction \
+         renewed for each call; a synced put is a synced transaction of its own; a map of {} GiB, \
+         no cache of its own, no filters; it has no threads of its own, its files are watched \
+         beside reads",
+        MAP_BYTES >> 30,
+    )
+}
+
 struct Lmdb {
+    folder: PathBuf,
     env: *mut sys::MDB_env,
     entries: sys::MDB_dbi,
     snapshot: Mutex<Option<Transaction>>,
@@ -104,7 +114,8 @@ unsafe fn bytes<'a>(value: &sys::MDB_val) -> &'a [u8] {
 
 fn open(folder: &Path, _: &Settings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
-    let mut store = Lmdb { env: null_mut(), entries: 0, snapshot: Mutex::new(None) };
+    let (folder, snapshot) = (folder.to_path_buf(), Mutex::new(None));
+    let mut store = Lmdb { folder, env: null_mut(), entries: 0, snapshot };
     // SAFETY: the environment is made first and freed by dropping the store; the name ends in a
     // zero and outlives the call.
     unsafe {
@@ -211,6 +222,10 @@ impl Store for Lmdb {
         // SAFETY: the transaction is ours; it is renewed before it is used again.
         unsafe { sys::mdb_txn_reset(transaction.0) };
         Ok(Box::new(PerCall(LmdbReader { store: self, transaction, cursor: null_mut() })))
+    }
+
+    fn counters(&self) -> Counters {
+        super::watched_files(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -13,8 +13,7 @@ use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
 pub const ENGINE: Engine = Engine {
     name: "none",
     missing: None,
-    settings: "answers every question with the same value: what it takes is the harness's own; a \
-               synced put writes 128 bytes into a file that was written before, and syncs its data",
+    settings: in_words,
     recommended: &[],
     tunes: super::UNTUNED,
     multi_get: true,
@@ -29,6 +28,15 @@ const VALUE: [u8; 100] = [1; 100];
 /// Bytes of a record of the file that is synced, and how many it has.
 const RECORD: [u8; 128] = [2; 128];
 const RECORDS: u64 = 1 << 16;
+
+/// What it does, in words.
+fn in_words() -> String {
+    format!(
+        "answers every question with the same value: what it takes is the harness's own; a synced \
+         put writes {} bytes into a file that was written before, and syncs its data",
+        RECORD.len()
+    )
+}
 
 struct Nothing {
     entries: AtomicU64,

@@ -23,18 +23,7 @@ mod library;
 pub const ENGINE: Engine = Engine {
     name: "pebble",
     missing: None,
-    settings: "as CockroachDB sets it: 32 KiB blocks in columns, 256 KiB index blocks, compaction \
-               of level 0 from one sublevel on, 64 MiB in the first level below, tables of 2 MiB \
-               that double from level to level, one compaction beside flushes for two \
-               processors, deletions of at most 128 MiB/s, Go's collector at 300 % with a soft \
-               limit; but as the others have them, filters of 10 bits per key at every level and \
-               memtables of 128 MiB (both or as the run says; its own are 64 MiB; up to 4), no \
-               compression, and the cache of the run; its logs are allocated ahead and used \
-               again; single puts that wait in its own memory for the log, where a killed process \
-               loses them; one call from C into Go for each put, get and seek, which copies what \
-               it found into a buffer (an empty one took 41 to 66 ns where it was measured), and \
-               one for each 64 KiB of a scan; its get asks no filter of the last level, so that \
-               it is also read by a kept iterator that does, and sees no new writes",
+    settings: in_words,
     recommended: &[
         "https://github.com/cockroachdb/cockroach/blob/master/pkg/storage/pebble.go",
         "https://github.com/cockroachdb/pebble/blob/master/cmd/pebble/db.go",
@@ -42,7 +31,7 @@ pub const ENGINE: Engine = Engine {
     ],
     // Bits are told, but its get asks no filter of the last level, where nearly all keys are: an
     // experiment on bits would measure something else.
-    tunes: Tunes { bloom_bits: false, probes: false, memtable_bytes: true, spread: false },
+    tunes: Tunes { memtable_bytes: true, ..super::UNTUNED },
     multi_get: false,
     kept_cursor: true,
     lsm: true,
@@ -50,6 +39,26 @@ pub const ENGINE: Engine = Engine {
     fresh_way: 0,
     open,
 };
+
+/// What the options say of themselves that Go opens a store with, and what is done with it.
+fn in_words() -> String {
+    let Settings { cache_bytes, memtable_bytes, bloom_bits, .. } = Settings::default();
+    // SAFETY: it takes numbers and returns a string of its own.
+    let told = text(unsafe { umbel_pebble_settings(cache_bytes, memtable_bytes, bloom_bits) });
+    format!(
+        "as CockroachDB sets it, but as the others have them filters, memtables (both as here or \
+         as the run says; its own are of 64 MiB), no compression, and the cache of the run: {told}; \
+         its logs are allocated ahead and used again; single puts that wait in its own memory for \
+         the log, where a killed process loses them; one call from C into Go for each put, get and \
+         seek, which copies what it found into a buffer (an empty one took 41 to 66 ns where it \
+         was measured), and one for each {} KiB of a scan; its get asks no filter of the last \
+         level, so that it is also read by a kept iterator that does, and sees no new writes; it \
+         counts as settled when no job runs and none was done for {} ms, and no table waits to be \
+         looked at",
+        BUFFER_BYTES >> 10,
+        QUIET.as_millis(),
+    )
+}
 
 /// How long nothing must be going on before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
@@ -112,6 +121,7 @@ enum Figure {
     Probes,
     Negatives,
     Tables,
+    Unknown,
     Last,
 }
 
@@ -186,7 +196,8 @@ impl Store for Pebble {
             pause(Duration::from_millis(10));
             let present = self.figures();
             let changed = |figure: Figure| present[figure as usize] != seen[figure as usize];
-            let running = present[Figure::Running as usize] > 0;
+            // A table whose entries are not yet counted may still ask for a compaction.
+            let running = present[Figure::Running as usize] + present[Figure::Unknown as usize] > 0;
             if running || changed(Figure::Jobs) || changed(Figure::Obsolete) {
                 quiet_since = now();
             }

@@ -1,6 +1,6 @@
 //! redb.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,15 +8,12 @@ use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
     TableDefinition,
 };
-use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write};
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
     missing: None,
-    settings: "filled in batches of 1000 puts to a write transaction of durability None, which a \
-               killed process loses; read in one transaction kept open, \
-               and in a transaction per call; a synced put is a durable \
-               transaction of its own; the cache of the run, no filters",
+    settings: in_words,
     recommended: &[
         "https://github.com/cberner/redb/blob/master/crates/redb-bench/benches/lmdb_benchmark.rs",
         "https://docs.rs/redb/latest/redb/enum.Durability.html",
@@ -32,9 +29,22 @@ pub const ENGINE: Engine = Engine {
 
 /// Puts to a write transaction while filling.
 const BATCH: usize = 1000;
+/// How they are filled.
+const FILLING: Durability = Durability::None;
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
+/// What [`open`] and [`Store::write_all`] do, in words.
+fn in_words() -> String {
+    format!(
+        "filled in batches of {BATCH} puts to a write transaction of durability {FILLING:?}, which \
+         a killed process loses; read in one transaction kept open, and in a transaction per call; \
+         a synced put is a durable transaction of its own; the cache of the run, no filters; it \
+         has no threads of its own, its file is watched beside reads"
+    )
+}
+
 struct Redb {
+    folder: PathBuf,
     db: Database,
     snapshot: Mutex<Option<ReadTransaction>>,
 }
@@ -42,7 +52,8 @@ struct Redb {
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let cache = usize::try_from(settings.cache_bytes)?;
     let db = Builder::new().set_cache_size(cache).create(folder.join("store.redb"))?;
-    Ok(Box::new(Redb { db, snapshot: Mutex::new(None) }))
+    let folder = folder.to_path_buf();
+    Ok(Box::new(Redb { folder, db, snapshot: Mutex::new(None) }))
 }
 
 impl Redb {
@@ -82,7 +93,7 @@ impl Store for Redb {
     }
 
     fn write_all(&self, source: &mut dyn Source) -> Result<()> {
-        while self.write_batch(Durability::None, source)? {}
+        while self.write_batch(FILLING, source)? {}
         Ok(())
     }
 
@@ -115,6 +126,10 @@ impl Store for Redb {
             return Ok(Box::new(PerCall { db: &self.db }));
         }
         Ok(Box::new(RedbReader { table: self.db.begin_read()?.open_table(ENTRIES)? }))
+    }
+
+    fn counters(&self) -> Counters {
+        super::watched_files(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -4,7 +4,7 @@
 //! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
 //! that the library allocated and [`checked`] frees.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
@@ -22,20 +22,19 @@ mod library;
 pub const ENGINE: Engine = Engine {
     name: "rocksdb",
     missing: None,
-    settings: "memtables of 128 MiB (or as the run says; up to 4) with whole-key filter, dynamic \
-               level sizes, 64 MiB tables, 4 KiB blocks with hash index, format 5, filters of 10 \
-               bits per key (or as the run says) at every level, indexes and filters pinned in \
-               the open tables, no compression, 2 background jobs for two processors, the cache \
-               of the run; of its guide's advice to everybody, blocks of 16 KiB, and indexes and \
-               filters in the cache, both of which save memory, are left at its defaults, as this \
-               run gives it memory for everything; single puts, log given to the kernel with \
-               each; reads through pinned slices",
+    settings: in_words,
     recommended: &[
         "https://github.com/facebook/rocksdb/wiki/Setup-Options-and-Basic-Tuning",
         "https://github.com/facebook/mysql-5.6/wiki/my.cnf-tuning",
         "https://github.com/facebook/rocksdb/pull/4174",
     ],
-    tunes: Tunes { bloom_bits: true, probes: false, memtable_bytes: true, spread: false },
+    tunes: Tunes {
+        bloom_bits: true,
+        bloom_bits_max: Some(BLOOM_BITS_MAX),
+        probes: false,
+        memtable_bytes: true,
+        spread: false,
+    },
     multi_get: true,
     kept_cursor: true,
     lsm: true,
@@ -43,6 +42,38 @@ pub const ENGINE: Engine = Engine {
     fresh_way: 0,
     open,
 };
+
+/// The most bits per key of its Bloom filters: its policy cuts whatever more it is told.
+const BLOOM_BITS_MAX: i32 = 100;
+const MEMTABLES_MAX: c_int = 4;
+const MEMTABLE_FILTER_SHARE: f64 = 0.1;
+const TABLE_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: usize = 4096;
+const FORMAT_VERSION: c_int = 5;
+const BACKGROUND_JOBS: c_int = 2;
+const BYTES_PER_SYNC: u64 = 1 << 20;
+
+/// What [`options`] sets where the run says nothing else, in words.
+fn in_words() -> String {
+    let settings = Settings::default();
+    format!(
+        "memtables of {} MiB (or as the run says; up to {MEMTABLES_MAX}) with whole-key filter of \
+         {MEMTABLE_FILTER_SHARE} of their bytes, dynamic level sizes, {} MiB tables, {} KiB blocks \
+         with hash index, format {FORMAT_VERSION}, filters of {} bits per key (or as the run says, \
+         at most {BLOOM_BITS_MAX}: the library cuts what is more) at every level, indexes and \
+         filters pinned in the open tables, all of which stay open, no compression, \
+         {BACKGROUND_JOBS} background jobs for two processors, tables given to the device each {} \
+         MiB while they are written, the cache of the run; of its guide's advice to everybody, \
+         blocks of 16 KiB, and indexes and filters in the cache, both of which save memory, are \
+         left at its defaults, as this run gives it memory for everything; single puts, log given \
+         to the kernel with each; reads through pinned slices",
+        settings.memtable_bytes >> 20,
+        TABLE_BYTES >> 20,
+        BLOCK_BYTES >> 10,
+        settings.bloom_bits,
+        BYTES_PER_SYNC >> 20,
+    )
+}
 
 /// How long nothing must be pending before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
@@ -87,19 +118,22 @@ unsafe fn options(cache: *mut Cache, settings: &Settings) -> Result<*mut Opts> {
             rocksdb_block_based_options_set_filter_policy(table, filter);
         }
         rocksdb_block_based_options_set_block_cache(table, cache);
-        rocksdb_block_based_options_set_format_version(table, 5);
+        rocksdb_block_based_options_set_format_version(table, FORMAT_VERSION);
+        rocksdb_block_based_options_set_block_size(table, BLOCK_BYTES);
+        rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 0);
         rocksdb_block_based_options_set_data_block_index_type(table, 1);
         let options = rocksdb_options_create();
         rocksdb_options_set_create_if_missing(options, 1);
         rocksdb_options_set_write_buffer_size(options, memtable_bytes);
-        rocksdb_options_set_max_write_buffer_number(options, 4);
+        rocksdb_options_set_max_write_buffer_number(options, MEMTABLES_MAX);
         rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
-        rocksdb_options_set_max_background_jobs(options, 2);
+        rocksdb_options_set_target_file_size_base(options, TABLE_BYTES);
+        rocksdb_options_set_max_background_jobs(options, BACKGROUND_JOBS);
         rocksdb_options_set_max_open_files(options, -1);
-        rocksdb_options_set_bytes_per_sync(options, 1 << 20);
+        rocksdb_options_set_bytes_per_sync(options, BYTES_PER_SYNC);
         rocksdb_options_set_compression(options, 0);
         rocksdb_options_set_memtable_whole_key_filtering(options, 1);
-        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.1);
+        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, MEMTABLE_FILTER_SHARE);
         rocksdb_options_set_block_based_table_factory(options, table);
         rocksdb_block_based_options_destroy(table);
         Ok(options)

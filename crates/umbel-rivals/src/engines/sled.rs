@@ -5,18 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sled::{Config, Db, Mode};
-use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally};
+use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally};
 
 pub const ENGINE: Engine = Engine {
     name: "sled",
     missing: None,
-    settings: "its defaults with the mode of high throughput and the cache of the run; no \
-               compression, no filters; single puts that wait in its own memory until it writes \
-               and syncs them, every half a second, so that a killed process loses what came \
-               since; a synced put is one put, a flush of everything and, as its flush leaves the \
-               device's own cache as it is, a sync of its log; it has no snapshots, so none is \
-               held while it is read; it cannot be asked whether it is busy, so its files are \
-               watched",
+    settings: in_words,
     recommended: &[
         "https://docs.rs/sled/0.34.7/sled/struct.Config.html",
         "https://docs.rs/crate/sled/0.34.7/source/README.md",
@@ -30,6 +24,21 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
+/// How often it writes and syncs what waits in its memory; its own default.
+const FLUSH_EVERY_MS: u64 = 500;
+
+/// What [`open`] sets, in words.
+fn in_words() -> String {
+    format!(
+        "its defaults with the mode of high throughput and the cache of the run; no compression, \
+         no filters; single puts that wait in its own memory until it writes and syncs them, every \
+         {FLUSH_EVERY_MS} ms, so that a killed process loses what came since; a synced put is one \
+         put, a flush of everything and, as its flush leaves the device's own cache as it is, a \
+         sync of its log; it has no snapshots, so none is held while it is read; it cannot be \
+         asked whether it is busy, so its files and threads are watched"
+    )
+}
+
 struct Sled {
     db: Db,
     /// Its log, which holds everything but values longer than any here.
@@ -40,6 +49,7 @@ struct Sled {
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let config =
         Config::new().path(folder).mode(Mode::HighThroughput).cache_capacity(settings.cache_bytes);
+    let config = config.flush_every_ms(Some(FLUSH_EVERY_MS)).use_compression(false);
     let db = config.open()?;
     let log = File::open(folder.join("db"))?;
     Ok(Box::new(Sled { db, log, folder: folder.to_path_buf() }))
@@ -85,6 +95,10 @@ impl Store for Sled {
 
     fn reader(&self, _: usize) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(SledReader { db: &self.db }))
+    }
+
+    fn counters(&self) -> Counters {
+        super::watched_files(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -8,23 +8,17 @@ use surrealkv::{
     CompactRangeOptions, Durability, LSMIterator, Mode, ReadOptions, Transaction, Tree, TreeBuilder,
 };
 use tokio::runtime::{Builder, Runtime};
-use umbel_lab::engine::{Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
 
 pub const ENGINE: Engine = Engine {
     name: "surrealkv",
     missing: None,
-    settings: "memtables of 128 MiB (or as the run says) and 4 KiB blocks (its own are 64 KiB) as \
-               most others have them, its own filters of 10 bits per key, no compression, no \
-               value log, the cache of the run, a runtime with 2 threads; written in batches of \
-               1000 to a transaction of eventual durability; read in one transaction kept open, \
-               and in a transaction per call; each get is a copy; a synced put is a transaction \
-               of immediate durability; it cannot be asked whether it is busy, so its files are \
-               watched",
+    settings: in_words,
     recommended: &[
         "https://docs.rs/crate/surrealkv/latest",
         "https://docs.rs/crate/surrealdb-core/3.1.2/source/src/kvs/surrealkv/cnf.rs",
     ],
-    tunes: Tunes { bloom_bits: false, probes: false, memtable_bytes: true, spread: false },
+    tunes: Tunes { memtable_bytes: true, ..super::UNTUNED },
     multi_get: false,
     kept_cursor: false,
     lsm: true,
@@ -36,6 +30,25 @@ pub const ENGINE: Engine = Engine {
 /// Writes to a transaction while filling.
 const BATCH: usize = 1000;
 
+const BLOCK_BYTES: usize = 4096;
+const THREADS: usize = 2;
+/// How its transactions are filled.
+const FILLING: Durability = Durability::Eventual;
+
+/// What [`open`] and [`Store::write_all`] do where the run says nothing else, in words.
+fn in_words() -> String {
+    format!(
+        "memtables of {} MiB (or as the run says) and {} KiB blocks (its own are 64 KiB) as most \
+         others have them, its own filters of 10 bits per key, no compression, no value log, the \
+         cache of the run, a runtime with {THREADS} threads; written in batches of {BATCH} to a \
+         transaction of durability {FILLING:?}; read in one transaction kept open, and in a \
+         transaction per call; each get is a copy; a synced put is a transaction of immediate \
+         durability; it cannot be asked whether it is busy, so its files and threads are watched",
+        Settings::default().memtable_bytes >> 20,
+        BLOCK_BYTES >> 10,
+    )
+}
+
 struct Surreal {
     runtime: Runtime,
     tree: Tree,
@@ -45,13 +58,13 @@ struct Surreal {
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
     let tree = {
         let _entered = runtime.enter();
         TreeBuilder::new()
             .with_path(folder.to_path_buf())
             .with_max_memtable_size(memtable_bytes)
-            .with_block_size(4096)
+            .with_block_size(BLOCK_BYTES)
             .with_block_cache_capacity(settings.cache_bytes)
             .without_compression()
             .build()?
@@ -76,6 +89,7 @@ impl Store for Surreal {
         let mut full = true;
         while full {
             let mut transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
+            transaction.set_durability(FILLING);
             let mut writes = 0;
             while writes < BATCH {
                 match source.next() {
@@ -126,6 +140,10 @@ impl Store for Surreal {
             return Ok(Box::new(Kept(begin()?)));
         }
         Ok(Box::new(PerCall(&self.tree)))
+    }
+
+    fn counters(&self) -> Counters {
+        super::watched_files(&self.folder)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -64,6 +64,11 @@ unsafe extern "C" {
     pub fn umbel_pebble_compact(store: i32, failure: *mut *mut c_char) -> i32;
     pub fn umbel_pebble_snapshot(store: i32, hold: i32, failure: *mut *mut c_char) -> i32;
     pub fn umbel_pebble_metrics(store: i32, figures: *mut u64);
+    pub fn umbel_pebble_settings(
+        cache_bytes: u64,
+        memtable_bytes: u64,
+        bloom_bits: i32,
+    ) -> *mut c_char;
     pub fn umbel_pebble_version() -> *mut c_char;
     pub fn umbel_pebble_free(text: *mut c_char);
 }

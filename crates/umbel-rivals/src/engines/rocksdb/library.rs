@@ -101,6 +101,7 @@ unsafe extern "C" {
         on: c_uchar,
     );
     pub fn rocksdb_options_set_max_background_jobs(options: *mut Opts, jobs: c_int);
+    pub fn rocksdb_options_set_target_file_size_base(options: *mut Opts, bytes: u64);
     pub fn rocksdb_options_set_max_open_files(options: *mut Opts, files: c_int);
     pub fn rocksdb_options_set_bytes_per_sync(options: *mut Opts, bytes: u64);
     pub fn rocksdb_options_set_compression(options: *mut Opts, kind: c_int);
@@ -112,6 +113,11 @@ unsafe extern "C" {
     pub fn rocksdb_block_based_options_set_filter_policy(options: *mut TableOpts, f: *mut Filter);
     pub fn rocksdb_block_based_options_set_block_cache(options: *mut TableOpts, cache: *mut Cache);
     pub fn rocksdb_block_based_options_set_format_version(options: *mut TableOpts, version: c_int);
+    pub fn rocksdb_block_based_options_set_block_size(options: *mut TableOpts, bytes: usize);
+    pub fn rocksdb_block_based_options_set_cache_index_and_filter_blocks(
+        options: *mut TableOpts,
+        on: c_uchar,
+    );
     pub fn rocksdb_block_based_options_set_data_block_index_type(
         options: *mut TableOpts,
         kind: c_int,
