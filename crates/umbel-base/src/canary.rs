@@ -2,13 +2,13 @@
 //!
 //! Only there with the feature `canary`, which nothing that users get turns on.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-static ON: AtomicU32 = AtomicU32::new(0);
+static ON: AtomicU64 = AtomicU64::new(0);
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 pub enum Switch {
     /// Every checksum is the same number.
     IgnoredChecksum = 1,
@@ -50,6 +50,12 @@ pub enum Switch {
     ServerDetailForgotten = 1 << 18,
     /// A subscription to all goes on behind what can be seen, not behind what it has read.
     ServerSubscriptionSkips = 1 << 19,
+    /// What recovery replays does not go into the existence filter of its keyspace.
+    ExistenceReplayForgotten = 1 << 32,
+    /// The existence filter of a keyspace is made of what is in tables only.
+    ExistenceWalkSkipsMemtables = 1 << 33,
+    /// An existence filter is believed that does not cover all of the keyspace's tables.
+    ExistenceUncoveredBelieved = 1 << 34,
     /// An append to a synced event store is seen before it is durable.
     EventsSeenEarly = 1 << 20,
     /// Positions that a power cut took are given to other events.
@@ -79,12 +85,12 @@ pub enum Switch {
 impl Switch {
     /// Plants the bug, in the whole process.
     pub fn turn_on(self) {
-        ON.fetch_or(self as u32, Ordering::Relaxed);
+        ON.fetch_or(self as u64, Ordering::Relaxed);
     }
 
     /// Whether it is planted.
     pub fn is_on(self) -> bool {
-        ON.load(Ordering::Relaxed) & self as u32 != 0
+        ON.load(Ordering::Relaxed) & self as u64 != 0
     }
 }
 

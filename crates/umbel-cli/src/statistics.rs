@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use umbel::{
-    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats,
-    Stats, VerifyReport,
+    BlobStats, DescriptorStats, ExistenceStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
+    ReaderStats, Stats, VerifyReport,
 };
 
 /// All statistics.
@@ -116,6 +116,8 @@ fn keyspace(keyspace: &KeyspaceStats) -> Value {
         "blob_bytes": keyspace.blob_bytes,
         "memtable_negatives": keyspace.memtable_negatives,
         "gets": keyspace.gets,
+        "existence": keyspace.existence.as_ref().map(existence),
+        "existence_problem": keyspace.existence_problem,
         "prefix_probes": keyspace.prefix_probes,
         "prefix_negatives": keyspace.prefix_negatives,
         "write_amplification": keyspace.write_amplification,
@@ -165,5 +167,29 @@ pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> 
         "blobs": report.blobs,
         "blob_bytes": report.blob_bytes,
         "seconds": seconds,
+    })
+}
+
+/// What the existence filter of a keyspace says about itself.
+fn existence(stats: &ExistenceStats) -> Value {
+    json!({
+        "is_answering": stats.is_answering,
+        "is_filling": stats.is_filling,
+        "items": stats.items,
+        "designed_items": stats.designed_items,
+        "memory_bytes": stats.memory_bytes,
+        "fill": stats.fill,
+        "designed_rate": stats.designed_rate,
+        "estimated_rate": stats.estimated_rate,
+        "measured_rate": stats.measured_rate,
+        "denied": stats.denied,
+        "maybe": stats.maybe,
+        "in_vain": stats.in_vain,
+        "covered": stats.covered,
+        "lag_items": stats.lag_items,
+        "bytes_written": stats.bytes_written,
+        "damaged_lines": stats.damaged_lines,
+        "growths": stats.growths,
+        "rebuilds": stats.rebuilds,
     })
 }

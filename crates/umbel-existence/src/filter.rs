@@ -133,6 +133,20 @@ impl ExistenceFilter {
         }
     }
 
+    /// Hashes that were inserted since the last flush: eight bytes of memory each.
+    pub fn lag_items(&self) -> u64 {
+        let lag = |inner: &Arc<Inner>| inner.memory.pending() + inner.tally.unwritten.get();
+        self.inner.as_ref().map_or(0, lag)
+    }
+
+    /// Bytes of memory of its lines, and of the hashes that no file has yet.
+    pub fn memory_bytes(&self) -> u64 {
+        let Some(inner) = &self.inner else { return 0 };
+        let view = inner.memory.view();
+        let lines = view.first.iter().chain(&view.second).map(|lines| lines.shape().bytes());
+        lines.sum::<u64>() + 8 * self.lag_items()
+    }
+
     /// Adds a hash.
     ///
     /// REQUIRES: the [`Source`] finds its key already.
@@ -223,7 +237,7 @@ impl ExistenceFilter {
         ExistenceStats {
             lost: inner.lost.clone(),
             covered: tally.covered.get(),
-            lag_items: inner.memory.pending() + tally.unwritten.get(),
+            lag_items: self.lag_items(),
             flushes: tally.flushes.get(),
             generations: tally.generations.get(),
             bytes_written: tally.bytes_written.get(),

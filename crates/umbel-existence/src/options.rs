@@ -36,6 +36,12 @@ pub struct ExistenceOptions {
     pub hash: u64,
     /// Whose filter it is. One of another store is made anew.
     pub store: u64,
+    /// A filter on disk that covers less than this position is made anew: the user's log does not
+    /// reach back far enough to insert what it lacks.
+    pub covered_min: u64,
+    /// A filter on disk that covers more than this position is made anew: it is of another log, or
+    /// of one that lost its end.
+    pub covered_max: u64,
     /// How many bytes one [`step`](crate::ExistenceFilter::step) reads or writes at most, and 64
     /// times how many hashes it takes from the source. 4,096 to 2^30.
     pub step_bytes: usize,
@@ -47,6 +53,8 @@ impl Default for ExistenceOptions {
             size: Size::Growing { first_keys: 1 << 20 },
             hash: 0,
             store: 0,
+            covered_min: 0,
+            covered_max: u64::MAX,
             step_bytes: 4 << 20,
         }
     }
@@ -77,8 +85,22 @@ impl ExistenceOptions {
         self.step_bytes / LINE_BYTES
     }
 
+    /// Why a filter on disk that covers `position` is not to be believed.
+    pub(crate) fn refusal(&self, position: u64) -> Option<String> {
+        let (least, most) = (self.covered_min, self.covered_max);
+        let fits = (least..=most).contains(&position);
+        (!fits).then(|| {
+            format!(
+                "it covers the log up to {position}, and not up to somewhere in {least}..={most}"
+            )
+        })
+    }
+
     /// Whether the numbers are in their ranges.
-    pub(crate) fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] says which one is not, and what it may be.
+    pub fn check(&self) -> Result<()> {
         let most = LINES_MAX * LINE_BYTES as u64;
         let problem = match self.size {
             Size::Fixed { bytes } if !(PAGE_BYTES as u64..=most).contains(&bytes) => format!(

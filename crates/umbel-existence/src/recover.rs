@@ -67,7 +67,10 @@ pub(crate) fn recover(
                 let memory = Memory::new(view);
                 let at_once = options.step_hashes() / AT_ONCE_SHARE;
                 let found = replay(&folder, &memory, checkpoint, at_once)?;
-                return Ok(Recovered { folder, memory, found, lost: None });
+                match options.refusal(found.covered) {
+                    None => return Ok(Recovered { folder, memory, found, lost: None }),
+                    Some(reason) => reason,
+                }
             }
             Err(reason) => {
                 folder.next_id = folder.next_id.max(checkpoint.next_id);

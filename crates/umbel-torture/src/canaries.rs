@@ -93,6 +93,9 @@ fn engine_canaries() -> Vec<Canary> {
             Switch::SnapshotsForgotten => "snapshot-across-compactions",
             Switch::TombstonesDroppedEarly => "tombstones-to-the-bottom",
             Switch::BlobRemovedEarly => "long-values-read-across-compactions",
+            Switch::ExistenceReplayForgotten => "existence-replayed",
+            Switch::ExistenceWalkSkipsMemtables => "existence-later",
+            Switch::ExistenceUncoveredBelieved => "existence-later",
             _ => "",
         };
         Canary { name, hunt, first, plant }
@@ -104,6 +107,21 @@ fn engine_canaries() -> Vec<Canary> {
         canary("reused file ids", Hunt::Crash, Switch::ReusedFileId),
         canary("snapshots forgotten by compaction", Hunt::Crash, Switch::SnapshotsForgotten),
         canary("a long value removed under a reader", Hunt::Crash, Switch::BlobRemovedEarly),
+        canary(
+            "a filter that forgets what is replayed",
+            Hunt::Crash,
+            Switch::ExistenceReplayForgotten,
+        ),
+        canary(
+            "a filter made without the memtables",
+            Hunt::Crash,
+            Switch::ExistenceWalkSkipsMemtables,
+        ),
+        canary(
+            "a filter believed that lacks what was flushed",
+            Hunt::Faults,
+            Switch::ExistenceUncoveredBelieved,
+        ),
     ]
 }
 

@@ -225,7 +225,7 @@ impl Trial {
 }
 
 /// The scripts whose calls are made to fail.
-pub const SCRIPTS: [&str; 24] = [
+pub const SCRIPTS: [&str; 29] = [
     "buffered-singles",
     "synced-batches",
     "mixed-durability",
@@ -250,6 +250,11 @@ pub const SCRIPTS: [&str; 24] = [
     "long-values-batches",
     "long-values-compacted",
     "long-values-checkpoint",
+    "existence-replayed",
+    "existence-flushed",
+    "existence-later",
+    "existence-off-and-on",
+    "existence-unlogged",
 ];
 
 /// A small script for disks that are full.

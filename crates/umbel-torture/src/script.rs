@@ -2,7 +2,7 @@
 //! are enough to flush, compact and rotate.
 
 pub use umbel::KeyspaceOptions;
-use umbel::{Compression, CompressionPlan, Durability, HashKind};
+use umbel::{Compression, CompressionPlan, Durability, ExistenceSize, HashKind};
 
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +136,7 @@ pub fn small() -> KeyspaceOptions {
         compression: CompressionPlan::default(),
         level_filters: None,
         prefix: None,
+        existence_filter: ExistenceSize::Off,
         hash: HashKind::Keyed,
         advisor: true,
         log: true,
@@ -150,6 +151,11 @@ pub fn roomy() -> KeyspaceOptions {
 /// As [`roomy`], without a log.
 pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..roomy() }
+}
+
+/// The same options with an existence filter that grows a few times within a script.
+pub fn asked_first(options: KeyspaceOptions) -> KeyspaceOptions {
+    KeyspaceOptions { existence_filter: ExistenceSize::Growing { first_keys: 10 }, ..options }
 }
 
 /// As [`small`], with another compression at each level.

@@ -1,5 +1,6 @@
 //! The named scripts of the crash and fault campaigns.
 
+mod existence;
 mod logs;
 mod long_values;
 mod spaces;
@@ -7,8 +8,8 @@ mod tables;
 
 use crate::random::{Random, join};
 use crate::script::{
-    Condition, Op, Script, Write, compressed, delete, delete_range, key, put, roomy, small,
-    unlogged, value,
+    Condition, Op, Script, Write, asked_first, compressed, delete, delete_range, key, put, roomy,
+    small, unlogged, value,
 };
 use umbel::Durability::{Buffered, Synced};
 
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Script> {
     scripts.extend(tables::scripts());
     scripts.extend(spaces::scripts());
     scripts.extend(long_values::scripts());
+    scripts.extend(existence::scripts());
     scripts
 }
 
@@ -42,10 +44,14 @@ pub fn random(number: u64) -> Script {
         script.inline_value_bytes_max = 150;
     }
     let options = [small(), roomy(), compressed()];
+    let [first, second] = [random.below(3), random.below(3)].map(|at| options[at as usize].clone());
+    // Not drawn, so that each number goes on meaning what it meant.
+    let third = number.is_multiple_of(3);
+    let filtered = |options| if third { asked_first(options) } else { options };
     script = script
-        .keyspace("a", options[random.below(3) as usize].clone())
-        .keyspace("b", options[random.below(3) as usize].clone())
-        .keyspace("n", unlogged());
+        .keyspace("a", filtered(first))
+        .keyspace("b", second)
+        .keyspace("n", filtered(unlogged()));
     let steps = 20 + random.below(40);
     for step in 0..steps {
         script = random_step(script, &mut random, step);

@@ -15,6 +15,7 @@ use crate::commit::{self, Aftermath};
 use crate::compact::{self, CompactionJob};
 use crate::compaction::pressure::{self, Limits, Load};
 use crate::counters::add;
+use crate::existence_upkeep;
 use crate::facts;
 use crate::flush::{self, FlushJob};
 use crate::garbage::{self, Found, Look};
@@ -175,7 +176,7 @@ pub fn run_inline(store: &Arc<Store>) -> Result<()> {
     loop {
         match run_one(store) {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => return existence_upkeep::run_inline(store),
             Err(Error::Full { .. }) if !store.poison.is_set() => {}
             Err(error) => return Err(error),
         }
@@ -277,9 +278,8 @@ pub fn find_job(
         Some((buffer.first_sequence(), Arc::clone(*keyspace), buffer))
     };
     let idle = keyspaces.iter().filter(|keyspace| !state.flushing.contains(&keyspace.id));
-    let idle = idle.copied();
     if let Some((_, keyspace, buffer)) =
-        idle.filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
+        idle.copied().filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
     {
         state.flushing.push(keyspace.id);
         return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));

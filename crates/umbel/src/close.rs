@@ -7,6 +7,7 @@ use umbel_base::{Error, Result};
 
 use crate::advise;
 use crate::background::OLD_LOGS_MAX;
+use crate::existence_upkeep;
 use crate::flush;
 use crate::flush_now;
 use crate::segments;
@@ -91,5 +92,9 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     edits.retain(|edit| manifest.state().is_news(edit));
     manifest.commit(&edits)?;
     segments::remove(store, surplus);
-    manifest.seal()
+    manifest.seal()?;
+    let last = manifest.state().last_sequence;
+    drop(manifest);
+    existence_upkeep::close(store, last);
+    Ok(())
 }

@@ -267,7 +267,11 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
                 view.active.hold_blob(store.context.blobs.hold(&pointer));
                 add_alone(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
-            memtable.insert(write.key, sequence, kind, write.value, write.keyspace.hash(write.key));
+            let hash = write.keyspace.hash(write.key);
+            memtable.insert(write.key, sequence, kind, write.value, hash);
+            if write.keyspace.existence.is_on() {
+                write.keyspace.existence.note_write(kind, hash);
+            }
         }
         None => {
             memtable.delete_range(write.key, write.value, sequence);

@@ -14,6 +14,7 @@ use crate::by_hand;
 use crate::checkpoint;
 use crate::close;
 use crate::commit;
+use crate::existence_upkeep;
 use crate::flush_now;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
@@ -52,6 +53,7 @@ impl Db {
         let store = open::open(path, options, read_only)?;
         let handle = Arc::new(Handle { store });
         background::start(&handle.store)?;
+        existence_upkeep::start(&handle.store)?;
         if !read_only {
             flush_now::after_open(&handle.store)?;
         }
@@ -136,6 +138,7 @@ impl Db {
         drop((manifest, commit));
         // Other sizes may end a wait or begin work.
         background::update_pressure(store, &core);
+        existence_upkeep::start(store)?;
         store.signal();
         Ok(Keyspace::new(&self.handle, core))
     }
@@ -175,6 +178,7 @@ impl Db {
         }
         core.view.clear(&core.options());
         drop((manifest, commit));
+        existence_upkeep::remove(store, &core);
         commit::weigh_buffers(store);
         store.signal();
         Ok(())

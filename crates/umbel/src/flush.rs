@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result};
+use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
 use crate::advise;
 use crate::advisor;
@@ -14,6 +14,7 @@ use crate::blobs;
 use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
+use crate::existence_upkeep;
 use crate::inputs;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
@@ -52,6 +53,8 @@ pub fn flush(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
     {
         gate.pass()?;
     }
+    let lasts = jobs.iter().map(|job| (&*job.keyspace, job.last_sequence()));
+    existence_upkeep::flush(store, lasts)?;
     let tables = written.iter().map(Output::open).collect::<Result<Vec<_>>>()?;
     install(store, jobs, &mut written, &tables)?;
     let micros = (clock.now() - begun).as_micros() as u64;
@@ -158,7 +161,7 @@ fn describe(job: &FlushJob, tables: &[Arc<TableFile>], edits: &mut Vec<Edit>) {
     for table in tables {
         edits.push(Edit::AddTable { keyspace, level: 0, meta: table.meta.clone() });
     }
-    let last = job.buffers.iter().map(|buffer| buffer.last_sequence()).max().unwrap_or(0);
+    let last = job.last_sequence();
     edits.push(Edit::FlushedThrough { keyspace, sequence: last });
     edits.push(Edit::LastSequence(last));
     if let Some(marker) = job.marker() {
@@ -167,6 +170,11 @@ fn describe(job: &FlushJob, tables: &[Arc<TableFile>], edits: &mut Vec<Edit>) {
 }
 
 impl FlushJob {
+    /// The number of its newest write.
+    fn last_sequence(&self) -> SequenceNumber {
+        self.buffers.iter().map(|buffer| buffer.last_sequence()).max().unwrap_or(0)
+    }
+
     fn marker(&self) -> Option<Vec<u8>> {
         // Buffers stand newest first, and the newest marker counts.
         self.marker.clone().or_else(|| self.buffers.iter().find_map(|buffer| buffer.marker()))

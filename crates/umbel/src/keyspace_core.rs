@@ -9,6 +9,7 @@ use umbel_filter::KeyHasher;
 
 use crate::advisor::Advisor;
 use crate::counters::{KeyspaceCounters, ReadCounters};
+use crate::existence::ExistenceSlot;
 use crate::memory::{BufferBytes, CurrentView};
 use crate::options::{Caps, KeyPrefix, KeyspaceOptions};
 use crate::version::{PrefixCounters, Version};
@@ -29,6 +30,8 @@ pub struct KeyspaceCore {
     pub hasher: KeyHasher,
     /// Its memtables and tables.
     pub view: CurrentView,
+    /// Its existence filter, where it has one.
+    pub existence: ExistenceSlot,
     /// What reads did.
     pub reads: ReadCounters,
     /// Which filters are kept and built.
@@ -75,6 +78,7 @@ impl KeyspaceCore {
             name,
             hasher,
             view,
+            existence: ExistenceSlot::default(),
             reads: ReadCounters::default(),
             advisor: Advisor::default(),
             prefixes: Arc::default(),

@@ -46,6 +46,9 @@ mod counters;
 mod db;
 mod descriptors;
 mod evidence;
+mod existence;
+mod existence_keys;
+mod existence_upkeep;
 mod facts;
 mod filter_choice;
 mod flush;
@@ -96,8 +99,8 @@ pub use batch::Batch;
 pub use db::Db;
 pub use keyspace::Keyspace;
 pub use options::{
-    Compression, CompressionPlan, Durability, FilterKind, FlushGate, HashKind, KeyPrefix,
-    KeyspaceOptions, LevelFilter, Options,
+    Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushGate, HashKind,
+    KeyPrefix, KeyspaceOptions, LevelFilter, Options,
 };
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
@@ -107,6 +110,7 @@ pub use stats::{
 };
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
+pub use umbel_existence::ExistenceStats;
 pub use verify::VerifyReport;
 
 /// Decodes a manifest record and, where it is well formed, encodes it again. For fuzzing only.

@@ -50,6 +50,17 @@ pub fn blob(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.blob"))
 }
 
+/// The folder of the existence filter of the keyspace with this id.
+pub fn existence(folder: &Path, keyspace: u32) -> PathBuf {
+    folder.join(format!("{keyspace:06}.existence"))
+}
+
+/// The id of the keyspace whose existence filter's folder has this name.
+pub fn existence_of(name: &str) -> Option<u32> {
+    let id = name.strip_suffix(".existence")?.parse().ok()?;
+    existence(Path::new(""), id).to_str().is_some_and(|own| own == name).then_some(id)
+}
+
 /// What `name` stands for; `None` where it is not one of ours.
 pub fn parse(name: &str) -> Option<FileKind> {
     match name {
@@ -100,6 +111,10 @@ mod tests {
         let others = ["notes.txt", "000001.log.bak", "00000x.table", "+00001.log", ""];
         for foreign in numbers.into_iter().chain(others) {
             assert_eq!(parse(foreign), None, "{foreign}");
+        }
+        assert_eq!(existence_of("000007.existence"), Some(7));
+        for foreign in ["7.existence", "0000007.existence", "000007.log", ".existence"] {
+            assert_eq!(existence_of(foreign), None, "{foreign}");
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::budget::{Budget, Sizes};
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
 use crate::descriptors::{self, Descriptors, PatientFiles};
+use crate::existence_upkeep;
 use crate::folder;
 use crate::hashers::Hashers;
 use crate::keyspace_core::KeyspaceCore;
@@ -55,8 +56,12 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
+    if !read_only {
+        existence_upkeep::attach(&env, folder, &state, &keyspaces)?;
+    }
     let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
     let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill)?;
+    existence_upkeep::after_replay(&state, &keyspaces);
     let manifest = if read_only {
         None
     } else {
@@ -98,6 +103,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         moved: Condvar::new(),
         counters: StoreCounters::default(),
         closed: AtomicBool::new(false),
+        tends_filters: AtomicBool::default(),
         close_outcome: Mutex::default(),
         threads: Mutex::default(),
         lock: Mutex::new(lock),
@@ -230,7 +236,7 @@ fn check_is_new(
     for (name, kind) in listing {
         let path = folder.join(name);
         match kind {
-            None if name == "lost+found" => {}
+            None if name == "lost+found" || names::existence_of(name).is_some() => {}
             None => {
                 return Err(Error::invalid(format!(
                     "{} is not a store: it has no CURRENT, but holds other files ('{name}'); \
@@ -403,4 +409,5 @@ fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manife
             let _ = env.files.remove_file(&folder.join(name));
         }
     }
+    existence_upkeep::remove_orphans(env, folder, listing.iter().map(|(name, _)| &**name), state);
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
+use umbel_existence::ExistenceOptions;
+pub use umbel_existence::Size as ExistenceSize;
 use umbel_filter::PrefixExtractor;
 pub use umbel_filter::{FilterKind, HashKind, KeyPrefix};
 pub use umbel_table::Compression;
@@ -205,6 +207,11 @@ pub struct KeyspaceOptions {
     /// filter, by which scans of the keys that begin in one way leave out tables that have none.
     /// Tables written with another rule, or with none, are scanned.
     pub prefix: Option<KeyPrefix>,
+    /// A filter of every key that was ever put, asked by gets before anything else: a key that it
+    /// denies costs one line of memory. It is made in the background, for a keyspace that has keys
+    /// already from all of them, and answers once it is; without it, or with another size, the one
+    /// there is goes. Not asked by stores opened read-only.
+    pub existence_filter: ExistenceSize,
     /// What keys are hashed with, for filters and for the tags of blocks: [`HashKind::Keyed`], or
     /// [`HashKind::SipHash13`], which is slower, for those who want a pseudorandom function. Others
     /// are not keyed well enough: who knows one can choose keys that collide. A keyspace keeps what
@@ -240,6 +247,7 @@ impl Default for KeyspaceOptions {
             bloom_bits: 10,
             level_filters: None,
             prefix: None,
+            existence_filter: ExistenceSize::Off,
             hash: HashKind::Keyed,
             memtable_bytes: 128 << 20,
             table_bytes: 64 << 20,
@@ -323,6 +331,7 @@ impl KeyspaceOptions {
                 self.hash
             )));
         }
+        ExistenceOptions { size: self.existence_filter, ..ExistenceOptions::default() }.check()?;
         check_range("memtable_bytes", self.memtable_bytes, 4 << 10, 16 << 30)?;
         check_range("table_bytes", self.table_bytes, 4 << 10, 16 << 30)?;
         check_range("block_bytes", self.block_bytes as u64, 64, 1 << 20)?;
@@ -349,7 +358,10 @@ impl KeyspaceOptions {
         let has_hash = self.hash != HashKind::Keyed;
         let has_prefix = self.prefix.is_some();
         let has_probes = self.level_filters.iter().flatten().any(|filter| filter.probes.is_some());
-        let flags = [self.log, !self.advisor, has_filters, has_prefix, has_hash, has_probes];
+        let existence = existence_bytes(self.existence_filter);
+        let flags = [self.log, !self.advisor, has_filters, has_prefix, has_hash, has_probes]
+            .into_iter()
+            .chain([existence.is_some()]);
         out.push((0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum());
         for filter in self.level_filters.iter().flatten() {
             out.push(filter.kind.number());
@@ -364,6 +376,10 @@ impl KeyspaceOptions {
         if has_probes {
             let filters = self.level_filters.iter().flatten();
             out.extend(filters.map(|filter| filter.probes.unwrap_or(0)));
+        }
+        if let Some((kind, number)) = existence {
+            out.push(kind);
+            varint::put_u64(out, number);
         }
     }
 
@@ -380,7 +396,7 @@ impl KeyspaceOptions {
         for level in &mut levels {
             *level = Compression::from_u8(decoder.u8()?)?;
         }
-        let flags = decoder.u8().filter(|flags| *flags < 64)?;
+        let flags = decoder.u8().filter(|flags| *flags < 128)?;
         let (log, advisor) = (flags & 1 != 0, flags & 2 == 0);
         let mut level_filters = None;
         if flags & 4 != 0 {
@@ -407,10 +423,15 @@ impl KeyspaceOptions {
         if flags & 32 != 0 {
             decode_probes(decoder, level_filters.as_mut()?)?;
         }
+        let existence_filter = match flags & 64 {
+            0 => ExistenceSize::Off,
+            _ => decode_existence(decoder)?,
+        };
         let options = KeyspaceOptions {
             bloom_bits,
             level_filters,
             prefix,
+            existence_filter,
             hash,
             memtable_bytes,
             table_bytes,
@@ -435,6 +456,25 @@ fn decode_probes(
         filter.probes = Some(decoder.u8()?).filter(|probes| *probes > 0);
     }
     filters.iter().any(|filter| filter.probes.is_some()).then_some(())
+}
+
+/// FORMAT: the kind and the number of an existence filter, where there is one.
+fn existence_bytes(size: ExistenceSize) -> Option<(u8, u64)> {
+    match size {
+        ExistenceSize::Off => None,
+        ExistenceSize::Fixed { bytes } => Some((1, bytes)),
+        ExistenceSize::Growing { first_keys } => Some((2, first_keys)),
+    }
+}
+
+fn decode_existence(decoder: &mut Decoder<'_>) -> Option<ExistenceSize> {
+    let kind = decoder.u8()?;
+    let number = decoder.varint()?;
+    match kind {
+        1 => Some(ExistenceSize::Fixed { bytes: number }),
+        2 => Some(ExistenceSize::Growing { first_keys: number }),
+        _ => None,
+    }
 }
 
 fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {

@@ -22,7 +22,15 @@ fn options_are_read_back_as_written() {
     let probes = [&options, &all]
         .map(|options| KeyspaceOptions { level_filters: probes, ..options.clone() });
     let filters = KeyspaceOptions { level_filters, ..options.clone() };
-    for options in [filters, all, options].into_iter().chain(probes) {
+    let sizes = [
+        ExistenceSize::Fixed { bytes: 4096 },
+        ExistenceSize::Fixed { bytes: 1 << 40 },
+        ExistenceSize::Growing { first_keys: 1 },
+    ];
+    let existence =
+        sizes.map(|existence_filter| KeyspaceOptions { existence_filter, ..probes[1].clone() });
+    let others = probes.into_iter().chain(existence);
+    for options in [filters, all, options].into_iter().chain(others) {
         let mut bytes = Vec::new();
         options.encode(&mut bytes);
         assert_eq!(KeyspaceOptions::decode(&mut Decoder::new(&bytes)), Some(options));
@@ -115,4 +123,30 @@ fn out_of_range_is_said_by_name() {
     assert!(bad.check().unwrap_err().to_string().contains("counting filter for level 3"));
     let options = KeyspaceOptions { level_ratio: 1, ..Default::default() };
     assert!(options.check().unwrap_err().to_string().contains("level_ratio"));
+}
+
+#[test]
+fn existence_filters_stand_behind_all_else_and_have_one_form() {
+    let mut bytes = Vec::new();
+    KeyspaceOptions::default().encode(&mut bytes);
+    let flags = bytes.len() - 1;
+    bytes[flags] |= 64;
+    bytes.extend([2, 100]);
+    let decode = |bytes: &[u8]| KeyspaceOptions::decode(&mut Decoder::new(bytes));
+    let existence_filter = ExistenceSize::Growing { first_keys: 100 };
+    let with = KeyspaceOptions { existence_filter, ..KeyspaceOptions::default() };
+    assert_eq!(decode(&bytes), Some(with));
+    for (kind, number) in [(0, 100), (3, 100), (1, 100), (2, 0)] {
+        let at = bytes.len() - 2;
+        bytes[at..].copy_from_slice(&[kind, number]);
+        assert_eq!(decode(&bytes), None, "kind {kind}, {number}");
+    }
+}
+
+#[test]
+fn an_existence_filter_out_of_range_is_refused_in_words() {
+    let size = ExistenceSize::Fixed { bytes: 100 };
+    let refused = KeyspaceOptions { existence_filter: size, ..Default::default() }.check();
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("100 bytes") && message.contains("4096"), "{message}");
 }

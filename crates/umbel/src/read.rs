@@ -114,6 +114,9 @@ fn look_up<R, F: FnOnce(&[u8]) -> R>(
     read: F,
     fetch: impl FnOnce(Option<BlobPointer>, F) -> Result<R>,
 ) -> Result<Option<R>> {
+    if keyspace.existence.is_on() && is_denied(keyspace, key) {
+        return Ok(None);
+    }
     // The view first, the number second: see the invariant of `View`.
     let view = keyspace.view.load();
     let sequence = at.unwrap_or_else(|| store.snapshots.visible());
@@ -121,7 +124,23 @@ fn look_up<R, F: FnOnce(&[u8]) -> R>(
     counters.count_gets(1);
     let (head, hash, aside) = (view.version.head(key), keyspace.hash(key), Aside::default());
     let look = Look { key, head, hash, sequence, counters, aside };
-    look.up(&view, read, fetch)
+    let found = look.up(&view, read, fetch)?;
+    if found.is_none() && keyspace.existence.is_on() {
+        keyspace.existence.note_in_vain(1);
+    }
+    Ok(found)
+}
+
+/// Whether the existence filter denies the key. Apart, so that keyspaces without one do not pay for
+/// it.
+#[cold]
+#[inline(never)]
+fn is_denied(keyspace: &KeyspaceCore, key: &[u8]) -> bool {
+    let is_denied = keyspace.existence.denies(keyspace.hash(key));
+    if is_denied {
+        keyspace.reads.own().count_gets(1);
+    }
+    is_denied
 }
 
 /// Copies of the values of several keys in one consistent state, in the order of the keys.
@@ -155,8 +174,11 @@ pub fn may_contain(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result
 
 /// `None` where a filter that could say no was let go of.
 fn may_contain_now(keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<bool>> {
-    let view = keyspace.view.load();
     let hash = keyspace.hash(key);
+    if keyspace.existence.is_on() && keyspace.existence.denies(hash) {
+        return Ok(Some(false));
+    }
+    let view = keyspace.view.load();
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
         if buffer.memtable.may_contain(hash) && buffer.memtable.get(key, u64::MAX).is_some() {
             return Ok(Some(true));

@@ -257,6 +257,7 @@ impl Target<'_, '_> {
                 }
                 let hash = keyspace.hash(write.key);
                 memtable.insert(write.key, sequence, kind, write.value, hash);
+                keyspace.existence.note_replayed(sequence, kind, hash);
             }
             None => {
                 memtable.delete_range(write.key, write.value, sequence);

@@ -1,12 +1,14 @@
 //! What a store consists of and what it did so far, as numbers and as text.
 
 mod blobs;
+mod existence;
 mod log;
 mod resources;
 
 use std::fmt;
 
 use umbel_base::limits::LEVELS;
+use umbel_existence::ExistenceStats;
 
 use crate::compaction::pick;
 use crate::counters::{ReadEvent, read};
@@ -96,6 +98,10 @@ pub struct KeyspaceStats {
     pub prefix_negatives: u64,
     /// Gets since the store was opened.
     pub gets: u64,
+    /// What its existence filter says about itself, where it has one: `denied` gets looked nowhere.
+    pub existence: Option<ExistenceStats>,
+    /// Why the existence filter could not be written, read or filled last, until that is done.
+    pub existence_problem: Option<String>,
     /// Its levels, level 0 first.
     pub levels: Vec<LevelStats>,
     /// Bytes written to tables for each byte of keys and values written by the user.
@@ -233,6 +239,8 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         prefix_probes: read(&keyspace.prefixes.asked),
         prefix_negatives: read(&keyspace.prefixes.refused),
         gets: keyspace.reads.gets(),
+        existence: keyspace.existence.stats(),
+        existence_problem: keyspace.existence.problem(),
         write_amplification: ratio(
             levels.iter().map(|l| l.bytes_written).sum(),
             user_bytes_written,
@@ -373,6 +381,6 @@ impl fmt::Display for KeyspaceStats {
                 level.compactions
             )?;
         }
-        Ok(())
+        existence::write(f, self)
     }
 }

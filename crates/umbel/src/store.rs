@@ -131,6 +131,8 @@ pub struct Store {
     pub counters: StoreCounters,
     /// Whether the store was closed, or is being closed.
     pub closed: AtomicBool,
+    /// Whether a thread sees to the existence filters.
+    pub tends_filters: AtomicBool,
     /// How closing ended. Locked while somebody closes; no lock but those named above is taken
     /// before it.
     pub close_outcome: Mutex<Option<Result<()>>>,

@@ -2,6 +2,7 @@
 
 pub mod current;
 pub mod edit;
+pub mod features;
 pub mod head;
 pub mod levels;
 pub mod manifest;

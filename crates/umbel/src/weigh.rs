@@ -31,7 +31,7 @@ pub struct Parts {
     /// What of that lies in chunks of what stays, where no block can use it.
     spare_of_what_stays: u64,
     /// Readers of tables: indexes, filters, slots, range tombstones. And what is known of tables
-    /// whether they are open or not.
+    /// whether they are open or not, and the existence filters of keyspaces.
     pub tables: u64,
     /// The mapped log as far as it was touched.
     pub log: u64,
@@ -68,7 +68,8 @@ pub fn parts(store: &Store, log: u64) -> Parts {
         spare: spare(arena) + spare(stays),
         spare_of_what_stays: spare(stays),
         tables: store.budget.tables.load(Ordering::Relaxed)
-            + store.budget.known.load(Ordering::Relaxed),
+            + store.budget.known.load(Ordering::Relaxed)
+            + keyspaces.iter().map(|keyspace| keyspace.existence.memory_bytes()).sum::<u64>(),
         log,
         compactions: store.budget.compactions.load(Ordering::Relaxed),
     }

@@ -8,6 +8,8 @@ mod suite {
     mod carried;
     mod child;
     mod errors;
+    mod existence;
+    mod existence_damage;
     mod flush_gate;
     mod full_disk;
     mod golden;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, ValueEnum};
 
+use umbel::ExistenceSize;
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::left_aside::LEFT_ASIDE;
@@ -135,6 +136,10 @@ pub struct StoreFlags {
     #[arg(long, value_name = "BITS", value_parser = parse_signed, default_value = "10",
         allow_negative_numbers = true)]
     pub bloom_bits: i64,
+    /// A filter of every key that was ever put, asked before anything else, or its bytes
+    #[arg(long, value_name = "off|grow|BYTES", value_parser = parse_existence,
+        default_value = "off")]
+    pub existence_filter: ExistenceSize,
     /// Bytes of cached blocks; -1 is the engine's default
     #[arg(long, value_name = "BYTES", value_parser = parse_signed, default_value = "-1",
         allow_negative_numbers = true)]
@@ -216,6 +221,18 @@ pub struct ReportFlags {
     #[arg(long, value_name = "0|1", value_parser = parse_switch, default_value = "0",
         num_args = 0..=1, default_missing_value = "1", action = clap::ArgAction::Set)]
     pub confidence_interval_only: bool,
+}
+
+/// Reads the size of an existence filter: `off`, `grow`, or so many bytes.
+fn parse_existence(text: &str) -> Result<ExistenceSize, String> {
+    match text {
+        "off" => Ok(ExistenceSize::Off),
+        "grow" => Ok(ExistenceSize::Growing { first_keys: 1 << 20 }),
+        bytes => match counts(4096, 1 << 40)(bytes) {
+            Ok(bytes) => Ok(ExistenceSize::Fixed { bytes }),
+            Err(_) => Err("must be off, grow, or bytes from 4096 to 2^40 (like 64MiB)".to_owned()),
+        },
+    }
 }
 
 /// Lets every flag of the command be written with `-` too, and takes the flags of db_bench that

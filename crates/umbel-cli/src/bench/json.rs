@@ -1,6 +1,7 @@
 //! The results as one JSON object.
 
 use serde_json::{Value, json};
+use umbel::ExistenceSize;
 
 use super::settings::Settings;
 use super::summary::{Filters, LevelFilters};
@@ -58,6 +59,11 @@ pub fn settings(settings: &Settings) -> Value {
         "compression": settings.compression_name,
         "compression_ratio": settings.compression_ratio,
         "bloom_bits": settings.keyspace.bloom_bits,
+        "existence_filter": match settings.keyspace.existence_filter {
+            ExistenceSize::Off => json!("off"),
+            ExistenceSize::Growing { .. } => json!("grow"),
+            ExistenceSize::Fixed { bytes } => json!(bytes),
+        },
         "memory": settings.options.memory_bytes,
         "open_tables": settings.options.open_tables_max,
         "cache_size": settings.options.cache_bytes,

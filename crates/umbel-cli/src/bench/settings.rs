@@ -195,6 +195,7 @@ fn keyspace_options(flags: &BenchFlags, compression: Compression) -> Outcome<Key
     let block = store.block_size.unwrap_or(defaults.block_bytes as u64);
     Ok(KeyspaceOptions {
         bloom_bits,
+        existence_filter: store.existence_filter,
         memtable_bytes: store.write_buffer_size.unwrap_or(defaults.memtable_bytes),
         table_bytes: store.max_file_size.unwrap_or(defaults.table_bytes),
         block_bytes: block as usize,
@@ -277,6 +278,8 @@ pub mod testing {
 
 #[cfg(test)]
 mod tests {
+    use umbel::ExistenceSize;
+
     use super::testing::{self, resolve, settings};
     use super::*;
 
@@ -291,6 +294,10 @@ mod tests {
             assert_eq!(settings(spelling).keyspace.bloom_bits, 7, "{spelling:?}");
         }
         assert_eq!(settings(&["--bloom-bits", "-1"]).keyspace.bloom_bits, -1);
+        let existence = |value| settings(&["--existence-filter", value]).keyspace.existence_filter;
+        assert_eq!(existence("off"), ExistenceSize::Off);
+        assert_eq!(existence("grow"), ExistenceSize::Growing { first_keys: 1 << 20 });
+        assert_eq!(existence("64KiB"), ExistenceSize::Fixed { bytes: 65_536 });
         assert_eq!(settings(&["--target-file-size-base=1Mi"]).keyspace.table_bytes, 1 << 20);
         assert_eq!(settings(&["--target_file_size_base=1Mi"]).keyspace.table_bytes, 1 << 20);
     }

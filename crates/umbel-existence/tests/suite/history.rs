@@ -88,8 +88,14 @@ impl History {
         let mut random = Random::new(seed);
         let sim = Sim::new(seed);
         let weather = random.pick(&[Weather::Clear, Weather::Failing, Weather::Rotten]);
-        let options =
-            ExistenceOptions { size: sizes(&mut random), hash: 3, store: 8, step_bytes: 4096 };
+        let size = sizes(&mut random);
+        let options = ExistenceOptions {
+            size,
+            hash: 3,
+            store: 8,
+            step_bytes: 4096,
+            ..ExistenceOptions::default()
+        };
         let files = sim.env().files;
         files.create_dir_all(Path::new("/store"))?;
         files.sync_dir(Path::new("/"))?;

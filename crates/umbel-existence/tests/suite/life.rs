@@ -163,6 +163,26 @@ fn another_hash_or_store_is_a_rebuild_from_nothing() {
 }
 
 #[test]
+fn one_that_covers_too_little_or_too_much_is_a_rebuild_from_nothing() {
+    let covers = open(&stocked(small()), small()).unwrap().covered();
+    for (covered_min, covered_max) in [(covers, covers), (0, u64::MAX)] {
+        let options = ExistenceOptions { covered_min, covered_max, ..small() };
+        assert_eq!(open(&stocked(small()), options).unwrap().stats().lost, None);
+    }
+    for (covered_min, covered_max) in [(covers + 1, u64::MAX), (0, covers - 1), (u64::MAX, 0)] {
+        let sim = stocked(small());
+        let options = ExistenceOptions { covered_min, covered_max, ..small() };
+        let filter = open(&sim, options).unwrap();
+        assert_eq!((filter.covered(), denied(&filter, 0..1000)), (0, 0));
+        assert!(filter.stats().lost.unwrap().contains("covers the log up to"));
+        settle(&filter, &keys(0..300)).unwrap();
+        assert_eq!(denied(&filter, 0..300), 0);
+        assert_eq!(filter.lag_items(), 0);
+        assert_eq!(filter.memory_bytes(), filter.stats().memory_bytes);
+    }
+}
+
+#[test]
 fn keys_that_are_gone_leave_with_a_rebuild() {
     let sim = stocked(small());
     let filter = open(&sim, small()).unwrap();

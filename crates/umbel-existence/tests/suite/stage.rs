@@ -16,6 +16,7 @@ pub fn small() -> ExistenceOptions {
         hash: 3,
         store: 8,
         step_bytes: 4096,
+        ..ExistenceOptions::default()
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use umbel::{
-    Compression, CompressionPlan, Db, Durability, Env, FilterKind, HashKind, KeyPrefix, Keyspace,
-    KeyspaceOptions, LevelFilter, Options,
+    Compression, CompressionPlan, Db, Durability, Env, ExistenceSize, FilterKind, HashKind,
+    KeyPrefix, Keyspace, KeyspaceOptions, LevelFilter, Options,
 };
 
 use crate::random::{Random, join};
@@ -102,6 +102,11 @@ pub fn space_options(space: usize) -> KeyspaceOptions {
             })
         }),
         prefix: (space == 1).then(|| KeyPrefix::fixed(3).ok()).flatten(),
+        existence_filter: [
+            ExistenceSize::Off,
+            ExistenceSize::Growing { first_keys: 100 },
+            ExistenceSize::Fixed { bytes: 64 << 10 },
+        ][space],
         hash: [HashKind::Keyed, HashKind::SipHash13][space % 2],
         advisor: true,
         log: true,

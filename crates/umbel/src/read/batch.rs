@@ -21,11 +21,55 @@ const GROUP: usize = 32;
 
 /// Looks up several keys in one consistent state and hands each value, with the index of its key,
 /// to `read`; `None` where there is none. The order of the calls is not that of the keys.
+#[inline]
 pub fn multi_get_with<K: AsRef<[u8]>>(
     store: &Store,
     keyspace: &KeyspaceCore,
     keys: &[K],
     at: Option<SequenceNumber>,
+    read: impl FnMut(usize, Option<&[u8]>),
+) -> Result<()> {
+    match keyspace.existence.is_on() {
+        true => multi_get_asking(store, keyspace, keys, at, read),
+        false => multi_get_all(store, keyspace, keys, at, |_| Places::default(), read),
+    }
+}
+
+/// As [`multi_get_with`], after the existence filter was asked. Apart, so that others do not pay
+/// for it.
+#[inline(never)]
+fn multi_get_asking<K: AsRef<[u8]>>(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    keys: &[K],
+    at: Option<SequenceNumber>,
+    mut read: impl FnMut(usize, Option<&[u8]>),
+) -> Result<()> {
+    let (mut denied, mut missing) = (0, 0);
+    let deny = |hashes: &[u64]| {
+        let mut may = [true; GROUP];
+        keyspace.existence.may_contain_batch(hashes, &mut may[..hashes.len()]);
+        let mut places = Places::default();
+        (0..hashes.len()).filter(|place| !may[*place]).for_each(|place| places.add(place));
+        denied += places.0.count_ones() as usize;
+        places
+    };
+    let looked_up = multi_get_all(store, keyspace, keys, at, deny, |index, value| {
+        missing += usize::from(value.is_none());
+        read(index, value);
+    });
+    keyspace.existence.note_in_vain(missing.saturating_sub(denied));
+    looked_up
+}
+
+/// As [`multi_get_with`]; the keys of a group whose hashes `deny` names are not there.
+#[inline(always)]
+fn multi_get_all<K: AsRef<[u8]>>(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    keys: &[K],
+    at: Option<SequenceNumber>,
+    mut deny: impl FnMut(&[u64]) -> Places,
     mut read: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<()> {
     // The view first, the number second: see the invariant of `View`.
@@ -49,7 +93,12 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
             blobs: &store.context.blobs,
             read: |place: usize, value: Option<&[u8]>| read(number * GROUP + place, value),
         };
-        let all = group.take(keyspace, &view, keys);
+        let mut all = group.take(keyspace, &view, keys);
+        // After the number that is looked at was read: who is denied was not put up to there.
+        for place in deny(&group.hashes[..keys.len()]) {
+            all.remove(place);
+            group.lend(place, None);
+        }
         looked_up = group.look_up(&view, all);
         counters = group.counters;
         if looked_up.is_err() {

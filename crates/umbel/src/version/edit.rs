@@ -10,6 +10,7 @@ use umbel_base::{Decoder, limits, varint};
 use umbel_log::Sealed;
 use umbel_table::TableMeta;
 
+use super::features;
 use crate::evidence::Counts;
 use crate::names;
 use crate::options::KeyspaceOptions;
@@ -23,7 +24,7 @@ pub struct Identity {
     pub hash_seed: [u8; 16],
     /// The number by which tables name the seed.
     pub seed_id: u32,
-    /// Features a reader must know. None are defined yet.
+    /// Features a reader must know.
     pub features: u64,
 }
 
@@ -411,8 +412,8 @@ impl State {
         if record.options.hash != options.hash {
             return Err(format!("keyspace {id} changes what its keys are hashed with"));
         }
-        record.name = name.to_string();
-        record.options = options.clone();
+        (record.name, record.options) = (name.to_string(), options.clone());
+        self.identity.iter_mut().for_each(|identity| identity.features |= features::of(options));
         Ok(())
     }
 

@@ -7,7 +7,9 @@ use umbel_table::{Compression, SecondFilter};
 
 use super::*;
 use crate::evidence::Count;
-use crate::options::{CompressionPlan, FilterKind, HashKind, KeyPrefix, LevelFilter};
+use crate::options::{
+    CompressionPlan, ExistenceSize, FilterKind, HashKind, KeyPrefix, LevelFilter,
+};
 use crate::page;
 
 fn meta() -> TableMeta {
@@ -320,6 +322,11 @@ fn any_options() -> impl Strategy<Value = KeyspaceOptions> {
                     probes: kind(level).most_probes().filter(|_| has_probes).map(probes),
                 })
             }),
+            existence_filter: match shape.2 % 3 {
+                0 => ExistenceSize::Off,
+                1 => ExistenceSize::Fixed { bytes: 4096 + sizes.0 },
+                _ => ExistenceSize::Growing { first_keys: 1 + sizes.1 },
+            },
             hash: if shape.2 % 5 == 0 { HashKind::SipHash13 } else { HashKind::Keyed },
             memtable_bytes: sizes.0,
             table_bytes: sizes.1,

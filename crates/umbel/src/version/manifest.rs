@@ -19,6 +19,7 @@ use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWr
 
 use super::current::Current;
 use super::edit::{self, Edit, State};
+use super::features;
 use crate::names;
 use crate::poison::Poison;
 
@@ -224,6 +225,9 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
     let mut state = State::default();
     while let Some(record) = reader.next()? {
         let offset = record.offset;
+        if state.identity.is_none() {
+            features::check(record.payload)?;
+        }
         let edits = edit::decode_record(record.payload).map_err(|at| {
             let reason = format!("byte {at} of this record begins no edit this Umbel knows");
             Error::corruption(path, offset, reason)
@@ -240,15 +244,9 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
         );
         return Err(Error::corruption(path, end, reason));
     }
-    match &state.identity {
-        Some(identity) if identity.features != 0 => Err(Error::invalid(format!(
-            "the store uses features ({:#x}) this Umbel does not know; open it with a newer one",
-            identity.features
-        ))),
-        _ => match state.check() {
-            Ok(()) => Ok(state),
-            Err(reason) => Err(Error::corruption(path, HEADER_BYTES, reason)),
-        },
+    match state.check() {
+        Ok(()) => Ok(state),
+        Err(reason) => Err(Error::corruption(path, HEADER_BYTES, reason)),
     }
 }
 

@@ -4,7 +4,7 @@ use umbel_log::Sealed;
 use umbel_sim::Sim;
 
 use super::*;
-use crate::options::KeyspaceOptions;
+use crate::options::{ExistenceSize, KeyspaceOptions};
 use crate::version::LogState;
 use crate::version::edit::Identity;
 
@@ -123,6 +123,30 @@ fn unknown_features_are_refused_in_words() {
     let error = read(&sim).expect_err("a feature is not known");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
     assert!(error.to_string().contains("0x10"), "{error}");
+}
+
+/// Whoever does not know a feature may not know how its edits read either: it is named first.
+#[test]
+fn unknown_features_are_named_before_what_stands_behind_them_is_read() {
+    let mut record = Vec::new();
+    let identity = identity(0x20).identity.expect("it has one");
+    edit::encode_record(&[Edit::Identity(identity)], &mut record);
+    record.extend([250, 1, 2, 3]);
+    let error = features::check(&record).expect_err("a feature is not known");
+    assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("0x20"), "{error}");
+}
+
+#[test]
+fn a_keyspace_with_an_existence_filter_shows_as_a_feature() {
+    let sim = Sim::new(1);
+    let mut manifest = create(&sim, identity(0));
+    let existence_filter = ExistenceSize::Growing { first_keys: 9 };
+    let options = KeyspaceOptions { existence_filter, ..KeyspaceOptions::default() };
+    manifest.commit(&[Edit::Keyspace { id: 0, name: "a".into(), options }]).expect("it fits");
+    let state = read(&sim).expect("it is known");
+    assert_eq!(state.identity.as_ref().map(|identity| identity.features), Some(1));
+    create(&sim, state.clone());
+    assert_eq!(read(&sim).expect("it is known").identity, state.identity);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use umbel::limits::LEVELS;
 use umbel::{
-    Compression, CompressionPlan, Env, FilterKind, HashKind, KeyspaceOptions, LevelFilter, Options,
+    Compression, CompressionPlan, Env, ExistenceSize, FilterKind, HashKind, KeyspaceOptions,
+    LevelFilter, Options,
 };
 
 use crate::suite::random::Random;
@@ -82,7 +83,13 @@ pub fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
             LevelFilter { probes: has_probes.then_some(3), ..filter }
         })
     });
-    KeyspaceOptions { hash, level_filters, ..options }
+    // As little as can be, so that a few keys make it grow.
+    let existence_filter = match options.level0_tables {
+        1 | 2 => ExistenceSize::Growing { first_keys: 20 },
+        8 => ExistenceSize::Fixed { bytes: 4096 },
+        _ => ExistenceSize::Off,
+    };
+    KeyspaceOptions { hash, level_filters, existence_filter, ..options }
 }
 
 /// The keyspace options of a set.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use umbel::{Keyspace, KeyspaceStats};
+use umbel::{ExistenceSize, Keyspace, KeyspaceStats};
 
-use super::world::{Map, World};
+use super::world::{Map, Space, World};
 
 /// Everything in a keyspace, read forward.
 pub fn contents(keyspace: &Keyspace) -> Map {
@@ -97,5 +97,16 @@ pub fn files(world: &World) {
     assert_eq!(of(".blob"), stats.blobs.files, "{names:?}");
     assert_eq!(of(".manifest"), 1, "{names:?}");
     assert!(names.contains("CURRENT") && names.contains("LOCK"), "{names:?}");
-    assert_eq!(names.len() as u64, tables + 3 + of(".log") + of(".blob"), "{names:?}");
+    // The folders of existence filters stay, empty, when a keyspace has none any more.
+    let filters = names.iter().filter(|name| name.ends_with(".existence"));
+    let used = filters.clone().filter(|name| {
+        let files = world.env.files.read_dir(&world.path.join(name)).unwrap();
+        !files.is_empty()
+    });
+    let wanted = |space: &&Space| space.options.existence_filter != ExistenceSize::Off;
+    let most = world.spaces.iter().filter(wanted).count();
+    // A thread may not have come to it yet.
+    assert!(used.count() <= most || world.has_threads(), "{names:?}");
+    let known = tables + 3 + of(".log") + of(".blob") + filters.count() as u64;
+    assert_eq!(names.len() as u64, known, "{names:?}");
 }

@@ -1,0 +1,299 @@
+//! What is done for existence filters beside gets and puts: opening them, filling and flushing
+//! them, taking them out.
+//!
+//! The position that a filter covers is a sequence number: it has every key that was put into its
+//! keyspace with that number or a lower one.
+//!
+//! INVARIANT:
+//! 1. A filter only ever says that it covers a number which is durably taken, by a synced log or
+//!    by the manifest. So no number up to it is given to another write after a crash, and what a
+//!    file once said of a number stays true, however old the file is.
+//! 2. A filter found at an open is believed only if it covers all that is in tables: what came
+//!    later is replayed from the log, and inserted again, or is gone. So nothing depends on a flush
+//!    of the filter having succeeded, and none of it is kept for the filter's sake.
+//! 3. A filter that is put in later believes no file at all: nobody kept it up meanwhile.
+//!
+//! A filter that fails is no reason for a store to fail: it denies what it denied, and what could
+//! not be written is written later, or made anew by the next open.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::Env;
+use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress};
+
+use crate::existence_keys::Keys;
+use crate::keyspace_core::KeyspaceCore;
+use crate::names;
+use crate::options::ExistenceSize;
+use crate::store::Store;
+use crate::version::Edit;
+use crate::version::edit::{Identity, State};
+
+/// Hashes in no file above which they are written although nothing is flushed.
+const LAG_ITEMS_MAX: u64 = 1 << 16;
+/// Bytes that a step reads or writes: as many as a memtable has, within these.
+const STEP_BYTES: (u64, u64) = (4 << 10, 4 << 20);
+/// How often it is looked whether there is something to do.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the filter of a keyspace is opened with, if it has to cover so much to be believed.
+fn options(identity: &Identity, core: &KeyspaceCore, covered_min: u64) -> ExistenceOptions {
+    let given = core.options_given();
+    let (store_id, _) = identity.store_id.split_at(8);
+    let store = store_id.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+    ExistenceOptions {
+        size: given.existence_filter,
+        // A number that follows from the kind of the hash and its secret, and tells neither.
+        hash: core.hash(b"existence filter"),
+        store: store.wrapping_add(core.id.into()),
+        covered_min,
+        step_bytes: given.memtable_bytes.clamp(STEP_BYTES.0, STEP_BYTES.1) as usize,
+        ..ExistenceOptions::default()
+    }
+}
+
+/// Opens the filters of keyspaces of which nothing was replayed yet.
+///
+/// # Errors
+/// `Invalid` where a newer version wrote the files of one. Any other failure is tried again later.
+pub fn attach(
+    env: &Env,
+    folder: &Path,
+    state: &State,
+    keyspaces: &[Arc<KeyspaceCore>],
+) -> Result<()> {
+    let Some(identity) = &state.identity else { return Ok(()) };
+    for core in keyspaces {
+        let size = core.options_given().existence_filter;
+        let Some(record) = state.keyspaces.get(&core.id).filter(|_| size != ExistenceSize::Off)
+        else {
+            continue;
+        };
+        let in_tables = record.levels.iter().flatten().map(|meta| meta.sequence_max).max();
+        let covered_min = record.flushed_through.max(in_tables.unwrap_or(0));
+        #[cfg(feature = "canary")]
+        let covered_min = match umbel_base::canary::Switch::ExistenceUncoveredBelieved.is_on() {
+            true => 0,
+            false => covered_min,
+        };
+        let path = names::existence(folder, core.id);
+        let mut files = core.existence.files();
+        match ExistenceFilter::open(env, &path, options(identity, core, covered_min)) {
+            Ok(filter) => {
+                core.existence.put(Some(filter));
+                (files.size, files.floor) = (size, covered_min);
+            }
+            Err(error @ Error::Invalid(_)) => return Err(error),
+            Err(error) => core.existence.note_problem(Some(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the filters once everything was replayed, with which the store is in `state`.
+pub fn after_replay(state: &State, keyspaces: &[Arc<KeyspaceCore>]) {
+    for core in keyspaces {
+        let Some(filter) = core.existence.filter() else { continue };
+        let mut files = core.existence.files();
+        if filter.covered() > state.last_sequence {
+            // It is of a store that went on where this one did not; it is made anew.
+            core.existence.put(None);
+            files.size = ExistenceSize::Off;
+        }
+        let flushed = state.keyspaces.get(&core.id).map_or(0, |record| record.flushed_through);
+        files.floor = files.floor.max(flushed);
+    }
+}
+
+/// Sees to it that filters are seen to, where a keyspace has one or is to have one.
+pub fn start(store: &Arc<Store>) -> Result<()> {
+    if store.options.background_threads == 0 {
+        return run_inline(store);
+    }
+    let has_work = store.keyspaces().iter().any(|core| is_due(core));
+    if store.read_only || !has_work || store.tends_filters.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    // Whoever closes the store says so under this lock before he takes the threads.
+    let state = store.work_lock();
+    state.check_not_stopped()?;
+    let tended = Arc::clone(store);
+    let spawner = &store.options.env.threads;
+    let thread = spawner.spawn("umbel-existence", Box::new(move || work(&tended)))?;
+    store.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    drop(state);
+    Ok(())
+}
+
+fn is_due(core: &KeyspaceCore) -> bool {
+    core.existence.is_on() || core.options_given().existence_filter != ExistenceSize::Off
+}
+
+fn work(store: &Arc<Store>) {
+    while !store.work_lock().stop {
+        // A panic in it must not end the thread.
+        let tended = catch_unwind(AssertUnwindSafe(|| tend_all(store)));
+        if !tended.unwrap_or(false) {
+            store.wait_for_change(LOOK_AGAIN, || false);
+        }
+    }
+}
+
+/// Does on the calling thread all there is to do for filters, where no other thread does it.
+pub fn run_inline(store: &Arc<Store>) -> Result<()> {
+    while store.options.background_threads == 0 && !store.read_only && tend_all(store) {}
+    Ok(())
+}
+
+/// A step for each filter. Says whether there is more to do now.
+fn tend_all(store: &Store) -> bool {
+    let mut is_more = false;
+    for core in store.keyspaces() {
+        if !is_due(&core) || store.poison.is_set() || store.closed.load(Ordering::Acquire) {
+            continue;
+        }
+        let tended = tend(store, &core);
+        is_more |= matches!(tended, Ok(Progress::More));
+        core.existence.note_problem(tended.err());
+    }
+    is_more
+}
+
+fn tend(store: &Store, core: &KeyspaceCore) -> Result<Progress> {
+    if put_in(store, core)? {
+        return Ok(Progress::More);
+    }
+    let files = core.existence.files();
+    let Some(filter) = core.existence.filter() else { return Ok(Progress::Idle) };
+    let covered = filter.covered();
+    if covered < files.floor {
+        // What is in tables is in the filter too, or in what is still to be walked through.
+        filter.flush(files.floor)?;
+    } else if filter.lag_items() > LAG_ITEMS_MAX {
+        filter.flush(covered)?;
+    }
+    filter.step(&Keys(core))
+}
+
+/// Puts in the filter that the keyspace's options ask for, or takes it out. Says whether there was
+/// something to do.
+fn put_in(store: &Store, core: &KeyspaceCore) -> Result<bool> {
+    let mut files = core.existence.files();
+    let size = core.options_given().existence_filter;
+    if files.size == size || core.check_not_dropped().is_err() {
+        return Ok(false);
+    }
+    take_out(store, core);
+    files.size = ExistenceSize::Off;
+    let opened = {
+        let manifest = store.manifest_lock()?;
+        let identity = manifest.state().identity.as_ref();
+        identity.map(|identity| options(identity, core, u64::MAX))
+    };
+    let Some(options) = opened else { return Ok(false) };
+    let path = names::existence(&store.folder, core.id);
+    let filter = ExistenceFilter::open(&store.options.env, &path, options)?;
+    if options.size == ExistenceSize::Off {
+        return Ok(true);
+    }
+    {
+        let _commit = store.commit_lock();
+        if core.check_not_dropped().is_ok() {
+            core.existence.put(Some(filter));
+        }
+    }
+    files.size = options.size;
+    let manifest = store.manifest_lock()?;
+    let record = manifest.state().keyspaces.get(&core.id);
+    files.floor = record.map_or(0, |record| record.flushed_through);
+    Ok(true)
+}
+
+fn take_out(store: &Store, core: &KeyspaceCore) {
+    let _commit = store.commit_lock();
+    core.existence.put(None);
+}
+
+/// Makes durable what the filters have, before memtables of their keyspaces with writes up to a
+/// number each become tables. REQUIRES: the logs are durable up to there.
+///
+/// # Errors
+/// Those of the manifest. That a filter cannot be written is noted only.
+pub fn flush<'a>(
+    store: &Store,
+    lasts: impl Iterator<Item = (&'a KeyspaceCore, SequenceNumber)>,
+) -> Result<()> {
+    let lasts: Vec<_> = lasts.filter(|(core, last)| core.existence.is_on() && *last > 0).collect();
+    let unlogged = lasts.iter().filter(|(core, _)| !core.logs()).map(|(_, last)| *last).max();
+    let is_taken = unlogged.map_or(Ok(true), |last| take_numbers(store, last))?;
+    for (core, last) in lasts {
+        if !core.logs() && !is_taken {
+            continue;
+        }
+        let mut files = core.existence.files();
+        let Some(filter) = core.existence.filter() else { continue };
+        files.floor = files.floor.max(last);
+        core.existence.note_problem(filter.flush(last).err());
+    }
+    Ok(())
+}
+
+/// Has the manifest say that the numbers up to `last` are taken. `false` where it has no room.
+fn take_numbers(store: &Store, last: SequenceNumber) -> Result<bool> {
+    let mut manifest = store.manifest_lock()?;
+    if manifest.state().last_sequence >= last {
+        return Ok(true);
+    }
+    Ok(manifest.commit_if_room(&[Edit::LastSequence(last)])?.is_none())
+}
+
+/// Makes durable what the filters have at the end of a store whose numbers up to `last` are taken,
+/// so that the next open has less to insert.
+pub fn close(store: &Store, last: SequenceNumber) {
+    for core in store.keyspaces() {
+        let _files = core.existence.files();
+        if let Some(filter) = core.existence.filter() {
+            core.existence.note_problem(filter.flush(last).err());
+        }
+    }
+}
+
+/// Takes the filter of a keyspace that was dropped out, and removes its files. What cannot be
+/// removed now is removed by the next open.
+pub fn remove(store: &Store, core: &KeyspaceCore) {
+    let mut files = core.existence.files();
+    if files.size == ExistenceSize::Off && !core.existence.is_on() {
+        return;
+    }
+    take_out(store, core);
+    files.size = ExistenceSize::Off;
+    remove_files(&store.options.env, &names::existence(&store.folder, core.id));
+}
+
+/// Removes the files of filters that no keyspace has, of the folders with these names. The folders
+/// stay.
+pub fn remove_orphans<'a>(
+    env: &Env,
+    folder: &Path,
+    names: impl Iterator<Item = &'a str>,
+    state: &State,
+) {
+    let is_live = |id: &u32| {
+        let record = state.keyspaces.get(id);
+        record.is_some_and(|record| record.options.existence_filter != ExistenceSize::Off)
+    };
+    for id in names.filter_map(names::existence_of).filter(|id| !is_live(id)) {
+        remove_files(env, &names::existence(folder, id));
+    }
+}
+
+fn remove_files(env: &Env, path: &Path) {
+    let off = ExistenceOptions { size: ExistenceSize::Off, ..ExistenceOptions::default() };
+    // They are nothing to anybody: a later keyspace has another number.
+    let _ = ExistenceFilter::open(env, path, off);
+}
