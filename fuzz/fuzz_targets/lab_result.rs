@@ -1,6 +1,6 @@
 //! Result files of the lab, the repetitions of a run under way and the user's own keys: any bytes
-//! are read without a panic. What is behind a checksum is reached by a right one: an input that is a
-//! result without its checksum is given one, as are the lines of a journal made of it.
+//! are read without a panic. What is behind a checksum is reached by a right one: an input that is
+//! a result without its checksum is given one, as are the lines of a journal made of it.
 #![no_main]
 
 use std::path::Path;

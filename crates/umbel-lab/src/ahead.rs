@@ -1,4 +1,5 @@
-//! Keys and values that are made before the clock goes: in batches, each while the clock is stopped.
+//! Keys and values that are made before the clock goes: in batches, each while the clock is
+//! stopped.
 //!
 //! A batch is small enough to stay in the processor's own cache, and large enough that reading the
 //! clocks around it takes less than a nanosecond for each operation.

@@ -2,11 +2,12 @@
 //! goes on where it stopped.
 //!
 //! FORMAT: `NAME.part.jsonl` beside the result file: lines of JSON, each with a checksum. The first
-//! one says what is measured; each other one is what a subject measured in a round. A line that does
-//! not end is the one that was being written. The file is removed when the result file is there.
+//! one says what is measured; each other one is what a subject measured in a round. A line that
+//! does not end is the one that was being written. The file is removed when the result file is
+//! there.
 //!
-//! INVARIANT: an entry counts only where its checksum fits it and the first line: a changed line, or
-//! one from another journal, is reported and measured again.
+//! INVARIANT: an entry counts only where its checksum fits it and the first line: a changed line,
+//! or one from another journal, is reported and measured again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -48,7 +48,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Copies the files of a store's folder to another, which is made anew.
+/// Copies the files of a store's folder, and those of the folders in it, to another, which is made
+/// anew.
 pub fn copy(source: &Path, target: &Path) -> Result<(), String> {
     let said = |error| format!("{} cannot be copied: {error}", source.display());
     let _ = fs::remove_dir_all(target);
@@ -58,7 +59,11 @@ pub fn copy(source: &Path, target: &Path) -> Result<(), String> {
     }
     for entry in fs::read_dir(source).map_err(said)? {
         let entry = entry.map_err(said)?;
-        fs::copy(entry.path(), target.join(entry.file_name())).map_err(said)?;
+        let target = target.join(entry.file_name());
+        match entry.file_type().map_err(said)?.is_dir() {
+            true => copy(&entry.path(), &target)?,
+            false => drop(fs::copy(entry.path(), target).map_err(said)?),
+        }
     }
     Ok(())
 }

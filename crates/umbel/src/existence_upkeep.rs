@@ -57,7 +57,8 @@ fn options(identity: &Identity, core: &KeyspaceCore, covered_min: u64) -> Existe
     }
 }
 
-/// Opens the filters of keyspaces of which nothing was replayed yet.
+/// Opens the filters of keyspaces of which nothing was replayed yet; none where nothing may be
+/// written.
 ///
 /// # Errors
 /// `Invalid` where a newer version wrote the files of one. Any other failure is tried again later.
@@ -66,8 +67,9 @@ pub fn attach(
     folder: &Path,
     state: &State,
     keyspaces: &[Arc<KeyspaceCore>],
+    read_only: bool,
 ) -> Result<()> {
-    let Some(identity) = &state.identity else { return Ok(()) };
+    let Some(identity) = state.identity.as_ref().filter(|_| !read_only) else { return Ok(()) };
     for core in keyspaces {
         let size = core.options_given().existence_filter;
         let Some(record) = state.keyspaces.get(&core.id).filter(|_| size != ExistenceSize::Off)

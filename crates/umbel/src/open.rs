@@ -43,9 +43,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let lock = prepare_folder(&env, folder, &options, read_only)?;
     let (recovered, listing) = (Manifest::read(&env, folder)?, listing(&env, folder)?);
     let found = recovered.is_some();
-    if found && options.error_if_exists {
-        return Err(Error::invalid(format!("there is a store in {} already", folder.display())));
-    }
+    check_may_exist(folder, &options, found)?;
     let mut state = match recovered {
         Some(state) => state,
         None => check_is_new(&env, folder, &listing, &options, read_only)
@@ -56,18 +54,14 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
-    if !read_only {
-        existence_upkeep::attach(&env, folder, &state, &keyspaces)?;
-    }
+    existence_upkeep::attach(&env, folder, &state, &keyspaces, read_only)?;
     let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
     let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill)?;
     existence_upkeep::after_replay(&state, &keyspaces);
     let manifest = if read_only {
         None
     } else {
-        let (ids, poison) = (Arc::clone(&ids), Arc::clone(&poison));
-        spill.make_way()?;
-        let manifest = Manifest::create_and(&env, folder, state, ids, poison, || spill.adopt())?;
+        let manifest = write_state(&env, state, &context, &ids, &mut spill)?;
         remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
@@ -110,6 +104,26 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     });
     keep_readers(&store);
     Ok(store)
+}
+
+fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> {
+    match found && options.error_if_exists {
+        true => Err(Error::invalid(format!("there is a store in {} already", folder.display()))),
+        false => Ok(()),
+    }
+}
+
+/// A new manifest with the whole state, which is what counts once this returns.
+fn write_state(
+    env: &Env,
+    state: State,
+    context: &TableContext,
+    ids: &Arc<AtomicU64>,
+    spill: &mut Spill<'_>,
+) -> Result<Manifest> {
+    let (ids, poison) = (Arc::clone(ids), Arc::clone(&context.poison));
+    spill.make_way()?;
+    Manifest::create_and(env, &context.folder, state, ids, poison, || spill.adopt())
 }
 
 fn wal_options(

@@ -47,10 +47,10 @@ fn in_words() -> String {
         _ => "compression by level",
     };
     format!(
-        "{} MiB memtables, {} KiB blocks, {bloom_bits} bits per key at every level (these or as the \
-         run says), filters {} an advisor (or as the run says), {} MiB tables, {compression}, {} \
-         background threads, the cache of the run as the budget for all memory; single puts, {:?}, \
-         log {}; read with values lent and cursors, and with values copied and iterators",
+        "{} MiB memtables, {} KiB blocks, {bloom_bits} bits per key at every level (these or as \
+         the run says), filters {} an advisor (or as the run says), {} MiB tables, {compression}, \
+         {} background threads, the cache of the run as the budget for all memory; single puts, \
+         {:?}, log {}; read with values lent and cursors, and with values copied and iterators",
         memtable_bytes >> 20,
         block_bytes >> 10,
         if keyspace.advisor { "kept by" } else { "kept without" },

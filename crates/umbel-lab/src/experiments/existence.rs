@@ -133,13 +133,16 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             say::figure(outcome, GROWING, x, VERIFIED.name),
         ));
     }
-    for x in places(READY.name) {
-        said.push(format!(
-            "{x}, with {} of the log not yet in the index: the store is opened and has answered an \
-             append to a stream that was there and one to a new one after {}.",
-            say::figure(outcome, after_kill::SERIES, x, BEHIND.name),
-            say::figure(outcome, after_kill::SERIES, x, READY.name),
-        ));
-    }
+    said.extend(places(READY.name).into_iter().map(|x| after_a_kill(outcome, x)));
     said
+}
+
+fn after_a_kill(outcome: &Outcome, x: &str) -> String {
+    let of = |figure: &str| say::figure(outcome, after_kill::SERIES, x, figure);
+    format!(
+        "{x}, with {} of the log not yet in the index: the store is opened and has answered an \
+         append to a stream that was there and one to a new one after {}.",
+        of(BEHIND.name),
+        of(READY.name),
+    )
 }

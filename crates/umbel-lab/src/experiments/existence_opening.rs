@@ -42,8 +42,9 @@ fn large_bytes(scale: Scale) -> u64 {
 pub fn in_words(scale: Scale) -> String {
     format!(
         "{} million names at eight bits for each, and the published one also at {} MB{}; \
-         the journals of ours as long as they get; the middle one of {OPENS} opens; ours is open with its first answer, the published one with everything read and \
-         verified; the walk over the log that both make after it is left out",
+         the journals of ours as long as they get; the middle one of {OPENS} opens; ours is open \
+         with its first answer, the published one with everything read and verified; the walk \
+         over the log that both make after it is left out",
         names(scale) / 1_000_000,
         large_bytes(scale) as f64 / 1e6,
         scale.choose("", ", its default"),

@@ -56,8 +56,8 @@ fn syncs(scale: Scale) -> u64 {
 pub fn in_words(scale: Scale) -> String {
     format!(
         "{} streams by one thread, in {PARTS} parts, once waiting for the oldest of {IN_FLIGHT} \
-         appends and once called back when one is done; before each of these {} bare syncs of {RECORD_BYTES} bytes that are written over \
-         others in the same folder",
+         appends and once called back when one is done; before each of these {} bare syncs of \
+         {RECORD_BYTES} bytes that are written over others in the same folder",
         streams(scale),
         syncs(scale)
     )

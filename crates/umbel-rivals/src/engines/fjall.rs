@@ -46,10 +46,10 @@ fn in_words() -> String {
     let settings = Settings::default();
     format!(
         "memtables of {} MiB (or as the run says; its makers advise 8 to 64) as the others have \
-         them, hash index in blocks (ratio {HASH_RATIO}), filters of {} bits per key (or as the run \
-         says) at every level (its own have more at level 0), filters and indexes whole and pinned \
-         at every level, no compression, {WORKERS} workers for two processors, the cache of the \
-         run; single puts, journal given to the kernel with each",
+         them, hash index in blocks (ratio {HASH_RATIO}), filters of {} bits per key (or as the \
+         run says) at every level (its own have more at level 0), filters and indexes whole and \
+         pinned at every level, no compression, {WORKERS} workers for two processors, the cache \
+         of the run; single puts, journal given to the kernel with each",
         settings.memtable_bytes >> 20,
         settings.bloom_bits,
     )

@@ -47,14 +47,14 @@ fn in_words() -> String {
     let told = text(unsafe { umbel_pebble_settings(cache_bytes, memtable_bytes, bloom_bits) });
     format!(
         "as CockroachDB sets it, but as the others have them filters, memtables (both as here or \
-         as the run says; its own are of 64 MiB), no compression, and the cache of the run: {told}; \
-         its logs are allocated ahead and used again; single puts that wait in its own memory for \
-         the log, where a killed process loses them; one call from C into Go for each put, get and \
-         seek, which copies what it found into a buffer (an empty one took 41 to 66 ns where it \
-         was measured), and one for each {} KiB of a scan; its get asks no filter of the last \
-         level, so that it is also read by a kept iterator that does, and sees no new writes; it \
-         counts as settled when no job runs and none was done for {} ms, and no table waits to be \
-         looked at",
+         as the run says; its own are of 64 MiB), no compression, and the cache of the run: \
+         {told}; its logs are allocated ahead and used again; single puts that wait in its own \
+         memory for the log, where a killed process loses them; one call from C into Go for each \
+         put, get and seek, which copies what it found into a buffer (an empty one took 41 to 66 \
+         ns where it was measured), and one for each {} KiB of a scan; its get asks no filter of \
+         the last level, so that it is also read by a kept iterator that does, and sees no new \
+         writes; it counts as settled when no job runs and none was done for {} ms, and no table \
+         waits to be looked at",
         BUFFER_BYTES >> 10,
         QUIET.as_millis(),
     )

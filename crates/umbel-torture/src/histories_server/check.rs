@@ -29,8 +29,8 @@ impl Found {
     }
 }
 
-/// Opens the store, serves it and compares. `keeps_all`: whether everything that was acknowledged or
-/// seen has to be there. What is gone is forgotten. Answers with the machine for the next life.
+/// Opens the store, serves it and compares. `keeps_all`: whether everything that was acknowledged
+/// or seen has to be there. What is gone is forgotten. Answers with the machine for the next life.
 pub fn check(
     sim: &umbel_sim::Sim,
     manner: Manner,

@@ -23,7 +23,8 @@ pub fn check(payload: &[u8]) -> Result<()> {
     match Edit::decode(&mut Decoder::new(payload)) {
         Some(Edit::Identity(identity)) if identity.features & !KNOWN != 0 => {
             Err(Error::invalid(format!(
-                "the store uses features ({:#x}) this Umbel does not know; open it with a newer one",
+                "the store uses features ({:#x}) that this Umbel does not know; open it with a \
+                 newer one",
                 identity.features & !KNOWN
             )))
         }
