@@ -6,29 +6,20 @@ use std::sync::Arc;
 
 use crate::by_name::ByName;
 use crate::commit::{self, Planned};
-use crate::decide::{Decision, Known, Written, decide};
+use crate::decide::{Decision, Known, decide};
 use crate::error::{Error, Result};
-use crate::event::{EventId, Expected, NewEvent};
+use crate::event::{Expected, NewEvent};
 use crate::event_log::{LogCursor, LogEnd};
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::{Change, IndexBatch};
 use crate::limits::{POSITION_MAX, REVISION_MAX, TOMBSTONE_REVISION};
+use crate::looking::Looking;
 use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
 use crate::parts::Parts;
+use crate::queued::Queued;
 use crate::request::{Appended, Request};
 use crate::settings::{DELETED, with_truncate_before};
-
-/// An append that is in the log and not in the index.
-#[derive(Debug)]
-pub struct Queued {
-    /// The log must be durable below this position before anybody sees it.
-    pub end: u64,
-    /// The position of its last event.
-    pub position: u64,
-    /// What it changes in the index.
-    pub changes: Vec<Change<'static>>,
-}
 
 /// A stream with appends that are not in the index.
 #[derive(Debug)]
@@ -114,22 +105,35 @@ impl Appender {
         expected: Expected,
     ) -> Result<Known> {
         let head = self.head_of(parts, stream, hash)?;
+        let rests_on = head.map_or(0, |head| head.last_position);
+        let known = Known { head, settings: None, rests_on };
         if let Some(subject) = names::subject(stream) {
             if let Some(other) = self.head(parts, subject)? {
-                Known { head: Some(other), settings: None }.check_usable(subject)?;
+                Known { head: Some(other), ..known }.check_usable(subject)?;
             }
-            return Ok(Known { head, settings: None });
+            return Ok(known);
         }
         if head.is_none() && expected != Expected::Exists {
             // What hides events says nothing of a stream that has none.
-            return Ok(Known { head, settings: None });
+            return Ok(known);
         }
         let mut name = std::mem::take(&mut self.name);
         names::write_metadata_stream(stream, &mut name);
         let metadata = self.head(parts, &name);
         self.name = name;
-        let settings = metadata?.and_then(|metadata| metadata.settings);
-        Ok(Known { head, settings })
+        let Some(metadata) = metadata? else { return Ok(known) };
+        let rests_on = rests_on.max(metadata.last_position);
+        Ok(Known { head, settings: metadata.settings, rests_on })
+    }
+
+    /// The position of the last append in the queue, where one is about this stream, its metadata
+    /// or the stream whose metadata it holds.
+    pub fn last_ahead_of(&self, parts: &Parts, stream: &str) -> Option<u64> {
+        let is_ahead = |name: &str| self.ahead.get(parts.existence.hash(name), name).is_some();
+        let is_concerned = is_ahead(stream)
+            || is_ahead(&names::metadata_stream(stream))
+            || names::subject(stream).is_some_and(is_ahead);
+        self.queue.back().filter(|_| is_concerned).map(|queued| queued.position)
     }
 
     /// Does the task as far as the log.
@@ -173,7 +177,7 @@ impl Appender {
                 }
                 Decision::Nothing => {
                     let last = known.last();
-                    rests_on = rests_on.max(known.head.map_or(0, |head| head.last_position));
+                    rests_on = rests_on.max(known.rests_on);
                     answers.push(Appended { first: None, last, position: None, was_there: false });
                 }
             }
@@ -191,7 +195,7 @@ impl Appender {
             if !known.fits(check.expected) {
                 return Err(known.wrong(check.stream, check.expected));
             }
-            rests_on = rests_on.max(known.head.map_or(0, |head| head.last_position));
+            rests_on = rests_on.max(known.rests_on);
         }
         if plans.is_empty() {
             return Ok(Tried::Done(answers, rests_on));
@@ -453,47 +457,4 @@ impl Appender {
 
 fn answer(first: u64, last: u64, was_there: bool) -> Appended {
     Appended { first: Some(first), last: Some(last), position: None, was_there }
-}
-
-/// Looks at what is written of a stream, in the index or not yet.
-struct Looking<'a> {
-    parts: &'a Parts,
-    stream: &'a str,
-    hash: u64,
-    head: Option<Head>,
-    window: &'a IdWindow,
-    queue: &'a VecDeque<Arc<Queued>>,
-    cursor: &'a mut LogCursor,
-}
-
-impl Looking<'_> {
-    fn position(&self, head: &Head, revision: u64) -> Result<Option<u64>> {
-        if revision == head.last_revision && !head.is_tombstoned {
-            return Ok(Some(head.last_position));
-        }
-        let queued = self.queue.iter().flat_map(|queued| &queued.changes);
-        let mut entries =
-            queued.filter(|change| change.stream == self.stream).flat_map(|change| &change.entries);
-        if let Some((_, position)) = entries.find(|(queued, _)| *queued == revision) {
-            return Ok(Some(*position));
-        }
-        Ok(self.parts.index.position(head.id, revision)?)
-    }
-}
-
-impl Written for Looking<'_> {
-    fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>> {
-        let Some(head) = self.head.filter(|head| revision <= head.last_revision) else {
-            return Ok(None);
-        };
-        let Some(position) = self.position(&head, revision)? else { return Ok(None) };
-        Ok(Some((self.cursor.at(position)?.event.id, position)))
-    }
-
-    fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
-        let Some(position) = self.window.find(self.hash, id) else { return Ok(None) };
-        let frame = self.cursor.at(position)?;
-        let is_it = frame.stream == self.stream && frame.event.id == id;
-        Ok(is_it.then_some(frame.stamp.revision))
-    }
 }

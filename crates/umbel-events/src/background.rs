@@ -39,10 +39,11 @@ fn run(shared: &Weak<Shared>) {
         let Some(wanted) = shared.bell.wait() else { return };
         // Whoever needs what failed here meets the failure himself: an append that finds no chunk
         // makes one, one that finds the index behind flushes it, one that waits drives.
-        if wanted.drive && shared.has_queue() {
+        if wanted.drive {
             let last = shared.log.last_position().unwrap_or(0);
-            if let Err(error) = shared.drive(last) {
-                shared.callbacks.fail(&shared.parts, last, &error);
+            match if shared.has_queue() { shared.drive(last) } else { Ok(()) } {
+                Ok(()) => shared.callbacks.run(&shared.parts),
+                Err(error) => shared.callbacks.fail(&shared.parts, last, &error),
             }
         }
         if wanted.next && !shared.log.is_prepared() {

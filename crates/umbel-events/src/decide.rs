@@ -13,6 +13,8 @@ pub struct Known {
     pub head: Option<Head>,
     /// What its metadata says; `None` where it never had any.
     pub settings: Option<Settings>,
+    /// The position of the last event that this was learned from; 0 where nobody asks.
+    pub rests_on: u64,
 }
 
 impl Known {

@@ -115,10 +115,12 @@ impl EventLog {
         let mut durable = self.durable();
         let mut done = 0;
         for (index, written) in unsynced.iter().enumerate() {
+            // Before its end: what ends the chunk is in the file once this says that it ended.
+            let has_ended = written.chunk.ended.get().is_some();
             let end = written.progress.end();
             written.sync(end)?;
             durable = durable.max(written.chunk.start + end);
-            if index + 1 < unsynced.len() && written.chunk.ended.get().is_some() {
+            if index + 1 < unsynced.len() && has_ended {
                 done = index + 1;
             }
         }

@@ -21,7 +21,8 @@ const TICKS: u64 = 10_000_000;
 
 /// What readers know of a stream.
 pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
-    Ok(Known { head: shared.head(stream)?, settings: settings(shared, stream)? })
+    let (head, settings) = (shared.head(stream)?, settings(shared, stream)?);
+    Ok(Known { head, settings, rests_on: 0 })
 }
 
 fn settings(shared: &Shared, stream: &str) -> Result<Option<Settings>> {
@@ -41,7 +42,7 @@ pub fn streams(
 ) -> Result<Vec<(String, StreamState)>> {
     let mut found = Vec::new();
     for (name, head) in shared.index.names(prefix, after, most)? {
-        let known = Known { head: Some(head), settings: settings(shared, &name)? };
+        let known = Known { head: Some(head), settings: settings(shared, &name)?, rests_on: 0 };
         found.push((name, StreamState::of(&known)));
     }
     Ok(found)

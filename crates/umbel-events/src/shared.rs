@@ -51,19 +51,21 @@ impl Shared {
                 Some(appender) => appender.try_do(&self.parts, task),
                 None => Err(umbel::Error::Closed.into()),
             };
-            let queued = appender.as_ref().and_then(|appender| appender.queue.back());
-            let queued = queued.map(|queued| queued.position);
+            // A refusal may name a revision that a power cut could take yet.
+            let rests_on = match &tried {
+                Err(Error::WrongExpected { stream, .. } | Error::Deleted { stream })
+                    if self.syncs =>
+                {
+                    appender.as_ref().and_then(|one| one.last_ahead_of(&self.parts, stream))
+                }
+                _ => None,
+            };
             drop(appender);
             match tried {
                 Ok(Tried::Done(answers, position)) => return Ok((answers, position)),
                 Ok(Tried::Full) => self.flush_index()?,
                 Err(refused) => {
-                    // It may name a revision that a power cut could take yet.
-                    if let (Error::WrongExpected { .. } | Error::Deleted { .. }, Some(position)) =
-                        (&refused, queued)
-                    {
-                        self.drive(position)?;
-                    }
+                    rests_on.map_or(Ok(()), |position| self.drive(position))?;
                     return Err(refused);
                 }
             }
@@ -130,10 +132,12 @@ impl Shared {
     /// Puts everything that was appended before the call into the index and makes that durable.
     pub fn flush_index(&self) -> Result<()> {
         self.check_writable()?;
-        let _flusher = locked(&self.flusher);
         if let Some(last) = self.log.last_position() {
             self.drive(last)?;
         }
+        // Before the lock, because whoever is called may append and need it.
+        self.callbacks.run(&self.parts);
+        let _flusher = locked(&self.flusher);
         let position = self.visible.position();
         self.sync_log()?;
         #[cfg(feature = "canary")]

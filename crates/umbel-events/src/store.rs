@@ -248,12 +248,14 @@ fn close_files(shared: &Shared) -> Result<()> {
     if let Some(reason) = shared.failed.get() {
         return Err(umbel::Error::ReadOnly(reason.clone()).into());
     }
+    // Whoever puts appends into the index has to be done: he would put an older head over a newer.
+    let driver = locked(&shared.driver);
     let mut appender = locked(&shared.appender);
     let Some(mut ending) = appender.take() else { return Ok(()) };
     shared.sync_log()?;
     ending.apply_queue(&shared.parts)?;
     ending.end.end()?;
-    drop(appender);
+    drop((appender, driver));
     shared.log.write_ends()?;
     let position = shared.visible.position();
     if shared.index.durable_through()? < position {

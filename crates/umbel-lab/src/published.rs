@@ -75,6 +75,9 @@ fn place(bit: u64) -> (usize, u32) {
     ((at / 4) as usize, 1 << (at % 4 * 8 + bit % 8))
 }
 
+/// How many lines are read at a time.
+const READ_LINES: usize = 16 << 10;
+
 /// Bytes of the file, and of memory, of a filter that is `bytes` large by its setting.
 pub fn file_bytes(bytes: u64) -> u64 {
     let end = bytes + bytes / 60 * 4 + 64;
@@ -85,8 +88,11 @@ impl Published {
     /// An empty one, `bytes` large by its setting: made for as many names.
     pub fn new(bytes: u64) -> Published {
         let words = (file_bytes(bytes) / 4) as usize;
+        let zeros = vec![0u32; words];
+        // As ours does, so that the layouts are compared and not the pages they lie on.
+        umbel_arena::wish_for_huge_pages(&zeros);
         Published {
-            words: (0..words).map(|_| AtomicU32::new(0)).collect(),
+            words: zeros.into_iter().map(AtomicU32::new).collect(),
             bits: bytes * 8,
             changed: (0..words.div_ceil(PAGE_WORDS)).map(|_| AtomicBool::new(false)).collect(),
             adding: Mutex::new(()),
@@ -204,11 +210,11 @@ impl Published {
             return Err("the file has another length than the filter".into());
         }
         let mut damaged_lines = 0;
-        let mut buffer = vec![0; 64 * LINE_WORDS * 4];
+        let mut buffer = vec![0; READ_LINES * LINE_WORDS * 4];
         let mut line = 0;
         let lines = filter.words.len() / LINE_WORDS;
         while line < lines {
-            let count = (lines - line).min(64);
+            let count = (lines - line).min(READ_LINES);
             let part = &mut buffer[..count * LINE_WORDS * 4];
             file.read_exact(part)?;
             let words = &filter.words[line * LINE_WORDS..];

@@ -128,6 +128,8 @@ impl Batches {
     fn end_with(&mut self, status: Status) {
         self.has_ended = true;
         self.end = Some(status);
+        // Nothing is added to batches that are not whole; others need their share of the budget.
+        self.open.clear();
     }
 
     /// Takes a part. An error ends the call; what is wrong with one batch is its own answer.

@@ -1,0 +1,63 @@
+//! [`Looking`]: what is written of a stream, for whoever decides about an append to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::decide::Written;
+use crate::error::Result;
+use crate::event::EventId;
+use crate::event_log::LogCursor;
+use crate::head::Head;
+use crate::id_window::IdWindow;
+use crate::parts::Parts;
+use crate::queued::Queued;
+
+/// Looks at what is written of a stream, in the index or not yet.
+pub struct Looking<'a> {
+    /// The store.
+    pub parts: &'a Parts,
+    /// The stream.
+    pub stream: &'a str,
+    /// The hash of its name.
+    pub hash: u64,
+    /// Its head, with what is not in the index yet.
+    pub head: Option<Head>,
+    /// The ids of the newest events.
+    pub window: &'a IdWindow,
+    /// What is not in the index yet.
+    pub queue: &'a VecDeque<Arc<Queued>>,
+    /// Reads the log.
+    pub cursor: &'a mut LogCursor,
+}
+
+impl Looking<'_> {
+    fn position(&self, head: &Head, revision: u64) -> Result<Option<u64>> {
+        if revision == head.last_revision && !head.is_tombstoned {
+            return Ok(Some(head.last_position));
+        }
+        let queued = self.queue.iter().flat_map(|queued| &queued.changes);
+        let mut entries =
+            queued.filter(|change| change.stream == self.stream).flat_map(|change| &change.entries);
+        if let Some((_, position)) = entries.find(|(queued, _)| *queued == revision) {
+            return Ok(Some(*position));
+        }
+        Ok(self.parts.index.position(head.id, revision)?)
+    }
+}
+
+impl Written for Looking<'_> {
+    fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>> {
+        let Some(head) = self.head.filter(|head| revision <= head.last_revision) else {
+            return Ok(None);
+        };
+        let Some(position) = self.position(&head, revision)? else { return Ok(None) };
+        Ok(Some((self.cursor.at(position)?.event.id, position)))
+    }
+
+    fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
+        let Some(position) = self.window.find(self.hash, id) else { return Ok(None) };
+        let frame = self.cursor.at(position)?;
+        let is_it = frame.stream == self.stream && frame.event.id == id;
+        Ok(is_it.then_some(frame.stamp.revision))
+    }
+}
