@@ -121,9 +121,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         let of = |series: &str| say::figure(outcome, series, x, OPEN.name);
         let by = |series: &str| in_words(times(series, x, OPEN.name), 1);
         said.push(format!(
-            "{x}: the published design denies its first name after {}, ours of equal size after {} \
-             ({} times as fast) and the growing one after {} ({} times); all of ours is read and verified \
-             after {} and {}.",
+            "{x}: the published design denies its first name after {}, ours of equal size after \
+             {} ({} times as fast) and the growing one after {} ({} times); all of ours is read \
+             and verified after {} and {}.",
             of(PUBLISHED),
             of(EQUAL),
             by(EQUAL),
