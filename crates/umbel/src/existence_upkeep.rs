@@ -98,18 +98,24 @@ pub fn attach(
 }
 
 /// Looks at the filters once everything was replayed, with which the store is in `state`.
-pub fn after_replay(state: &State, keyspaces: &[Arc<KeyspaceCore>]) {
+///
+/// # Errors
+/// Where a filter of a store that went on further, before this one was put back to an earlier time,
+/// could not be told for good that it covers nothing: the numbers it speaks of will be given again.
+pub fn after_replay(state: &State, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
     for core in keyspaces {
         let Some(filter) = core.existence.filter() else { continue };
         let mut files = core.existence.files();
         if filter.covered() > state.last_sequence {
             // It is of a store that went on where this one did not; it is made anew.
+            filter.truncate(0)?;
             core.existence.put(None);
             files.size = ExistenceSize::Off;
         }
         let flushed = state.keyspaces.get(&core.id).map_or(0, |record| record.flushed_through);
         files.floor = files.floor.max(flushed);
     }
+    Ok(())
 }
 
 /// Sees to it that filters are seen to, where a keyspace has one or is to have one.

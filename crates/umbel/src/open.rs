@@ -57,7 +57,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     existence_upkeep::attach(&env, folder, &state, &keyspaces, read_only)?;
     let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
     let replayed = recovery::replay(&env, folder, &mut state, &keyspaces, &mut spill)?;
-    existence_upkeep::after_replay(&state, &keyspaces);
+    existence_upkeep::after_replay(&state, &keyspaces)?;
     let manifest = if read_only {
         None
     } else {

@@ -45,6 +45,9 @@ fn multi_get_asking<K: AsRef<[u8]>>(
     at: Option<SequenceNumber>,
     mut read: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<()> {
+    // Held, because a filter that is made anew meanwhile need not have what nobody can see.
+    let held = at.is_none().then(|| Held { store, sequence: store.snapshots.hold() });
+    let at = at.or(held.as_ref().map(|held| held.sequence));
     let (mut denied, mut missing) = (0, 0);
     let deny = |hashes: &[u64]| {
         let mut may = [true; GROUP];
@@ -60,6 +63,20 @@ fn multi_get_asking<K: AsRef<[u8]>>(
     });
     keyspace.existence.note_in_vain(missing.saturating_sub(denied));
     looked_up
+}
+
+/// Holds a state for as long as it is looked at.
+struct Held<'a> {
+    store: &'a Store,
+    sequence: SequenceNumber,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.store.snapshots.release(self.sequence) {
+            self.store.signal();
+        }
+    }
 }
 
 /// As [`multi_get_with`]; the keys of a group whose hashes `deny` names are not there.

@@ -291,3 +291,29 @@ fn beside_writers_every_acknowledged_key_is_found_while_the_filter_grows() {
     drop((keyspace, db));
     has_all(&existing(&again(&sim), "a"), 0..6000);
 }
+
+/// The filter was asked anew for each group of keys, and one made meanwhile without a key that was
+/// deleted denied it, although the state that was looked at has it.
+#[test]
+fn several_keys_are_seen_in_one_state_while_the_filter_is_made_anew() {
+    let (_sim, db) = new_store();
+    let keyspace = db.keyspace("a", filtered(tiny())).unwrap();
+    fill(&keyspace, 0..40, 1);
+    let keys: Vec<_> = (0..40).map(key).collect();
+    let grown = filter(&keyspace).growths;
+    let mut found = [false; 40];
+    let mut is_first = true;
+    let looked_up = keyspace.multi_get_with(&keys, |place, value| {
+        found[place] = value.is_some();
+        if std::mem::take(&mut is_first) {
+            (0..40).for_each(|number| keyspace.delete(key(number)).unwrap());
+            keyspace.compact(None, None).unwrap();
+            fill(&keyspace, 1000..3000, 1);
+            keyspace.compact(None, None).unwrap();
+        }
+    });
+    looked_up.unwrap();
+    assert!(filter(&keyspace).growths > grown, "it was made anew meanwhile");
+    assert_eq!(found, [true; 40]);
+    denies(&keyspace, 4000..4100);
+}
