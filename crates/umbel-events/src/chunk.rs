@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
-use umbel_log::{HEADER_BYTES, RECORD_HEADER_BYTES};
+use umbel_log::{HEADER_BYTES, LogProgress, RECORD_HEADER_BYTES};
 
 use crate::chunk_table::{ChunkEntry, Ended, chunk_path, unopened};
 use crate::lock::locked;
@@ -33,6 +33,8 @@ pub struct Chunk {
     last_event: AtomicU64,
     /// How it ended, once it is not written any more.
     pub ended: OnceLock<Ended>,
+    /// How far it is written, for as long as this process writes it or has to sync it.
+    progress: Weak<LogProgress>,
     file: Mutex<Option<Arc<dyn File>>>,
 }
 
@@ -48,13 +50,32 @@ impl Chunk {
             end: AtomicU64::new(end),
             last_event: AtomicU64::new(last_event),
             ended: entry.ended.map(OnceLock::from).unwrap_or_default(),
+            progress: Weak::new(),
             file: Mutex::default(),
         }
+    }
+
+    /// One that is being written.
+    pub fn written_by(folder: &Path, entry: &ChunkEntry, progress: &Arc<LogProgress>) -> Chunk {
+        Chunk { progress: Arc::downgrade(progress), ..Chunk::new(folder, entry) }
     }
 
     /// The offset behind its last append.
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// The offset up to which the file can be read, for whoever wants the event at `offset`. Events
+    /// that are held in memory are written for him.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn readable(&self, offset: u64) -> Result<u64> {
+        let Some(progress) = self.progress.upgrade() else { return Ok(self.end()) };
+        if offset >= progress.written() {
+            progress.write_out()?;
+        }
+        Ok(self.end().min(progress.written()))
     }
 
     /// The offset of its last event; `None` where it has none.

@@ -35,6 +35,8 @@ pub struct EventLog {
     env: Env,
     folder: PathBuf,
     chunk_bytes: u64,
+    /// Whether events are held in memory until they are synced.
+    holds: bool,
     /// The chunks as readers see them.
     pub chunks: ChunkList,
     table: Mutex<ChunkTable>,
@@ -73,14 +75,17 @@ impl Unsynced {
 }
 
 impl EventLog {
-    /// The log whose table was read; every chunk in it has ended.
-    pub fn new(env: &Env, folder: PathBuf, chunk_bytes: u64, table: ChunkTable) -> EventLog {
+    /// The log whose table was read; every chunk in it has ended. The shape is the most bytes of a
+    /// chunk, and whether nobody relies on an event before it is synced.
+    pub fn new(env: &Env, folder: PathBuf, shape: (u64, bool), table: ChunkTable) -> EventLog {
+        let (chunk_bytes, holds) = shape;
         let chunks: Vec<_> =
             table.chunks.iter().map(|entry| Arc::new(Chunk::new(&folder, entry))).collect();
         EventLog {
             env: env.clone(),
             folder,
             chunk_bytes,
+            holds,
             chunks: ChunkList::new(env, chunks),
             durable: AtomicU64::new(table.next_start),
             table: Mutex::new(table),
@@ -120,7 +125,12 @@ impl EventLog {
             let end = written.progress.end();
             written.sync(end)?;
             durable = durable.max(written.chunk.start + end);
-            if index + 1 < unsynced.len() && has_ended {
+            if !has_ended {
+                // The next one may be there already, and have events by now. They are not durable
+                // before this one is to its end.
+                break;
+            }
+            if index + 1 < unsynced.len() {
                 done = index + 1;
             }
         }
@@ -165,7 +175,10 @@ impl EventLog {
             salt: 0,
             segment_bytes: capacity,
         };
-        let mut writer = LogWriter::create(&self.env, &path, options)?;
+        let mut writer = match self.holds {
+            true => LogWriter::create_held(&self.env, &path, options)?,
+            false => LogWriter::create(&self.env, &path, options)?,
+        };
         writer.file().sync()?;
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
@@ -173,7 +186,7 @@ impl EventLog {
         *table = changed;
         drop(table);
         self.let_go(&empty);
-        let chunk = Arc::new(Chunk::new(&self.folder, &entry));
+        let chunk = Arc::new(Chunk::written_by(&self.folder, &entry, writer.progress()));
         self.chunks.add(&chunk);
         *next = Some((chunk, writer));
         Ok(())
@@ -300,6 +313,7 @@ impl LogEnd {
         let Some(mut active) = self.active.take() else { return Ok(()) };
         let end = active.writer.end();
         let sealed = active.writer.seal()?;
+        active.writer.progress().write_out()?;
         let last_event = active.last_event;
         // A chunk that nobody appended to goes away; its end does not matter.
         let _ = active.chunk.ended.set(Ended { end, last_event, sealed: Some(sealed) });
@@ -373,7 +387,7 @@ impl LogCursor {
 
     /// The event that begins at `offset` of a chunk.
     pub fn frame(&mut self, chunk: &Arc<Chunk>, offset: u64) -> Result<Frame<'_>> {
-        let end = chunk.end();
+        let end = chunk.readable(offset)?;
         let most = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
         if offset < FIRST_EVENT_AT || most < FRAME_HEADER_BYTES {
             return Err(chunk.no_event_at(offset));
@@ -487,3 +501,7 @@ impl LogCursor {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "event_log_tests.rs"]
+mod tests;

@@ -23,6 +23,11 @@ const HEADS: &str = "heads";
 const FILTER: LevelFilter =
     LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 10, probes: None };
 
+/// How many tables level 0 has when they go down. A flush brings what one chunk of the log has, a
+/// tenth of a memtable, and writing these few bytes anew was the most that a fill had to do; names
+/// that never were ask none of these tables.
+const LEVEL0_TABLES: usize = 8;
+
 /// The keyspaces.
 #[derive(Debug)]
 pub struct Index {
@@ -77,6 +82,7 @@ impl Index {
         let wanted = KeyspaceOptions {
             log: false,
             level_filters: Some([FILTER; limits::LEVELS]),
+            level0_tables: LEVEL0_TABLES,
             ..KeyspaceOptions::default()
         };
         let keyspace = |name: &str| match read_only {

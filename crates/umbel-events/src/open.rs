@@ -57,7 +57,9 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     check_files(&env, folder, &table)?;
     let seed = table.seed;
     let secret = HashSecret::from_seed(seed);
-    let log = EventLog::new(&env, folder.to_path_buf(), options.chunk_bytes, table);
+    let syncs = options.durability == Durability::Synced;
+    let shape = (options.chunk_bytes, syncs && !read_only);
+    let log = EventLog::new(&env, folder.to_path_buf(), shape, table);
     let (log, failed) = (Arc::new(log), Arc::new(OnceLock::new()));
     let index_options = index_options(&options, &log, &failed);
     let existence_folder = folder.join("existence");
@@ -67,7 +69,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let parts = Parts {
         folder: folder.to_path_buf(),
         read_only,
-        syncs: options.durability == Durability::Synced,
+        syncs,
         log,
         index,
         existence,

@@ -1,4 +1,4 @@
-//! [`Ticket`]: an append that is in the log, and who waits for it to be acknowledged.
+//! [`Ticket`]: an append that has its place in the log, and who waits for it to be acknowledged.
 
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 //! INVARIANT: a failed write is final. The writer cannot know what of it reached the file, so it
 //! refuses every later append instead of writing on behind or over it. The one exception is a write
 //! to a file that grows, on a disk without room: not all of it reached the file, and what did is
-//! cut off again. What a crash may leave of it is a torn record.
+//! cut off again. What a crash may leave of it is a torn record. Of a log that holds its records it
+//! is [`LogProgress`] that writes, and refuses to.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -92,6 +93,25 @@ impl LogWriter {
     /// file that could not be set up is removed again. [`Error::Invalid`] for a segment too short
     /// to hold anything.
     pub fn create(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
+        LogWriter::create_as(env, path, options, false)
+    }
+
+    /// As [`LogWriter::create`], for a log whose records nobody relies on before they are synced:
+    /// they are held in memory until [`LogProgress::sync`] or [`LogProgress::write_out`], and do
+    /// not survive the death of the process before. The segment is not mapped but filled with zeros
+    /// some way ahead, so that most syncs write the records and nothing about the file.
+    ///
+    /// # Errors
+    /// As [`LogWriter::create`]; [`Error::Invalid`] also for a file that grows.
+    pub fn create_held(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
+        if options.segment_bytes == 0 {
+            let reason = "a log that holds its records needs the length of a segment";
+            return Err(Error::invalid(reason));
+        }
+        LogWriter::create_as(env, path, options, true)
+    }
+
+    fn create_as(env: &Env, path: &Path, options: LogOptions, holds: bool) -> Result<LogWriter> {
         let shortest = HEADER_BYTES + END_RECORD_BYTES;
         if options.segment_bytes != 0 && options.segment_bytes < shortest {
             return Err(Error::invalid(format!(
@@ -101,7 +121,7 @@ impl LogWriter {
             )));
         }
         let file = env.files.create(path)?;
-        let created = LogWriter::set_up(file, options);
+        let created = LogWriter::set_up(file, options, holds);
         if created.is_err() {
             // The first failure is the one to report. What is left is an empty log at worst.
             let _ = env.files.remove_file(path);
@@ -109,23 +129,30 @@ impl LogWriter {
         created
     }
 
-    fn set_up(file: Arc<dyn File>, options: LogOptions) -> Result<LogWriter> {
+    fn set_up(file: Arc<dyn File>, options: LogOptions, holds: bool) -> Result<LogWriter> {
         let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
         let mut mapping = None;
         if segment_bytes > 0 {
             file.preallocate(segment_bytes)?;
             mapping = file.map(segment_bytes)?;
         }
+        // What cannot be mapped may need new space wherever it is written over.
+        let fills_to = if mapping.is_some() { segment_bytes } else { 0 };
+        if holds {
+            mapping = None;
+        }
         let header = FileHeader::encode(options.kind, options.binding());
         match &mut mapping {
             Some(mapping) => mapping.write_at(&header, 0)?,
             None => file.write_all_at(&header, 0)?,
         }
-        Ok(LogWriter::begin(file, mapping, &header, options))
+        let progress = LogProgress::new(file, options.log_id, HEADER_BYTES, 0);
+        let progress = if holds { progress.holding(fills_to) } else { progress };
+        Ok(LogWriter::begin(progress, mapping, &header, options))
     }
 
     fn begin(
-        file: Arc<dyn File>,
+        progress: LogProgress,
         mapping: Option<Box<dyn Mapping>>,
         header: &[u8; HEADER_BYTES as usize],
         options: LogOptions,
@@ -134,7 +161,7 @@ impl LogWriter {
         let (_, sum) = header.split_last_chunk().expect("a header is longer than a checksum");
         let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
         LogWriter {
-            progress: Arc::new(LogProgress::new(file, options.log_id, HEADER_BYTES, 0)),
+            progress: Arc::new(progress),
             mapping,
             binding: options.binding(),
             capacity: if segment_bytes == 0 { u64::MAX } else { segment_bytes },
@@ -165,11 +192,13 @@ impl LogWriter {
             )));
         }
         let header = FileHeader::encode(options.kind, options.binding());
-        Ok(LogWriter::begin(file, mapping, &header, options))
+        let progress = LogProgress::new(file, options.log_id, HEADER_BYTES, 0);
+        Ok(LogWriter::begin(progress, mapping, &header, options))
     }
 
     /// Appends one record whose payload is the concatenation of `payload`. It survives the death of
-    /// the process from now on, and power loss once [`LogWriter::file`] was synced.
+    /// the process from now on, unless records [are held](LogWriter::create_held), and power loss
+    /// once [`LogWriter::file`] was synced.
     ///
     /// # Errors
     /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
@@ -344,7 +373,7 @@ impl LogWriter {
         self.buffer[..8].copy_from_slice(&sum.to_le_bytes());
         match &mut self.mapping {
             Some(mapping) => mapping.write_at(&self.buffer, self.end)?,
-            None => self.progress.file().write_all_at(&self.buffer, self.end)?,
+            None => self.progress.write_or_hold(&self.buffer, self.end)?,
         }
         if self.buffer.capacity() > BUFFER_BYTES_KEPT {
             self.buffer = Vec::new();

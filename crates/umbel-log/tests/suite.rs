@@ -6,6 +6,7 @@ mod suite {
     mod crash;
     mod damage;
     mod disk;
+    mod held;
     mod hostile;
     mod model;
     mod page;

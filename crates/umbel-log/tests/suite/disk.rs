@@ -28,6 +28,7 @@ pub struct Disk {
     pub room: Option<u64>,
     /// How many writes succeed before one fails; negative for all of them.
     pub writes_left: Arc<AtomicI64>,
+    longest_write: Arc<AtomicI64>,
 }
 
 impl Disk {
@@ -49,6 +50,11 @@ impl Disk {
         self.files.lock().unwrap().insert(PATH.into(), Arc::new(file));
     }
 
+    /// The most bytes that were written with one call.
+    pub fn longest_write(&self) -> i64 {
+        self.longest_write.load(Ordering::Relaxed)
+    }
+
     pub fn bytes(&self) -> Vec<u8> {
         self.files.lock().unwrap()[Path::new(PATH)].bytes.lock().unwrap().clone()
     }
@@ -64,6 +70,7 @@ impl Disk {
             maps: self.maps,
             room: self.room,
             writes_left: Arc::clone(&self.writes_left),
+            longest_write: Arc::clone(&self.longest_write),
         }
     }
 }
@@ -110,6 +117,7 @@ struct MemoryFile {
     maps: bool,
     room: Option<u64>,
     writes_left: Arc<AtomicI64>,
+    longest_write: Arc<AtomicI64>,
 }
 
 impl MemoryFile {
@@ -120,6 +128,7 @@ impl MemoryFile {
             return Err(Error::io("write to", &self.path, source));
         }
         self.writes_left.store(left - i64::from(left > 0), Ordering::Relaxed);
+        self.longest_write.fetch_max(bytes.len() as i64, Ordering::Relaxed);
         let mut file = self.bytes.lock().unwrap();
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if file.len() < end {

@@ -1,0 +1,151 @@
+//! A log that holds its records until they are synced.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use umbel_base::Error;
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogWriter};
+use umbel_sim::{Fault, FaultKind, Sim};
+
+use super::disk::{Disk, LOG_ID, PATH, read_env};
+
+const SEGMENT_BYTES: u64 = 3 << 20;
+
+fn options(segment_bytes: u64) -> LogOptions {
+    LogOptions { kind: LogKind::WriteAhead, log_id: LOG_ID, salt: 0, segment_bytes }
+}
+
+fn held(disk: &Arc<Disk>) -> LogWriter {
+    LogWriter::create_held(&disk.env(), Path::new(PATH), options(SEGMENT_BYTES)).unwrap()
+}
+
+fn records(disk: &Arc<Disk>) -> usize {
+    let (records, outcome) = read_env(&disk.env(), Path::new(PATH), Expectation::Open);
+    outcome.unwrap();
+    records.len()
+}
+
+#[test]
+fn records_reach_the_file_when_they_are_synced_or_written_out() {
+    let disk = Arc::new(Disk::new(true));
+    let mut writer = held(&disk);
+    let progress = Arc::clone(writer.progress());
+    assert_eq!((progress.written(), progress.durable()), (HEADER_BYTES, 0));
+    let first = writer.append(1, &[b"first"]).unwrap().end;
+    assert_eq!((progress.end(), progress.written(), records(&disk)), (first, HEADER_BYTES, 0));
+    progress.write_out().unwrap();
+    assert_eq!((progress.written(), progress.durable(), records(&disk)), (first, 0, 1));
+    progress.write_out().unwrap();
+    let long = vec![7; 100_000];
+    writer.append(2, &[&long]).unwrap();
+    let third = writer.append(3, &[b"third"]).unwrap().end;
+    assert_eq!(records(&disk), 1);
+    progress.sync().unwrap();
+    assert_eq!((progress.written(), progress.durable(), records(&disk)), (third, third, 3));
+    writer.seal().unwrap();
+    progress.sync().unwrap();
+
+    let other = Arc::new(Disk::new(true));
+    let path = Path::new(PATH);
+    let mut mapped = LogWriter::create(&other.env(), path, options(SEGMENT_BYTES)).unwrap();
+    mapped.append(1, &[b"first"]).unwrap();
+    mapped.append(2, &[&long]).unwrap();
+    mapped.append(3, &[b"third"]).unwrap();
+    mapped.progress().sync().unwrap();
+    mapped.seal().unwrap();
+    assert!(disk.bytes() == other.bytes(), "the same bytes as of a mapped log");
+}
+
+#[test]
+fn a_failed_write_is_final_and_nothing_is_called_durable() {
+    let disk = Arc::new(Disk::new(true));
+    let mut writer = held(&disk);
+    let progress = Arc::clone(writer.progress());
+    let first = writer.append(1, &[b"first"]).unwrap().end;
+    progress.sync().unwrap();
+    writer.append(2, &[b"second"]).unwrap();
+    disk.writes_left.store(0, Ordering::Relaxed);
+    assert!(matches!(progress.sync(), Err(Error::Io { .. })));
+    disk.writes_left.store(-1, Ordering::Relaxed);
+    // What of it reached the file is not known, so nothing is written behind it.
+    writer.append(3, &[b"third"]).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(progress.write_out(), Err(Error::ReadOnly(_))));
+        assert!(matches!(progress.sync(), Err(Error::ReadOnly(_))));
+    }
+    assert_eq!((progress.written(), progress.durable(), records(&disk)), (first, first, 1));
+}
+
+/// The system tells of a write-back that failed once; the next sync succeeds without these bytes.
+#[test]
+fn a_failed_sync_is_final() {
+    for holds in [false, true] {
+        let sim = Sim::new(1);
+        let (env, path) = (sim.env(), Path::new("/7.log"));
+        let mut writer = match holds {
+            true => LogWriter::create_held(&env, path, options(SEGMENT_BYTES)).unwrap(),
+            false => LogWriter::create(&env, path, options(SEGMENT_BYTES)).unwrap(),
+        };
+        let progress = Arc::clone(writer.progress());
+        let first = writer.append(1, &[b"first"]).unwrap().end;
+        progress.sync().unwrap();
+        writer.append(2, &[b"second"]).unwrap();
+        sim.fail_site("sync", 1, Fault { kind: FaultKind::Eio, sticky: false });
+        assert!(matches!(progress.sync(), Err(Error::Io { .. })));
+        assert_eq!(sim.faults_fired(), 1);
+        assert!(matches!(progress.sync(), Err(Error::ReadOnly(_))));
+        assert_eq!(progress.durable(), first);
+    }
+}
+
+#[test]
+fn a_segment_is_filled_ahead_where_it_may_be_written_over() {
+    for maps in [true, false] {
+        let disk = Arc::new(Disk::new(maps));
+        let mut writer = held(&disk);
+        let progress = Arc::clone(writer.progress());
+        let mut end = 0;
+        let mut lens = Vec::new();
+        while writer.fits(60_000) {
+            end = writer.append(1, &[&[7; 60_000]]).unwrap().end;
+            progress.sync().unwrap();
+            lens.push(disk.longest_write());
+        }
+        writer.seal().unwrap();
+        progress.sync().unwrap();
+        assert!(end > SEGMENT_BYTES - 70_000 && disk.bytes().len() as u64 == SEGMENT_BYTES);
+        assert_eq!(records(&disk), lens.len());
+        let longest = lens.iter().max().unwrap();
+        assert_eq!(*longest > 400_000, maps, "{lens:?}");
+    }
+}
+
+#[test]
+fn whoever_syncs_beside_the_one_who_appends_covers_whole_records() {
+    let disk = Arc::new(Disk::new(true));
+    let mut writer = held(&disk);
+    let progress = Arc::clone(writer.progress());
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| {
+            while progress.durable() < HEADER_BYTES + 5000 * 40 {
+                let end = progress.end();
+                progress.sync().unwrap();
+                assert!(progress.durable() >= end && progress.written() >= end);
+            }
+        });
+        for number in 0..5000u64 {
+            writer.append(number, &[&number.to_le_bytes()]).unwrap();
+        }
+        syncing.join().unwrap();
+    });
+    assert_eq!(records(&disk), 5000);
+}
+
+#[test]
+fn a_log_that_holds_needs_a_segment() {
+    let disk = Arc::new(Disk::new(true));
+    let refused = LogWriter::create_held(&disk.env(), Path::new(PATH), options(0)).unwrap_err();
+    assert!(refused.to_string().contains("length of a segment"), "{refused}");
+    assert!(!disk.env().files.exists(Path::new(PATH)).unwrap());
+}
