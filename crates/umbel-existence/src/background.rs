@@ -29,11 +29,45 @@ pub(crate) struct Background {
     options: ExistenceOptions,
     tally: Arc<Tally>,
     heal: Option<Heal>,
+    pace: Option<Pace>,
     /// Hashes from the source since the last generation.
     walked: u64,
     /// Whether the walk under way began with this open and took nothing yet.
     is_untouched: bool,
     hashes: Vec<u64>,
+}
+
+/// How far a filter has to be with growing. Its walk takes as much of the processor as appending
+/// does; if it went on as fast as it can, appending would halve until it is done. There is time: new
+/// hashes go to the second filter, so that the first one is never fuller than it was made for.
+///
+/// INVARIANT: it only says how soon a step should come, never what the step does.
+#[derive(Debug)]
+struct Pace {
+    /// About how many hashes the walk has to take: those there were when it began, and some of the
+    /// later ones.
+    keys: u64,
+    /// After how many inserts it should be done: the second filter lets little through until then.
+    room: u64,
+    /// Hashes that the walk took.
+    walked: u64,
+    /// Those of them that nobody had inserted meanwhile.
+    added: u64,
+}
+
+impl Pace {
+    fn of(first: &Lines) -> Pace {
+        let (items, room) = (first.items(), (first.shape().keys / 4).max(1));
+        Pace { keys: items + room / 2, room, walked: 0, added: 0 }
+    }
+
+    /// With how many hashes in `second` the walk no longer has a larger share behind it than the
+    /// inserts; `None` where that is so.
+    fn ahead_until(&self, second: &Lines) -> Option<u64> {
+        let due = u128::from(self.walked) * u128::from(self.room) / u128::from(self.keys.max(1));
+        let items = self.added.saturating_add(u64::try_from(due).unwrap_or(u64::MAX));
+        (second.items() < items).then_some(items)
+    }
 }
 
 /// Damaged lines being remade.
@@ -64,6 +98,7 @@ impl Background {
             options,
             tally,
             heal: None,
+            pace: None,
             walked: 0,
             is_untouched: is_lost,
             hashes: Vec::new(),
@@ -88,13 +123,14 @@ impl Background {
         if self.heal.is_some() {
             return self.walk_healing(work, first);
         }
-        if let Some(shape) = self.wanted(work, first) {
+        if let Some((shape, pace)) = self.wanted(work, first) {
             // Under the writer's lock: a generation sees the filters with the cursor that is
             // theirs.
             let mut writer = work.writer();
             work.memory.begin_second(shape);
             writer.set_cursor(None);
             self.walked = 0;
+            self.pace = pace;
             return Ok(Progress::More);
         }
         if first.damaged_count() > 0 {
@@ -107,8 +143,8 @@ impl Background {
         Ok(Progress::Idle)
     }
 
-    /// The shape of a filter that is to take the first one's place, if one is.
-    fn wanted(&self, work: &Work<'_>, first: &Lines) -> Option<Shape> {
+    /// The shape of a filter that is to take the first one's place, if one is, and how soon.
+    fn wanted(&self, work: &Work<'_>, first: &Lines) -> Option<(Shape, Option<Pace>)> {
         let (shape, items) = (first.shape(), first.items());
         let configured = self.options.shape()?;
         let is_resized = match self.options.size {
@@ -122,13 +158,13 @@ impl Background {
         if is_resized || is_damaged || is_asked {
             self.tally.rebuilds.add(1);
             let estimated = work.source.estimated();
-            return Some(self.shape_for(if estimated > 0 { estimated } else { items }));
+            return Some((self.shape_for(if estimated > 0 { estimated } else { items }), None));
         }
         if self.options.grows() && items >= shape.keys {
             self.tally.growths.add(1);
             // A filter far over its load counts too few.
             let keys = items.saturating_add(items / 2).max(work.source.estimated());
-            return Some(self.shape_for(keys));
+            return Some((self.shape_for(keys), Some(Pace::of(first))));
         }
         None
     }
@@ -175,8 +211,9 @@ impl Background {
         }
         let cursor = work.writer().cursor().map(<[u8]>::to_vec);
         let next = self.walk(work, cursor.as_deref())?;
-        second.insert_all(&self.hashes);
-        self.walked += self.hashes.len() as u64;
+        let added = second.insert_all(&self.hashes);
+        let walked = self.hashes.len() as u64;
+        self.walked += walked;
         #[cfg(feature = "canary")]
         let next = next.filter(|_| !umbel_base::canary::Switch::ExistenceWalkEndsEarly.is_on());
         // Behind the inserts: a generation that begins now has what the cursor says.
@@ -184,6 +221,7 @@ impl Background {
         let is_over = next.is_none();
         writer.set_cursor(next);
         if is_over {
+            second.say_at(second.shape().keys);
             work.memory.promote();
         }
         let pause = (second.shape().keys / 2).max(2 * self.options.step_hashes() as u64);
@@ -191,7 +229,22 @@ impl Background {
             writer.want_generation();
             self.walked = 0;
         }
-        Ok(Progress::More)
+        // Whoever asks for a rebuild does not want to wait for inserts.
+        if is_over || work.rebuild_wanted.load(Ordering::Acquire) {
+            self.pace = None;
+        }
+        let ahead_until = self.pace.as_mut().and_then(|pace| {
+            pace.walked += walked;
+            pace.added += added;
+            pace.ahead_until(second)
+        });
+        Ok(match ahead_until {
+            Some(items) => {
+                second.say_at(items);
+                Progress::Ahead
+            }
+            None => Progress::More,
+        })
     }
 
     /// Walks on to remake damaged lines.

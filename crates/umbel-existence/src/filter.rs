@@ -158,8 +158,9 @@ impl ExistenceFilter {
         }
     }
 
-    /// Whether a [`step`](ExistenceFilter::step) should come soon, because the filter became full
-    /// since this was asked last: one that grows begins to with the next step.
+    /// Whether a [`step`](ExistenceFilter::step) should come soon because of what was inserted
+    /// since this was asked last: as much as the filter was made for, with which one that grows
+    /// begins to, or, while it does, as much as it has to keep pace with.
     #[inline]
     pub fn wants_step(&self) -> bool {
         let Some(inner) = &self.inner else { return false };

@@ -39,7 +39,7 @@
 //! let mut keys = Keys(vec![0x5eed]);
 //! // Nothing is known at first, so everything may be there.
 //! assert!(filter.may_contain(0xfade));
-//! while filter.step(&keys)? == Progress::More {}
+//! while filter.step(&keys)? != Progress::Idle {}
 //! assert!(filter.may_contain(0x5eed) && !filter.may_contain(0xfade));
 //!
 //! keys.0.push(0xfade);
@@ -73,6 +73,7 @@ mod stats;
 mod stored;
 mod tally;
 mod unread;
+mod waiting;
 mod writer;
 
 pub use filter::{ExistenceFilter, ExistenceReader};

@@ -5,12 +5,12 @@
 //!    read late, and pages read twice can meet in every order and end in the same filter.
 //! 2. A line whose page is not in memory is never answered from: the page is read first, or the
 //!    answer is "maybe". Who asks looks whether the page is there *before* he looks at the bits.
-//!    The same holds for all lines while hashes of journals wait to be added.
+//!    The same holds for hashes of journals that wait to be added.
 //! 3. A line that may lack a bit which it should have is all ones and in `damaged`.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::line::{
     ALL_ONES, AtomicLine, LINE_BITS, LINE_WORDS, Line, Place, has_all, load, mask, ones, place, set,
@@ -19,10 +19,11 @@ use crate::page::{PAGE_LINES, PageLines};
 use crate::shape::Shape;
 use crate::stored::Stored;
 use crate::unread::Unread;
+use crate::waiting::{PARTS, Waiting};
 
 /// How many lines are prefetched together.
 pub(crate) const GROUP: usize = 16;
-/// After how many more hashes a filter says again that it is full.
+/// After how many more hashes an insert says again that there are so many.
 const SAID_EVERY: u64 = 1024;
 /// Most lines looked at to say how full a filter is.
 const SAMPLE_LINES: u64 = 1 << 16;
@@ -43,13 +44,14 @@ pub(crate) struct Lines {
     /// Whether every page and every waiting hash is in memory.
     is_complete: AtomicBool,
     unread: Option<Unread>,
-    /// Hashes of journals that are still to be added. Until they are, every answer is "maybe".
-    waiting: Mutex<Vec<u64>>,
-    is_waiting: AtomicBool,
+    /// Hashes of journals that are still to be added.
+    waiting: OnceLock<Waiting>,
     damaged: Mutex<BTreeSet<u64>>,
     damaged_count: AtomicU64,
     /// Hashes that changed a bit.
     items: Apart,
+    /// With how many of them an insert says so.
+    says_at: AtomicU64,
     /// The file that holds it as it was at some moment.
     stored: Mutex<Option<Kept>>,
 }
@@ -95,11 +97,11 @@ impl Lines {
             start,
             is_complete: AtomicBool::new(unread.is_none()),
             unread,
-            waiting: Mutex::default(),
-            is_waiting: AtomicBool::new(false),
+            waiting: OnceLock::new(),
             damaged: Mutex::default(),
             damaged_count: AtomicU64::new(0),
             items: Apart(AtomicU64::new(items)),
+            says_at: AtomicU64::new(shape.keys),
             stored: Mutex::new(None),
         }
     }
@@ -147,79 +149,114 @@ impl Lines {
         umbel_arena::prefetch(self.lines(), place.line as usize);
     }
 
-    /// Adds a hash. Says, once in a while, that there are as many as it was made for.
+    /// Adds a hash. Returns how many there are then, where that changed a bit.
+    #[inline]
+    fn add(&self, hash: u64) -> Option<u64> {
+        let place = self.place(hash);
+        let line = self.line(place.line)?;
+        set(line, &mask(place, self.shape.probes))
+            .then(|| self.items.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Adds a hash. Says, once in a while, that there are as many as it was made for, or as
+    /// [`Lines::say_at`] said.
     #[inline]
     pub(crate) fn insert(&self, hash: u64) -> bool {
-        let place = self.place(hash);
-        let Some(line) = self.line(place.line) else { return false };
-        if !set(line, &mask(place, self.shape.probes)) {
-            return false;
-        }
-        let items = self.items.0.fetch_add(1, Ordering::Relaxed) + 1;
-        items.checked_sub(self.shape.keys).is_some_and(|over| over.is_multiple_of(SAID_EVERY))
+        let says_at = self.says_at.load(Ordering::Relaxed);
+        let over = self.add(hash).and_then(|items| items.checked_sub(says_at));
+        over.is_some_and(|over| over.is_multiple_of(SAID_EVERY))
     }
 
-    /// Adds many hashes, whose lines are fetched together.
-    pub(crate) fn insert_all(&self, hashes: &[u64]) {
+    /// Has an insert say when there are so many hashes.
+    pub(crate) fn say_at(&self, items: u64) {
+        self.says_at.store(items, Ordering::Relaxed);
+    }
+
+    /// Adds many hashes, whose lines are fetched together. Returns how many changed a bit.
+    pub(crate) fn insert_all(&self, hashes: &[u64]) -> u64 {
+        let mut added = 0;
         for hashes in hashes.chunks(GROUP) {
             hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
-            for hash in hashes {
-                self.insert(*hash);
-            }
+            added += hashes.iter().filter(|hash| self.add(**hash).is_some()).count() as u64;
         }
+        added
     }
 
-    /// Has the hashes of journals be added by [`Lines::read_some`].
+    /// Has the hashes of journals be added when their lines are asked for, or by
+    /// [`Lines::read_some`].
     ///
-    /// REQUIRES: nobody asks yet.
-    pub(crate) fn let_wait(&self, hashes: Vec<u64>) {
-        self.is_waiting.store(!hashes.is_empty(), Ordering::Release);
-        *lock(&self.waiting) = hashes;
+    /// REQUIRES: nobody asks yet, and it is called once.
+    pub(crate) fn let_wait(&self, hashes: &[u64]) {
+        let waiting = Waiting::new(hashes, |hash| self.part(self.place(hash).line));
+        self.is_complete.store(false, Ordering::Release);
+        let _ = self.waiting.set(waiting);
         self.note_complete();
+    }
+
+    /// The part in which hashes of a line wait.
+    fn part(&self, line: u64) -> u64 {
+        line * PARTS / self.shape.lines
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting.get().is_some_and(|waiting| waiting.left() > 0)
+    }
+
+    /// Adds the hashes that wait in a part. Returns how many they were.
+    fn add_part(&self, part: u64) -> u64 {
+        let Some(waiting) = self.waiting.get() else { return 0 };
+        let added = waiting.take(part, |hashes| {
+            self.insert_all(hashes);
+        });
+        if added > 0 && waiting.left() == 0 {
+            self.note_complete();
+        }
+        added
     }
 
     /// Adds about `most` of the hashes that wait. Says whether there were any.
     fn add_waiting(&self, most: u64) -> bool {
-        let mut waiting = lock(&self.waiting);
-        let left = waiting.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
-        let some = waiting.split_off(left);
-        self.insert_all(&some);
-        if waiting.is_empty() {
-            // Release: whoever sees it sees their bits.
-            self.is_waiting.store(false, Ordering::Release);
-            self.note_complete();
+        let (mut added, mut parts) = (0, 0..PARTS);
+        while self.is_waiting()
+            && added < most
+            && let Some(part) = parts.next()
+        {
+            added += self.add_part(part);
         }
-        !some.is_empty()
+        added > 0
     }
 
     /// Notes whether everything is in memory now.
     fn note_complete(&self) {
+        // Of two who end the one and the other at the same time, one sees both.
+        fence(Ordering::SeqCst);
         let is_read = self.unread.as_ref().is_none_or(|unread| unread.left() == 0);
-        // Acquire: what it publishes includes what others had added.
-        let is_complete = is_read && !self.is_waiting.load(Ordering::Acquire);
-        self.is_complete.store(is_complete, Ordering::Release);
+        if is_read && !self.is_waiting() {
+            self.is_complete.store(true, Ordering::Release);
+        }
     }
 
     /// Whether the hash that lies at `place` may have been added.
     #[inline]
     pub(crate) fn may_contain(&self, place: Place) -> bool {
         // Acquire: whoever sees that it is complete sees every page.
-        if !self.is_complete.load(Ordering::Acquire) && !self.is_there(place.line / PAGE_LINES) {
+        if !self.is_complete.load(Ordering::Acquire) && !self.is_there(place.line) {
             return true;
         }
         self.line(place.line).is_none_or(|line| has_all(line, place, self.shape.probes))
     }
 
-    /// Whether a page is in memory, after an attempt to bring it there.
+    /// Whether a line is in memory with all it should have, after an attempt to bring it there.
     #[cold]
-    fn is_there(&self, page: u64) -> bool {
+    fn is_there(&self, line: u64) -> bool {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::ExistenceUnreadMeansNo.is_on() {
             return true;
         }
-        if self.is_waiting.load(Ordering::Acquire) {
-            return false;
+        if self.is_waiting() {
+            self.add_part(self.part(line));
         }
+        let page = line / PAGE_LINES;
         let Some(unread) = &self.unread else { return true };
         if unread.is_read(page) {
             return true;
@@ -254,8 +291,8 @@ impl Lines {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Adds waiting hashes, as many as `most` pages have lines, or else reads some of the pages
-    /// that were not read yet, about `most`. A page that cannot be read is a damaged one. Says
+    /// Adds waiting hashes, about as many as `most` pages have lines, or else reads some of the
+    /// pages that were not read yet, about `most`. A page that cannot be read is a damaged one. Says
     /// whether anything is left.
     pub(crate) fn read_some(&self, most: u64) -> bool {
         if self.add_waiting(most.saturating_mul(PAGE_LINES)) {

@@ -96,26 +96,28 @@ impl Memory {
         self.view.load_full()
     }
 
-    /// Adds a hash. Says, once in a while, that there are as many as the filter was made for.
+    /// Adds a hash. Says, once in a while, that there are so many that a filter which grows should
+    /// begin to, or go on.
     pub(crate) fn insert(&self, hash: u64) -> bool {
         // Bits that hardly any filter is large enough to choose lines by alone.
         let mut shard = self.lock(hash as usize >> 4 & (SHARDS - 1));
-        let is_full = self.view.load().target().is_some_and(|target| target.insert(hash));
+        let wants_step = self.view.load().target().is_some_and(|target| target.insert(hash));
         if let Some(watched) = &mut shard.watched {
             watched.push(hash);
         }
         shard.pending.push(hash);
-        is_full
+        wants_step
     }
 
-    /// Adds hashes that files have; more than `at_once` not now, but when pages are read.
+    /// Adds hashes that files have; more than `at_once` not now, but when their lines are asked
+    /// for.
     ///
     /// REQUIRES: nobody else uses the memory yet.
-    pub(crate) fn insert_stored(&self, hashes: Vec<u64>, at_once: usize) {
+    pub(crate) fn insert_stored(&self, hashes: &[u64], at_once: usize) {
         let view = self.view.load();
         let Some(target) = view.target() else { return };
         match hashes.len() <= at_once {
-            true => target.insert_all(&hashes),
+            true => drop(target.insert_all(hashes)),
             false => target.let_wait(hashes),
         }
     }

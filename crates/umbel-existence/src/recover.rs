@@ -7,8 +7,8 @@
 //! 2. A first filter without the second one that took its hashes is not asked: it lacks them.
 //!
 //! Nothing is written here, and of the filters nothing is read. What the journals have is added
-//! here where it is little, and by the first steps where it is much: each hash costs a miss of the
-//! cache.
+//! here where it is little, and where it is much by whoever first asks for such a line, and by the
+//! first steps: each hash costs a miss of the cache.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -172,7 +172,7 @@ fn replay(
         next = replay.next;
         found.journal = Some(replay.journal);
     }
-    memory.insert_stored(hashes, at_once);
+    memory.insert_stored(&hashes, at_once);
     Ok(found)
 }
 

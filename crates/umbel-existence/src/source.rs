@@ -39,6 +39,10 @@ pub trait Source {
 pub enum Progress {
     /// There is: call again soon.
     More,
+    /// There is, and time for it: the filter grows, and is further with that than inserts are with
+    /// filling it. Call again when [`wants_step`](crate::ExistenceFilter::wants_step) says so, or
+    /// whenever there is nothing else to do.
+    Ahead,
     /// There is nothing for now: call again after some thousand inserts, or in a while.
     Idle,
 }

@@ -52,19 +52,26 @@ fn flushed_keys_are_there_after_a_power_loss() {
 }
 
 #[test]
-fn a_long_journal_is_added_by_steps_and_maybe_until_then() {
+fn a_long_journal_is_added_where_it_is_asked_for_and_by_steps() {
     let sim = stocked(small());
+    // A hundred hashes in the journal, more than are added at once.
+    let filter = open(&sim, small()).unwrap();
+    let items = filter.stats().items;
+    assert_eq!((denied(&filter, 200..201), denied(&filter, 400..401)), (0, 1));
+    let asked = filter.stats().items;
+    assert!(asked < 300, "one key adds its own part only: {items}, then {asked}");
+    assert_eq!((denied(&filter, 0..300), denied(&filter, 400..500)), (0, 100));
+    filter.insert(hash_of(300));
+    drop(filter);
     let filter = open(&sim, small()).unwrap();
     let mut steps = 0;
-    while denied(&filter, 400..500) == 0 {
-        assert_eq!(denied(&filter, 0..300), 0);
-        filter.insert(hash_of(300 + steps));
+    while filter.stats().items < 300 {
+        filter.insert(hash_of(150));
         filter.step(&keys(0..300)).unwrap();
         steps += 1;
     }
-    // A hundred hashes in the journal, 64 a step.
-    assert_eq!(steps, 2);
-    assert_eq!((denied(&filter, 0..302), denied(&filter, 400..500)), (0, 100));
+    assert_eq!(steps, 2, "64 a step");
+    assert_eq!((denied(&filter, 0..300), denied(&filter, 400..500)), (0, 100));
     drop(filter);
     // A generation begun at once waits for them.
     let filter = open(&sim, small()).unwrap();
@@ -121,6 +128,68 @@ fn it_grows_and_goes_on_growing_across_restarts() {
     let stats = filter.stats();
     assert!(stats.designed_items > 60_000, "{stats:?}");
     assert!(stats.estimated_rate < stats.designed_rate * 1.2, "{stats:?}");
+}
+
+#[test]
+fn one_that_grows_keeps_pace_with_inserts() {
+    let size = Size::Growing { first_keys: 1 << 16 };
+    let filter = open(&machine(), ExistenceOptions { size, step_bytes: 1 << 16, ..small() });
+    let (filter, source) = (filter.unwrap(), Keys::default());
+    settle(&filter, &source).unwrap();
+    let mut count = 0;
+    let mut add = |more: u64| {
+        (count..count + more).for_each(|number| source.put(hash_of(number)));
+        insert(&filter, count..count + more);
+        count += more;
+        count
+    };
+    let go = || {
+        let mut steps = (0..).map(|done| (done, filter.step(&source).unwrap()));
+        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
+    };
+    add(65_400);
+    assert!(!filter.wants_step());
+    assert_eq!(go(), (0, Progress::Idle));
+    while !filter.wants_step() {
+        assert!(add(1) < 65_536 + 1_000);
+    }
+    // It begins, takes a thousand hashes, and is ahead of inserts, of which there were none.
+    assert_eq!(go(), (1, Progress::Ahead));
+    assert!(!filter.wants_step());
+    add(100);
+    assert!(!filter.wants_step(), "it is ahead of a hundred, too");
+    add(8092);
+    assert!(filter.wants_step());
+    let (steps, progress) = go();
+    assert_eq!(progress, Progress::Ahead);
+    assert!((30..=40).contains(&steps), "half of 72 steps, as of the room: {steps}");
+    assert!(filter.stats().is_filling);
+    let count = add(8192 + 2048);
+    assert_eq!(go().1, Progress::Idle);
+    let stats = filter.stats();
+    assert_eq!((stats.is_filling, stats.growths, stats.designed_items), (false, 1, 1 << 17));
+    assert_eq!(denied(&filter, 0..count), 0);
+    assert!(denied(&filter, count..count + 1000) > 980);
+}
+
+#[test]
+fn one_that_grows_is_done_where_nobody_inserts_and_steps_go_on() {
+    let size = Size::Growing { first_keys: 1 << 12 };
+    let filter = open(&machine(), ExistenceOptions { size, ..small() }).unwrap();
+    settle(&filter, &Keys::default()).unwrap();
+    insert(&filter, 0..4500);
+    settle(&filter, &keys(0..4500)).unwrap();
+    assert_eq!((filter.stats().designed_items, filter.stats().is_filling), (1 << 13, false));
+    // A rebuild that is asked for meanwhile does not wait for inserts either.
+    insert(&filter, 4500..9000);
+    let source = keys(0..9000);
+    while filter.step(&source).unwrap() != Progress::Ahead {}
+    filter.rebuild();
+    assert_eq!(filter.step(&source).unwrap(), Progress::More);
+    while filter.step(&source).unwrap() == Progress::More {}
+    let stats = filter.stats();
+    assert_eq!((stats.growths, stats.rebuilds, stats.is_filling), (2, 2, false));
+    assert_eq!(denied(&filter, 0..9000), 0);
 }
 
 #[test]
