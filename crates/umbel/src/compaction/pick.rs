@@ -23,8 +23,9 @@ use std::ops::Range;
 use umbel_base::limits::LEVELS;
 
 /// Level 0 is joined rather than brought down where it would meet more than so many times its
-/// bytes.
-const JOINED_BELOW: u64 = 8;
+/// bytes. Joining until there is twice as much writes each byte once more and saves half of what it
+/// meets, so what is written is least near two; a little more keeps fewer tables to ask.
+const JOINED_BELOW: u64 = 3;
 
 /// Level 0 is joined while its way down is taken by running compactions where it has grown to so
 /// many times the number of tables that bring it down: before that it is worth waiting for.

@@ -462,7 +462,7 @@ fn small_tables_of_level_0_are_joined_before_they_meet_a_large_level() {
     assert_eq!((joined.target_level, joined.inputs), (0, vec![(0, vec![3, 2])]));
     assert!(joined.score >= 1.0);
     // Enough of them go down.
-    levels[0] = vec![sized(3, 5_000), sized(2, 6_000), sized(1, 4_000)];
+    levels[0] = vec![sized(3, 11_000), sized(2, 12_000), sized(1, 8_000)];
     let down = pick(&view(levels.clone())).unwrap();
     assert_eq!((down.target_level, down.inputs.len()), (6, 2));
     // Tables that meet nothing are moved, however small.
