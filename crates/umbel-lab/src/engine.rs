@@ -61,6 +61,24 @@ pub trait Source {
     fn next(&mut self) -> Option<Write<'_>>;
 }
 
+/// How many writes make a batch: as many as db_bench's `fillbatch` takes.
+pub const BATCH_ENTRIES: usize = 1000;
+
+/// Hands the next writes of a source to `add`, as many as make a batch. Returns how many.
+///
+/// # Errors
+/// Those of `add`.
+pub fn take_batch(
+    source: &mut dyn Source,
+    mut add: impl FnMut(Write<'_>) -> Result<()>,
+) -> Result<usize> {
+    for taken in 0..BATCH_ENTRIES {
+        let Some(write) = source.next() else { return Ok(taken) };
+        add(write)?;
+    }
+    Ok(BATCH_ENTRIES)
+}
+
 /// What is the same for all engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -184,6 +202,12 @@ pub trait Store: Sync {
 
     /// Does every write, one by one, where they survive the death of the process at least.
     fn write_all(&self, source: &mut dyn Source) -> Result<()>;
+
+    /// Does every write in batches of [`BATCH_ENTRIES`], each of which is there as a whole or not
+    /// at all: by itself for an engine that gathers writes in any case.
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        self.write_all(source)
+    }
 
     /// Puts an entry where it survives power loss.
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()>;

@@ -153,7 +153,7 @@ mod tests {
         let never = AtomicBool::new(false);
         let killed = fill(&store, 60_000, &never).expect("filled").expect("not stopped");
         assert!(killed.streams >= 60_000 && killed.streams <= 72_000, "{killed:?}");
-        assert!(killed.behind_bytes as f64 >= killed.behind_bytes_max as f64 * 0.5, "{killed:?}");
+        assert!(killed.behind_bytes as f64 >= killed.behind_bytes_max as f64 * 0.25, "{killed:?}");
         assert!(killed.behind_bytes > 0);
         store.close().expect("closed");
 

@@ -10,7 +10,9 @@ import "C"
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -112,6 +114,44 @@ func umbel_pebble_write(
 		return failed(db.Delete(bytesAt(key, keyLength), how), failure)
 	}
 	return failed(db.Set(bytesAt(key, keyLength), bytesAt(value, valueLength), how), failure)
+}
+
+// Commits many writes as one. Each is the lengths of its key and of its value, 32 bits each as the
+// machine has them, the second with all bits set where the key is deleted, and then their bytes.
+//
+//export umbel_pebble_write_batch
+func umbel_pebble_write_batch(
+	number C.int32_t,
+	writes *C.uint8_t,
+	length C.size_t,
+	failure **C.char,
+) C.int32_t {
+	batch := stores.get(number).db.NewBatch()
+	err := fill(batch, bytesAt(writes, length))
+	if err == nil {
+		err = batch.Commit(pebble.NoSync)
+	}
+	return failed(errors.Join(err, batch.Close()), failure)
+}
+
+func fill(batch *pebble.Batch, writes []byte) error {
+	for len(writes) > 0 {
+		keyLength := binary.NativeEndian.Uint32(writes)
+		valueLength := binary.NativeEndian.Uint32(writes[4:])
+		key, rest := writes[8:8+keyLength], writes[8+keyLength:]
+		if valueLength == math.MaxUint32 {
+			if err := batch.Delete(key, nil); err != nil {
+				return err
+			}
+			writes = rest
+			continue
+		}
+		if err := batch.Set(key, rest[:valueLength], nil); err != nil {
+			return err
+		}
+		writes = rest[valueLength:]
+	}
+	return nil
 }
 
 //export umbel_pebble_flush

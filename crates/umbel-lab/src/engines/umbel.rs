@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use umbel::{
-    Compression, CompressionPlan, Db, DbCursor, Durability, FilterKind, Keyspace, KeyspaceOptions,
-    LevelFilter, Options, Snapshot,
+    Batch, Compression, CompressionPlan, Db, DbCursor, Durability, FilterKind, Keyspace,
+    KeyspaceOptions, LevelFilter, Options, Snapshot,
 };
 
 use crate::engine::{
     Counters, Engine, FilterSpread, Reader, Result, Settings, Source, Store, Tally, Tunes,
+    take_batch,
 };
 
 /// The entry of Umbel in a list of engines.
@@ -111,6 +112,23 @@ impl Store for Umbel {
                 Some(value) => self.keyspace.put(key, value)?,
                 None => self.keyspace.delete(key)?,
             }
+        }
+        Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        let (keyspace, mut batch) = (&self.keyspace, self.db.batch());
+        let mut fill = |batch: &mut Batch| {
+            take_batch(source, |(key, value)| {
+                match value {
+                    Some(value) => batch.put(keyspace, key, value),
+                    None => batch.delete(keyspace, key),
+                }
+                Ok(())
+            })
+        };
+        while fill(&mut batch)? > 0 {
+            batch.try_commit(Durability::Buffered)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::after_kill::{self, AfterKill, BEHIND, READY};
 use super::existence_asking::{self, Asking, EQUAL, GROWING, HIT, LET_THROUGH, MISS, PUBLISHED};
-use super::existence_opening::{self, OPEN, Opening, VERIFIED};
+use super::existence_opening::{self, LARGE, OPEN, Opening, PUBLISHED_LARGE, VERIFIED};
 use super::existence_writing::{self, DEVICE, WRITTEN, Writing};
 use super::{say, stream_article as article};
 use crate::experiment::{Experiment, How, Needs, Source, Subject, named};
@@ -74,10 +74,11 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     let median = |series: &str, x: &str, figure: &str| {
         outcome.spread(series, x, figure).map(|spread| spread.median)
     };
-    let times = |series: &str, x: &str, figure: &str| {
-        let (theirs, ours) = (median(PUBLISHED, x, figure)?, median(series, x, figure)?);
+    let times_of = |beside: &str, series: &str, x: &str, figure: &str| {
+        let (theirs, ours) = (median(beside, x, figure)?, median(series, x, figure)?);
         Some(theirs / ours)
     };
+    let times = |series: &str, x: &str, figure: &str| times_of(PUBLISHED, series, x, figure);
     let places = |figure: &str| {
         let mut places: Vec<&str> = Vec::new();
         for point in outcome.points.iter().filter(|point| point.figure == figure) {
@@ -123,7 +124,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         said.push(format!(
             "{x}: the published design denies its first name after {}, ours of equal size after \
              {} ({} times as fast) and the growing one after {} ({} times); all of ours is read \
-             and verified after {} and {}.",
+             and verified after {} and {}. In the large size it is {} and {} ({} times).",
             of(PUBLISHED),
             of(EQUAL),
             by(EQUAL),
@@ -131,6 +132,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             by(GROWING),
             say::figure(outcome, EQUAL, x, VERIFIED.name),
             say::figure(outcome, GROWING, x, VERIFIED.name),
+            of(PUBLISHED_LARGE),
+            of(LARGE),
+            in_words(times_of(PUBLISHED_LARGE, LARGE, x, OPEN.name), 1),
         ));
     }
     said.extend(places(READY.name).into_iter().map(|x| after_a_kill(outcome, x)));

@@ -87,7 +87,7 @@ impl Source for Numbers {
 /// # Errors
 /// What the disk says, or that somebody asked to stop.
 pub fn settle(filter: &ExistenceFilter, names: u64, recorder: &Recorder<'_>) -> Result<()> {
-    while filter.step(&Numbers(names))? == Progress::More {
+    while filter.step(&Numbers(names))? != Progress::Idle {
         recorder.go_on()?;
     }
     Ok(())

@@ -23,8 +23,9 @@ pub const OPEN: Figure =
 pub const VERIFIED: Figure =
     Figure { name: "all of it verified", unit: "ms", better: Better::Lower, plot: false };
 
-/// The published one in a size that is not fitted to the names: at full scale its default.
-const PUBLISHED_LARGE: &str = "published, large";
+/// Both in a size that is not fitted to the names: at full scale the published one's default.
+pub const PUBLISHED_LARGE: &str = "published, large";
+pub const LARGE: &str = "umbel, large";
 /// Opens of which the middle one counts.
 const OPENS: usize = 3;
 const WARM: &str = "open, files in the page cache";
@@ -41,13 +42,13 @@ fn large_bytes(scale: Scale) -> u64 {
 /// The same in words.
 pub fn in_words(scale: Scale) -> String {
     format!(
-        "{} million names at eight bits for each, and the published one also at {} MB{}; \
+        "{} million names at eight bits for each, and also at {} MB{}; \
          the journals of ours as long as they get; the middle one of {OPENS} opens; ours is open \
          once it denies a name, the published one with everything read and verified; the walk \
          over the log that both make after it is left out",
         names(scale) / 1_000_000,
         large_bytes(scale) as f64 / 1e6,
-        scale.choose("", ", its default"),
+        scale.choose("", ", the published one's default"),
     )
 }
 
@@ -60,7 +61,7 @@ pub struct Opening {
 
 /// Folders with filters in them.
 struct Made {
-    ours: [(&'static str, Size, Folder, u64); 2],
+    ours: [(&'static str, Size, Folder, u64); 3],
     published: [(&'static str, u64, Folder); 2],
 }
 
@@ -83,8 +84,9 @@ impl Opening {
             filter.flush(known)?;
             Ok::<_, crate::engine::Failure>((series, size, folder, known))
         };
-        let equal = Size::Fixed { bytes: file_bytes(names).next_multiple_of(4096) };
         let growing = ExistenceOptions::default().size;
+        let fixed = |bytes| Size::Fixed { bytes: file_bytes(bytes).next_multiple_of(4096) };
+        let (equal, large) = (fixed(names), fixed(large_bytes(self.scale)));
         let published = |series, bytes, folder: &str| {
             recorder.next(&format!("filling {series}"))?;
             let folder = self.place.folder(folder)?;
@@ -92,7 +94,11 @@ impl Opening {
             Ok::<_, crate::engine::Failure>((series, bytes, folder))
         };
         Ok(Made {
-            ours: [ours(EQUAL, equal, "equal")?, ours(GROWING, growing, "growing")?],
+            ours: [
+                ours(EQUAL, equal, "equal")?,
+                ours(GROWING, growing, "growing")?,
+                ours(LARGE, large, "large")?,
+            ],
             published: [
                 published(PUBLISHED, names, "published")?,
                 published(PUBLISHED_LARGE, large_bytes(self.scale), "default")?,

@@ -11,7 +11,9 @@ use fjall::config::{
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Snapshot,
 };
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::engine::{
+    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, take_batch,
+};
 use umbel_lab::measure::{now, pause};
 
 pub const ENGINE: Engine = Engine {
@@ -109,6 +111,23 @@ impl Store for Fjall {
             }
         }
         Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        loop {
+            let mut batch = self.db.batch();
+            let taken = take_batch(source, |(key, value)| {
+                match value {
+                    Some(value) => batch.insert(&self.keyspace, key, value),
+                    None => batch.remove(&self.keyspace, key),
+                }
+                Ok(())
+            })?;
+            if taken == 0 {
+                return Ok(());
+            }
+            batch.commit()?;
+        }
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -4,7 +4,7 @@
 //! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
 //! that the library allocated and [`checked`] frees.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
@@ -12,9 +12,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use umbel_lab::disk;
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::engine::{
+    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
+};
 use umbel_lab::measure::{now, pause};
 
+use self::library::*;
+
+mod library;
 mod told;
 
 pub const ENGINE: Engine = Engine {
@@ -64,85 +69,6 @@ fn in_words() -> String {
 /// How long levels and files must not change, and no work be under way, before the store counts as
 /// settled.
 const QUIET: Duration = Duration::from_secs(1);
-
-macro_rules! opaque {
-    ($($name:ident)*) => {
-        $(#[repr(C)] struct $name { _private: [u8; 0] })*
-    };
-}
-
-opaque! { Db Opts ReadOpts WriteOpts Iter Snapshot Cache Filter }
-
-#[link(name = "leveldb")]
-unsafe extern "C" {
-    fn leveldb_open(options: *const Opts, name: *const c_char, error: *mut *mut c_char) -> *mut Db;
-    fn leveldb_close(db: *mut Db);
-    fn leveldb_put(
-        db: *mut Db,
-        options: *const WriteOpts,
-        key: *const u8,
-        key_len: usize,
-        value: *const u8,
-        value_len: usize,
-        error: *mut *mut c_char,
-    );
-    fn leveldb_get(
-        db: *mut Db,
-        options: *const ReadOpts,
-        key: *const u8,
-        key_len: usize,
-        value_len: *mut usize,
-        error: *mut *mut c_char,
-    ) -> *mut u8;
-    fn leveldb_delete(
-        db: *mut Db,
-        options: *const WriteOpts,
-        key: *const u8,
-        key_len: usize,
-        error: *mut *mut c_char,
-    );
-    fn leveldb_create_snapshot(db: *mut Db) -> *const Snapshot;
-    fn leveldb_release_snapshot(db: *mut Db, snapshot: *const Snapshot);
-    fn leveldb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
-    fn leveldb_property_value(db: *mut Db, name: *const c_char) -> *mut c_char;
-    fn leveldb_compact_range(
-        db: *mut Db,
-        start: *const u8,
-        start_len: usize,
-        limit: *const u8,
-        limit_len: usize,
-    );
-    fn leveldb_iter_destroy(iter: *mut Iter);
-    fn leveldb_iter_valid(iter: *const Iter) -> c_uchar;
-    fn leveldb_iter_seek_to_first(iter: *mut Iter);
-    fn leveldb_iter_seek(iter: *mut Iter, key: *const u8, key_len: usize);
-    fn leveldb_iter_next(iter: *mut Iter);
-    fn leveldb_iter_key(iter: *const Iter, len: *mut usize) -> *const u8;
-    fn leveldb_iter_value(iter: *const Iter, len: *mut usize) -> *const u8;
-    fn leveldb_iter_get_error(iter: *const Iter, error: *mut *mut c_char);
-    fn leveldb_options_create() -> *mut Opts;
-    fn leveldb_options_destroy(options: *mut Opts);
-    fn leveldb_options_set_create_if_missing(options: *mut Opts, on: c_uchar);
-    fn leveldb_options_set_filter_policy(options: *mut Opts, policy: *mut Filter);
-    fn leveldb_options_set_write_buffer_size(options: *mut Opts, bytes: usize);
-    fn leveldb_options_set_block_size(options: *mut Opts, bytes: usize);
-    fn leveldb_options_set_max_open_files(options: *mut Opts, files: c_int);
-    fn leveldb_options_set_cache(options: *mut Opts, cache: *mut Cache);
-    fn leveldb_options_set_max_file_size(options: *mut Opts, bytes: usize);
-    fn leveldb_options_set_compression(options: *mut Opts, kind: c_int);
-    fn leveldb_filterpolicy_create_bloom(bits_per_key: c_int) -> *mut Filter;
-    fn leveldb_filterpolicy_destroy(filter: *mut Filter);
-    fn leveldb_cache_create_lru(bytes: usize) -> *mut Cache;
-    fn leveldb_cache_destroy(cache: *mut Cache);
-    fn leveldb_readoptions_create() -> *mut ReadOpts;
-    fn leveldb_readoptions_destroy(options: *mut ReadOpts);
-    fn leveldb_writeoptions_create() -> *mut WriteOpts;
-    fn leveldb_writeoptions_destroy(options: *mut WriteOpts);
-    fn leveldb_writeoptions_set_sync(options: *mut WriteOpts, on: c_uchar);
-    fn leveldb_free(pointer: *mut std::ffi::c_void);
-    fn leveldb_major_version() -> c_int;
-    fn leveldb_minor_version() -> c_int;
-}
 
 /// A snapshot of the library, or null.
 struct Held(*const Snapshot);
@@ -265,6 +191,36 @@ impl LevelDb {
         self.property(c"leveldb.stats")
     }
 
+    /// Commits what a source has, one batch after the other.
+    ///
+    /// # Safety
+    /// `batch` is one of the library's, and empty.
+    unsafe fn write_batches(&self, batch: *mut WriteBatch, source: &mut dyn Source) -> Result<()> {
+        let mut add = |(key, value): Write<'_>| {
+            let (key, len) = (key.as_ptr(), key.len());
+            // SAFETY: see the invariant; keys and values are read during the calls only.
+            unsafe {
+                match value {
+                    Some(value) => {
+                        leveldb_writebatch_put(batch, key, len, value.as_ptr(), value.len());
+                    }
+                    None => leveldb_writebatch_delete(batch, key, len),
+                }
+            }
+            Ok(())
+        };
+        while take_batch(source, &mut add)? > 0 {
+            let mut error = null_mut();
+            // SAFETY: see the invariant.
+            unsafe {
+                leveldb_write(self.db, self.buffered, batch, &mut error);
+                leveldb_writebatch_clear(batch);
+            }
+            checked(error)?;
+        }
+        Ok(())
+    }
+
     fn delete(&self, key: &[u8]) -> Result<()> {
         let mut error = null_mut();
         // SAFETY: see the invariant; the key is read during the call only.
@@ -294,6 +250,16 @@ impl Store for LevelDb {
             }
         }
         Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        // SAFETY: see the invariant; the batch is made and freed here, and copies what it is given.
+        unsafe {
+            let batch = leveldb_writebatch_create();
+            let written = self.write_batches(batch, source);
+            leveldb_writebatch_destroy(batch);
+            written
+        }
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -13,7 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lmdb_master_sys as sys;
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{
+    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write,
+};
 
 pub const ENGINE: Engine = Engine {
     name: "lmdb",
@@ -32,16 +34,14 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Writes to a write transaction while filling.
-const BATCH: usize = 1000;
 /// Address space for the file, which grows as it is needed.
 const MAP_BYTES: usize = 64 << 30;
 
 /// What [`open`] and [`Store::write_all`] do, in words.
 fn in_words() -> String {
     format!(
-        "written in batches of {BATCH} to a write transaction with MDB_NOSYNC (survives the \
-         process, not the machine); read in one transaction kept open, and in a transaction \
+        "written in batches of {BATCH_ENTRIES} to a write transaction with MDB_NOSYNC (survives \
+         the process, not the machine); read in one transaction kept open, and in a transaction \
          renewed for each call; a synced put is a synced transaction of its own; a map of {} GiB, \
          no cache of its own, no filters; it has no threads of its own, its files are watched \
          beside reads",
@@ -161,7 +161,7 @@ impl Lmdb {
         let mut full = true;
         while full {
             let transaction = self.begin(0)?;
-            for _ in 0..BATCH {
+            for _ in 0..BATCH_ENTRIES {
                 let Some(write) = source.next() else {
                     full = false;
                     break;

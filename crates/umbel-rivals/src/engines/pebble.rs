@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use umbel_lab::engine::{
     Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write,
+    take_batch,
 };
 use umbel_lab::measure::{now, pause};
 
@@ -65,6 +66,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// The same where tables wait for their deletion, which is held back, and some of which only the
 /// next flush deletes.
 const QUIET_DELETING: Duration = Duration::from_secs(2);
+/// In place of a value's length: the key is deleted.
+const DELETED: u32 = u32::MAX;
 /// Bytes of a reader's buffer at first.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -172,6 +175,30 @@ impl Store for Pebble {
             self.write(write, false)?;
         }
         Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        let mut writes = Vec::new();
+        loop {
+            writes.clear();
+            let taken = take_batch(source, |(key, value)| {
+                let len = |bytes: &[u8]| u32::try_from(bytes.len()).map(u32::to_ne_bytes);
+                writes.extend_from_slice(&len(key)?);
+                writes.extend_from_slice(&value.map_or(Ok(DELETED.to_ne_bytes()), len)?);
+                writes.extend_from_slice(key);
+                writes.extend_from_slice(value.unwrap_or_default());
+                Ok(())
+            })?;
+            if taken == 0 {
+                return Ok(());
+            }
+            let mut failure = null_mut();
+            // SAFETY: see the invariant; the writes are read during the call only.
+            unsafe {
+                umbel_pebble_write_batch(self.store, writes.as_ptr(), writes.len(), &mut failure);
+            }
+            checked(failure)?;
+        }
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {

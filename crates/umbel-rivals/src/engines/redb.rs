@@ -8,7 +8,9 @@ use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
     TableDefinition,
 };
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write};
+use umbel_lab::engine::{
+    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Write,
+};
 
 pub const ENGINE: Engine = Engine {
     name: "redb",
@@ -27,8 +29,6 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Puts to a write transaction while filling.
-const BATCH: usize = 1000;
 /// How they are filled.
 const FILLING: Durability = Durability::None;
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
@@ -36,8 +36,8 @@ const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries
 /// What [`open`] and [`Store::write_all`] do, in words.
 fn in_words() -> String {
     format!(
-        "filled in batches of {BATCH} puts to a write transaction of durability {FILLING:?}, which \
-         a killed process loses; read in one transaction kept open, and in a transaction per call; \
+        "filled in batches of {BATCH_ENTRIES} puts to a write transaction of durability \
+         {FILLING:?}, which a killed process loses; read in one transaction kept open, and in a transaction per call; \
          a synced put is a durable transaction of its own; the cache of the run, no filters; it \
          has no threads of its own, its file is watched beside reads"
     )
@@ -63,7 +63,7 @@ impl Redb {
         transaction.set_durability(durability)?;
         let mut full = true;
         let mut table = transaction.open_table(ENTRIES)?;
-        for _ in 0..BATCH {
+        for _ in 0..BATCH_ENTRIES {
             let Some((key, value)) = source.next() else {
                 full = false;
                 break;

@@ -4,20 +4,24 @@
 //! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
 //! that the library allocated and [`checked`] frees.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::engine::{
+    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
+};
 use umbel_lab::measure::{now, pause};
 
 use self::library::*;
+use self::options::{BLOOM_BITS_MAX, in_words, options};
 
 mod counters;
 mod library;
+mod options;
 
 pub const ENGINE: Engine = Engine {
     name: "rocksdb",
@@ -42,38 +46,6 @@ pub const ENGINE: Engine = Engine {
     fresh_way: 0,
     open,
 };
-
-/// The most bits per key of its Bloom filters: its policy cuts whatever more it is told.
-const BLOOM_BITS_MAX: i32 = 100;
-const MEMTABLES_MAX: c_int = 4;
-const MEMTABLE_FILTER_SHARE: f64 = 0.1;
-const TABLE_BYTES: u64 = 64 << 20;
-const BLOCK_BYTES: usize = 4096;
-const FORMAT_VERSION: c_int = 5;
-const BACKGROUND_JOBS: c_int = 2;
-const BYTES_PER_SYNC: u64 = 1 << 20;
-
-/// What [`options`] sets where the run says nothing else, in words.
-fn in_words() -> String {
-    let settings = Settings::default();
-    format!(
-        "memtables of {} MiB (or as the run says; up to {MEMTABLES_MAX}) with whole-key filter of \
-         {MEMTABLE_FILTER_SHARE} of their bytes, dynamic level sizes, {} MiB tables, {} KiB blocks \
-         with hash index, format {FORMAT_VERSION}, filters of {} bits per key (or as the run says, \
-         at most {BLOOM_BITS_MAX}: the library cuts what is more) at every level, indexes and \
-         filters pinned in the open tables, all of which stay open, no compression, \
-         {BACKGROUND_JOBS} background jobs for two processors, tables given to the device each {} \
-         MiB while they are written, the cache of the run; of its guide's advice to everybody, \
-         blocks of 16 KiB, and indexes and filters in the cache, both of which save memory, are \
-         left at its defaults, as this run gives it memory for everything; single puts, log given \
-         to the kernel with each; reads through pinned slices",
-        settings.memtable_bytes >> 20,
-        TABLE_BYTES >> 20,
-        BLOCK_BYTES >> 10,
-        settings.bloom_bits,
-        BYTES_PER_SYNC >> 20,
-    )
-}
 
 /// How long nothing must be pending before the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
@@ -101,44 +73,6 @@ struct RocksDb {
 // SAFETY: RocksDB's handle may be used by several threads at once, says its documentation; the
 // options are only read once they are set up.
 unsafe impl Sync for RocksDb {}
-
-/// Options that somebody who knows RocksDB would choose for this work.
-///
-/// # Safety
-/// `cache` is one of the library's and outlives what is opened with the options.
-unsafe fn options(cache: *mut Cache, settings: &Settings) -> Result<*mut Opts> {
-    let memtable_bytes = usize::try_from(settings.memtable_bytes)?;
-    // SAFETY: the constructors take nothing and return an object of their kind; the setters get
-    // that object and plain numbers. The table options own the filter policy, and are copied into
-    // the options, which is why they may be freed here.
-    unsafe {
-        let table = rocksdb_block_based_options_create();
-        if settings.bloom_bits > 0 {
-            let filter = rocksdb_filterpolicy_create_bloom_full(f64::from(settings.bloom_bits));
-            rocksdb_block_based_options_set_filter_policy(table, filter);
-        }
-        rocksdb_block_based_options_set_block_cache(table, cache);
-        rocksdb_block_based_options_set_format_version(table, FORMAT_VERSION);
-        rocksdb_block_based_options_set_block_size(table, BLOCK_BYTES);
-        rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 0);
-        rocksdb_block_based_options_set_data_block_index_type(table, 1);
-        let options = rocksdb_options_create();
-        rocksdb_options_set_create_if_missing(options, 1);
-        rocksdb_options_set_write_buffer_size(options, memtable_bytes);
-        rocksdb_options_set_max_write_buffer_number(options, MEMTABLES_MAX);
-        rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
-        rocksdb_options_set_target_file_size_base(options, TABLE_BYTES);
-        rocksdb_options_set_max_background_jobs(options, BACKGROUND_JOBS);
-        rocksdb_options_set_max_open_files(options, -1);
-        rocksdb_options_set_bytes_per_sync(options, BYTES_PER_SYNC);
-        rocksdb_options_set_compression(options, 0);
-        rocksdb_options_set_memtable_whole_key_filtering(options, 1);
-        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, MEMTABLE_FILTER_SHARE);
-        rocksdb_options_set_block_based_table_factory(options, table);
-        rocksdb_block_based_options_destroy(table);
-        Ok(options)
-    }
-}
 
 fn open(folder: &Path, settings: &Settings) -> Result<Box<dyn Store>> {
     let name = CString::new(folder.as_os_str().as_bytes())?;
@@ -239,6 +173,36 @@ impl RocksDb {
         })
     }
 
+    /// Commits what a source has, one batch after the other.
+    ///
+    /// # Safety
+    /// `batch` is one of the library's, and empty.
+    unsafe fn write_batches(&self, batch: *mut WriteBatch, source: &mut dyn Source) -> Result<()> {
+        let mut add = |(key, value): Write<'_>| {
+            let (key, len) = (key.as_ptr(), key.len());
+            // SAFETY: see the invariant; keys and values are read during the calls only.
+            unsafe {
+                match value {
+                    Some(value) => {
+                        rocksdb_writebatch_put(batch, key, len, value.as_ptr(), value.len());
+                    }
+                    None => rocksdb_writebatch_delete(batch, key, len),
+                }
+            }
+            Ok(())
+        };
+        while take_batch(source, &mut add)? > 0 {
+            let mut error = null_mut();
+            // SAFETY: see the invariant.
+            unsafe {
+                rocksdb_write(self.db, self.buffered, batch, &mut error);
+                rocksdb_writebatch_clear(batch);
+            }
+            checked(error)?;
+        }
+        Ok(())
+    }
+
     fn delete(&self, key: &[u8]) -> Result<()> {
         let mut error = null_mut();
         // SAFETY: see the invariant; the key is read during the call only.
@@ -267,6 +231,16 @@ impl Store for RocksDb {
             }
         }
         Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        // SAFETY: see the invariant; the batch is made and freed here, and copies what it is given.
+        unsafe {
+            let batch = rocksdb_writebatch_create();
+            let written = self.write_batches(batch, source);
+            rocksdb_writebatch_destroy(batch);
+            written
+        }
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sled::{Config, Db, Mode};
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally};
+use sled::{Batch, Config, Db, Mode};
+use umbel_lab::engine::{
+    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, take_batch,
+};
 
 pub const ENGINE: Engine = Engine {
     name: "sled",
@@ -68,6 +70,23 @@ impl Store for Sled {
             };
         }
         Ok(())
+    }
+
+    fn write_in_batches(&self, source: &mut dyn Source) -> Result<()> {
+        loop {
+            let mut batch = Batch::default();
+            let taken = take_batch(source, |(key, value)| {
+                match value {
+                    Some(value) => batch.insert(key, value),
+                    None => batch.remove(key),
+                }
+                Ok(())
+            })?;
+            if taken == 0 {
+                return Ok(());
+            }
+            self.db.apply_batch(batch)?;
+        }
     }
 
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {

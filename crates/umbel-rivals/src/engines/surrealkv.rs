@@ -8,7 +8,9 @@ use surrealkv::{
     CompactRangeOptions, Durability, LSMIterator, Mode, ReadOptions, Transaction, Tree, TreeBuilder,
 };
 use tokio::runtime::{Builder, Runtime};
-use umbel_lab::engine::{Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes};
+use umbel_lab::engine::{
+    BATCH_ENTRIES, Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes,
+};
 
 pub const ENGINE: Engine = Engine {
     name: "surrealkv",
@@ -27,8 +29,6 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Writes to a transaction while filling.
-const BATCH: usize = 1000;
 
 const BLOCK_BYTES: usize = 4096;
 const THREADS: usize = 2;
@@ -40,8 +40,8 @@ fn in_words() -> String {
     format!(
         "memtables of {} MiB (or as the run says) and {} KiB blocks (its own are 64 KiB) as most \
          others have them, its own filters of 10 bits per key, no compression, no value log, the \
-         cache of the run, a runtime with {THREADS} threads; written in batches of {BATCH} to a \
-         transaction of durability {FILLING:?}; read in one transaction kept open, and in a \
+         cache of the run, a runtime with {THREADS} threads; written in batches of \
+         {BATCH_ENTRIES} to a transaction of durability {FILLING:?}; read in one transaction kept open, and in a \
          transaction per call; each get is a copy; a synced put is a transaction of immediate \
          durability; it cannot be asked whether it is busy, so its files and threads are watched",
         Settings::default().memtable_bytes >> 20,
@@ -91,7 +91,7 @@ impl Store for Surreal {
             let mut transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
             transaction.set_durability(FILLING);
             let mut writes = 0;
-            while writes < BATCH {
+            while writes < BATCH_ENTRIES {
                 match source.next() {
                     Some((key, Some(value))) => transaction.set(key, value)?,
                     Some((key, None)) => transaction.delete(key)?,

@@ -20,6 +20,12 @@ unsafe extern "C" {
         synced: i32,
         failure: *mut *mut c_char,
     ) -> i32;
+    pub fn umbel_pebble_write_batch(
+        store: i32,
+        writes: *const u8,
+        len: usize,
+        failure: *mut *mut c_char,
+    ) -> i32;
     pub fn umbel_pebble_get(
         store: i32,
         key: *const u8,

@@ -9,8 +9,8 @@ macro_rules! opaque {
 }
 
 opaque! {
-    Db Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter Pinned
-    PerfContext
+    Db WriteBatch Family Opts TableOpts ReadOpts WriteOpts FlushOpts Iter Snapshot Cache Filter
+    Pinned PerfContext
 }
 
 // Places in the enumeration of what a thread counts.
@@ -72,6 +72,23 @@ unsafe extern "C" {
         start_len: usize,
         limit: *const u8,
         limit_len: usize,
+    );
+    pub fn rocksdb_writebatch_create() -> *mut WriteBatch;
+    pub fn rocksdb_writebatch_destroy(batch: *mut WriteBatch);
+    pub fn rocksdb_writebatch_clear(batch: *mut WriteBatch);
+    pub fn rocksdb_writebatch_put(
+        batch: *mut WriteBatch,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+    );
+    pub fn rocksdb_writebatch_delete(batch: *mut WriteBatch, key: *const u8, key_len: usize);
+    pub fn rocksdb_write(
+        db: *mut Db,
+        options: *const WriteOpts,
+        batch: *mut WriteBatch,
+        error: *mut *mut c_char,
     );
     pub fn rocksdb_delete(
         db: *mut Db,
