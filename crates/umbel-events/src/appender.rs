@@ -96,14 +96,10 @@ impl Appender {
         Ok(parts.head_of(stream, hash)?)
     }
 
-    /// What has to be known of the stream, whose name has this hash, to see whether it is as
-    /// expected.
-    fn known(
-        &mut self,
-        parts: &Parts,
-        (stream, hash): (&str, u64),
-        expected: Expected,
-    ) -> Result<Known> {
+    /// The hash of the stream's name, and what has to be known of the stream to see whether it is
+    /// as expected.
+    fn known(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<(u64, Known)> {
+        let hash = parts.existence.hash(stream);
         let head = self.head_of(parts, stream, hash)?;
         let rests_on = head.map_or(0, |head| head.last_position);
         let known = Known { head, settings: None, rests_on };
@@ -111,19 +107,19 @@ impl Appender {
             if let Some(other) = self.head(parts, subject)? {
                 Known { head: Some(other), ..known }.check_usable(subject)?;
             }
-            return Ok(known);
+            return Ok((hash, known));
         }
         if head.is_none() && expected != Expected::Exists {
             // What hides events says nothing of a stream that has none.
-            return Ok(known);
+            return Ok((hash, known));
         }
         let mut name = std::mem::take(&mut self.name);
         names::write_metadata_stream(stream, &mut name);
         let metadata = self.head(parts, &name);
         self.name = name;
-        let Some(metadata) = metadata? else { return Ok(known) };
+        let Some(metadata) = metadata? else { return Ok((hash, known)) };
         let rests_on = rests_on.max(metadata.last_position);
-        Ok(Known { head, settings: metadata.settings, rests_on })
+        Ok((hash, Known { head, settings: metadata.settings, rests_on }))
     }
 
     /// The position of the last append in the queue, where one is about this stream, its metadata
@@ -153,8 +149,7 @@ impl Appender {
         let mut first_retry = None;
         for append in request.appends {
             let (stream, expected) = (append.stream, append.expected);
-            let hash = parts.existence.hash(stream);
-            let known = self.known(parts, (stream, hash), expected)?;
+            let (hash, known) = self.known(parts, stream, expected)?;
             match self.decide(parts, append, hash, &known)? {
                 Decision::Append { first } => {
                     let last = first + append.events.len() as u64 - 1;
@@ -189,8 +184,7 @@ impl Appender {
             None => {}
         }
         for check in request.checks {
-            let hash = parts.existence.hash(check.stream);
-            let known = self.known(parts, (check.stream, hash), check.expected)?;
+            let (_, known) = self.known(parts, check.stream, check.expected)?;
             known.check_usable(check.stream)?;
             if !known.fits(check.expected) {
                 return Err(known.wrong(check.stream, check.expected));
@@ -287,8 +281,7 @@ impl Appender {
     }
 
     fn delete(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let hash = parts.existence.hash(stream);
-        let known = self.known(parts, (stream, hash), expected)?;
+        let (_, known) = self.known(parts, stream, expected)?;
         known.check_usable(stream)?;
         let metadata_stream = names::metadata_stream(stream);
         let metadata = self.head(parts, &metadata_stream)?;
@@ -319,8 +312,7 @@ impl Appender {
     }
 
     fn tombstone(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let hash = parts.existence.hash(stream);
-        let known = self.known(parts, (stream, hash), expected)?;
+        let (hash, known) = self.known(parts, stream, expected)?;
         known.check_usable(stream)?;
         if !known.fits(expected) {
             return Err(known.wrong(stream, expected));

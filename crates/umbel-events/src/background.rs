@@ -41,9 +41,12 @@ fn run(shared: &Weak<Shared>) {
         // makes one, one that finds the index behind flushes it, one that waits drives.
         if wanted.drive {
             let last = shared.log.last_position().unwrap_or(0);
-            match if shared.has_queue() { shared.drive(last) } else { Ok(()) } {
-                Ok(()) => shared.callbacks.run(&shared.parts),
-                Err(error) => shared.callbacks.fail(&shared.parts, last, &error),
+            if shared.has_queue()
+                && let Err(error) = shared.drive(last)
+            {
+                shared.callbacks.fail(&shared.parts, last, &error);
+            } else {
+                shared.callbacks.run(&shared.parts);
             }
         }
         if wanted.next && !shared.log.is_prepared() {

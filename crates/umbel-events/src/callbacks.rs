@@ -32,25 +32,9 @@ impl Callbacks {
     /// Calls those whose time has come, in the order of the log; all of them where nothing can be
     /// written any more.
     pub fn run(&self, parts: &Parts) {
-        let failed = parts.check_writable().err();
-        let behind = match failed {
-            Some(_) => (u64::MAX, u64::MAX),
-            None => (parts.visible.position(), u64::MAX),
-        };
-        let ready: Vec<_> = {
-            let mut waiting = locked(&self.waiting);
-            if waiting.is_empty() {
-                return;
-            }
-            let later = waiting.split_off(&behind);
-            std::mem::replace(&mut *waiting, later).into_iter().collect()
-        };
-        let visible = parts.visible.position();
-        for ((position, _), done) in ready {
-            match &failed {
-                Some(error) if position > visible => done(Err(error.clone())),
-                _ => done(Ok(())),
-            }
+        match parts.check_writable() {
+            Ok(()) => self.call(parts, parts.visible.position(), None),
+            Err(error) => self.call(parts, u64::MAX, Some(&error)),
         }
     }
 
@@ -58,14 +42,26 @@ impl Callbacks {
     /// seen. Whoever waits for a ticket by himself meets it, too.
     pub fn fail(&self, parts: &Parts, through: u64, error: &Error) {
         self.run(parts);
-        let waiting = {
+        self.call(parts, through, Some(error));
+    }
+
+    /// Calls those who wait for a position up to `through`, in the order of the log: with the
+    /// error, where there is one, if their position cannot be seen.
+    fn call(&self, parts: &Parts, through: u64, failed: Option<&Error>) {
+        let ready = {
             let mut waiting = locked(&self.waiting);
+            if waiting.is_empty() {
+                return;
+            }
             let later = waiting.split_off(&(through, u64::MAX));
             std::mem::replace(&mut *waiting, later)
         };
         let visible = parts.visible.position();
-        for ((position, _), done) in waiting {
-            done(if position > visible { Err(error.clone()) } else { Ok(()) });
+        for ((position, _), done) in ready {
+            match failed {
+                Some(error) if position > visible => done(Err(error.clone())),
+                _ => done(Ok(())),
+            }
         }
     }
 }

@@ -156,6 +156,12 @@ impl Timed {
         Some(grown as f64 / self.sample.operations.max(1) as f64)
     }
 
+    /// What the work took.
+    pub fn cost(&self) -> Cost {
+        let Sample { operations, wall_ns, thread_ns, process_ns, .. } = self.sample;
+        Cost { operations, wall_ns, thread_ns, process_ns }
+    }
+
     /// This and what came next as one, counted in operations of this one.
     pub fn and_then(self, next: Timed) -> Timed {
         let flags = [self.flags, next.flags].concat();
@@ -165,9 +171,7 @@ impl Timed {
 
 impl From<&Timed> for Evidence {
     fn from(timed: &Timed) -> Evidence {
-        let Sample { operations, wall_ns, thread_ns, process_ns, .. } = timed.sample;
-        let cost = Cost { operations, wall_ns, thread_ns, process_ns };
-        Evidence { flags: timed.flags.clone(), cost: Some(cost) }
+        Evidence { flags: timed.flags.clone(), cost: Some(timed.cost()) }
     }
 }
 

@@ -69,7 +69,7 @@ pub struct FigureNote {
 }
 
 /// What the work took in which something was measured: what was made meanwhile is in none of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// How many operations it was.
@@ -102,7 +102,7 @@ pub struct Repetition {
     pub value: f64,
     /// Why it counts for nothing, a sentence for each reason; empty where it counts.
     pub flags: Vec<String>,
-    /// What the work took, where the figure is of one piece of work.
+    /// What the work took that the value was measured in, where it was measured in some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }

@@ -18,6 +18,7 @@
 
 pub mod gossip;
 pub mod limits;
+pub mod reading;
 pub mod server_features;
 pub mod shared;
 pub mod status;

@@ -33,6 +33,22 @@ pub mod uuid {
         #[prost(int64, tag = "2")]
         pub least_significant_bits: i64,
     }
+
+    impl From<u128> for Structured {
+        fn from(bits: u128) -> Structured {
+            Structured {
+                most_significant_bits: (bits >> 64) as i64,
+                least_significant_bits: bits as i64,
+            }
+        }
+    }
+
+    impl From<Structured> for u128 {
+        fn from(halves: Structured) -> u128 {
+            let most = u128::from(halves.most_significant_bits as u64);
+            most << 64 | u128::from(halves.least_significant_bits as u64)
+        }
+    }
 }
 
 /// The name of a stream.
@@ -41,6 +57,12 @@ pub struct StreamIdentifier {
     /// The name in UTF-8.
     #[prost(bytes = "bytes", tag = "3")]
     pub stream_name: Bytes,
+}
+
+impl From<&str> for StreamIdentifier {
+    fn from(name: &str) -> StreamIdentifier {
+        StreamIdentifier { stream_name: Bytes::copy_from_slice(name.as_bytes()) }
+    }
 }
 
 /// A place in the log of all events.

@@ -78,7 +78,7 @@ pub fn stream_name(identifier: Option<StreamIdentifier>) -> Result<String, Statu
 
 /// A stream's name as a message.
 pub fn identifier(name: &str) -> StreamIdentifier {
-    StreamIdentifier { stream_name: Bytes::copy_from_slice(name.as_bytes()) }
+    name.into()
 }
 
 /// What a write expects; an error where the request does not say.
@@ -100,12 +100,7 @@ fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
         Some(uuid::Value::String(text)) => text
             .parse()
             .map_err(|error: umbel_events::Error| Status::invalid_argument(error.to_string())),
-        Some(uuid::Value::Structured(halves)) => {
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&halves.most_significant_bits.to_be_bytes());
-            bytes[8..].copy_from_slice(&halves.least_significant_bits.to_be_bytes());
-            Ok(EventId(bytes))
-        }
+        Some(uuid::Value::Structured(halves)) => Ok(EventId(u128::from(*halves).to_be_bytes())),
         None => Err(Status::invalid_argument("an event has no id; give it a UUID")),
     }
 }
@@ -114,13 +109,7 @@ fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
 pub fn uuid(id: EventId, form: UuidForm) -> Uuid {
     let value = match form {
         UuidForm::String(()) => uuid::Value::String(id.to_string()),
-        UuidForm::Structured(()) => {
-            let bits = u128::from_be_bytes(id.0);
-            uuid::Value::Structured(uuid::Structured {
-                most_significant_bits: (bits >> 64) as i64,
-                least_significant_bits: bits as i64,
-            })
-        }
+        UuidForm::Structured(()) => uuid::Value::Structured(u128::from_be_bytes(id.0).into()),
     };
     Uuid { value: Some(value) }
 }

@@ -5,6 +5,7 @@
 mod suite {
     mod batches;
     mod client;
+    mod connection;
     mod ground;
     mod limits;
     mod streams;

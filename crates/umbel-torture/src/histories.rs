@@ -8,16 +8,37 @@ mod life;
 
 use std::sync::Arc;
 
+#[cfg(feature = "canary")]
+use umbel_base::canary::Switch;
 use umbel_events::{Durability, EventId, Expected, StoreOptions};
 use umbel_sim::{Sim, Survival, When};
 
 use crate::check::no_panic;
+use crate::history::Histories;
 use crate::random::{Random, join};
 use crate::report::Tally;
 
-/// How many seeds the campaign takes, and its small part.
-pub const SEEDS: u64 = 1000;
-pub const SEEDS_SMALL: u64 = 30;
+/// The campaign.
+pub const CAMPAIGN: Histories = Histories {
+    campaign: "histories",
+    about: "the store",
+    history,
+    left_out: &["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"],
+    #[cfg(feature = "canary")]
+    inside: &[
+        Switch::EventsSeenEarly,
+        Switch::EventsPositionsReused,
+        Switch::EventsIndexAhead,
+        Switch::EventsBehindGap,
+        Switch::EventsRetryForgotten,
+        Switch::EventsWindowLost,
+        Switch::EventsHeadGoesBack,
+        Switch::EventsAheadForgotten,
+        Switch::EventsExpectedIgnored,
+        Switch::EventsMarkerTooFar,
+    ],
+};
+
 /// Lives of one store.
 const LIVES: u64 = 3;
 const FOLDER: &str = "/events";
@@ -69,30 +90,6 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
     }
 }
 
-/// Histories of so many seeds.
-pub fn campaign(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("histories");
-    for number in 0..seeds {
-        let own = join(seed, number);
-        let held = match history(own, None, &tally) {
-            Ok(()) => true,
-            Err(text) => {
-                tally.violation(format!("seed {own}: {text}"), format!("histories {own}"));
-                false
-            }
-        };
-        tally.scenario(held);
-    }
-    tally
-}
-
-/// One history once more. Threads take their turns as they like, so it may take some times to see
-/// again what was seen once.
-pub fn again(seed: u64) -> Result<(), String> {
-    let tally = Tally::new("histories");
-    (0..20).try_for_each(|_| history(seed, None, &tally))
-}
-
 /// One history; calls whose site fits `left_out` are not made.
 fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
     let mut random = Random::new(seed);
@@ -126,56 +123,4 @@ fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), Strin
         no_panic(|| check::check(opened, keeps_all, &mut known, tally))?;
     }
     Ok(())
-}
-
-/// Calls that somebody might forget; histories must notice each.
-const LEFT_OUT: [&str; 3] = ["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"];
-
-/// Bugs inside the store; histories must notice each.
-#[cfg(feature = "canary")]
-const INSIDE: [umbel_base::canary::Switch; 10] = {
-    use umbel_base::canary::Switch;
-    [
-        Switch::EventsSeenEarly,
-        Switch::EventsPositionsReused,
-        Switch::EventsIndexAhead,
-        Switch::EventsBehindGap,
-        Switch::EventsRetryForgotten,
-        Switch::EventsWindowLost,
-        Switch::EventsHeadGoesBack,
-        Switch::EventsAheadForgotten,
-        Switch::EventsExpectedIgnored,
-        Switch::EventsMarkerTooFar,
-    ]
-};
-
-/// Whether each of the planted bugs is noticed within so many seeds.
-pub fn planted(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("histories-planted");
-    for pattern in LEFT_OUT {
-        hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, Some(pattern));
-    }
-    #[cfg(feature = "canary")]
-    for bug in INSIDE {
-        bug.turn_on();
-        hunt(&tally, &format!("{bug:?}"), seed, seeds, None);
-        umbel_base::canary::turn_all_off();
-    }
-    #[cfg(not(feature = "canary"))]
-    tally.skip("bugs inside the store: they are built in with the feature canary".to_string());
-    tally
-}
-
-fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, left_out: Option<&str>) {
-    let quiet = Tally::new(bug);
-    let noticed = (0..seeds)
-        .find_map(|number| Some((number, history(join(seed, number), left_out, &quiet).err()?)));
-    match &noticed {
-        Some((after, text)) => tally.note(format!("{bug}: noticed by seed {after}: {text}")),
-        None => tally.violation(
-            format!("{bug}: nobody noticed in {seeds} seeds"),
-            format!("histories {seed}"),
-        ),
-    }
-    tally.scenario(noticed.is_some());
 }

@@ -8,6 +8,8 @@
 mod append;
 mod check;
 mod client;
+#[path = "../../umbel-server/tests/suite/connection.rs"]
+mod connection;
 mod follow;
 mod known;
 mod life;
@@ -17,43 +19,37 @@ mod words;
 
 use std::sync::Arc;
 
+#[cfg(feature = "canary")]
+use umbel_base::canary::Switch;
 use umbel_events::Durability;
 use umbel_sim::{Sim, Survival, When};
 
 use crate::check::no_panic;
+use crate::history::Histories;
 use crate::random::{Random, join};
 use crate::report::Tally;
 
-/// How many seeds the campaign takes, and its small part.
-pub const SEEDS: u64 = 1000;
-pub const SEEDS_SMALL: u64 = 30;
+/// The campaign; two of the bugs are of the store behind the server.
+pub const CAMPAIGN: Histories = Histories {
+    campaign: "histories-server",
+    about: "the server",
+    history,
+    left_out: &["sync *.chunk", "sync_dir directory"],
+    #[cfg(feature = "canary")]
+    inside: &[
+        Switch::ServerAnswersEarly,
+        Switch::ServerRetryCountsOn,
+        Switch::ServerDetailForgotten,
+        Switch::ServerSubscriptionSkips,
+        Switch::ServerSubscriptionRepeats,
+        Switch::ServerBatchesSwapped,
+        Switch::EventsSeenEarly,
+        Switch::EventsPositionsReused,
+    ],
+};
+
 /// Lives of one store.
 const LIVES: u64 = 3;
-
-/// Histories of so many seeds.
-pub fn campaign(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("histories-server");
-    for number in 0..seeds {
-        let own = join(seed, number);
-        let held = match history(own, None, &tally) {
-            Ok(()) => true,
-            Err(text) => {
-                let replay = format!("histories-server {own}");
-                tally.violation(format!("seed {own}: {text:.2000}"), replay);
-                false
-            }
-        };
-        tally.scenario(held);
-    }
-    tally
-}
-
-/// One history once more. Threads take their turns as they like, so it may take some times to see
-/// again what was seen once.
-pub fn again(seed: u64) -> Result<(), String> {
-    let tally = Tally::new("histories-server");
-    (0..20).try_for_each(|_| history(seed, None, &tally))
-}
 
 /// One history; calls whose site fits `left_out` are not made.
 fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
@@ -99,63 +95,13 @@ fn history(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), Strin
     Ok(())
 }
 
-/// Calls that somebody might forget; histories must notice each.
-const LEFT_OUT: [&str; 2] = ["sync *.chunk", "sync_dir directory"];
-
-/// Bugs inside the server, and two of the store behind it; histories must notice each.
-#[cfg(feature = "canary")]
-const INSIDE: [umbel_base::canary::Switch; 8] = {
-    use umbel_base::canary::Switch;
-    [
-        Switch::ServerAnswersEarly,
-        Switch::ServerRetryCountsOn,
-        Switch::ServerDetailForgotten,
-        Switch::ServerSubscriptionSkips,
-        Switch::ServerSubscriptionRepeats,
-        Switch::ServerBatchesSwapped,
-        Switch::EventsSeenEarly,
-        Switch::EventsPositionsReused,
-    ]
-};
-
-/// Whether each of the planted bugs is noticed within so many seeds.
-pub fn planted(seed: u64, seeds: u64) -> Tally {
-    let tally = Tally::new("histories-server-planted");
-    for pattern in LEFT_OUT {
-        hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, Some(pattern));
-    }
-    #[cfg(feature = "canary")]
-    for bug in INSIDE {
-        bug.turn_on();
-        hunt(&tally, &format!("{bug:?}"), seed, seeds, None);
-        umbel_base::canary::turn_all_off();
-    }
-    #[cfg(not(feature = "canary"))]
-    tally.skip("bugs inside the server: they are built in with the feature canary".to_string());
-    tally
-}
-
-fn hunt(tally: &Tally, bug: &str, seed: u64, seeds: u64, left_out: Option<&str>) {
-    let quiet = Tally::new(bug);
-    let noticed = (0..seeds)
-        .find_map(|number| Some((number, history(join(seed, number), left_out, &quiet).err()?)));
-    match &noticed {
-        Some((after, text)) => tally.note(format!("{bug}: noticed by seed {after}: {text:.300}")),
-        None => tally.violation(
-            format!("{bug}: nobody noticed in {seeds} seeds"),
-            format!("histories-server {seed}"),
-        ),
-    }
-    tally.scenario(noticed.is_some());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn histories_hold_through_the_server() {
-        let outcome = campaign(1, 6).end();
+        let outcome = CAMPAIGN.run(1, 6).end();
         assert_eq!(outcome.violation_count, 0, "{:?}", outcome.violations);
         assert!(outcome.counts["appends acknowledged"] > 100, "{:?}", outcome.counts);
         assert!(outcome.counts["events told to subscriptions"] > 100, "{:?}", outcome.counts);

@@ -16,6 +16,7 @@ mod filters;
 mod first_open;
 mod histories;
 mod histories_server;
+mod history;
 mod kill;
 mod lab;
 mod look;
@@ -195,15 +196,15 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             memory::campaign(place, seed, arguments.keys.unwrap_or(memory::KEYS), budgets)
         }
         "histories" => {
-            let seeds = if small { histories::SEEDS_SMALL } else { histories::SEEDS };
-            histories::campaign(seed, seeds)
+            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
+            histories::CAMPAIGN.run(seed, seeds)
         }
-        "histories-planted" => histories::planted(seed, histories::SEEDS),
+        "histories-planted" => histories::CAMPAIGN.planted(seed, history::SEEDS),
         "histories-server" => {
-            let seeds = if small { histories_server::SEEDS_SMALL } else { histories_server::SEEDS };
-            histories_server::campaign(seed, seeds)
+            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
+            histories_server::CAMPAIGN.run(seed, seeds)
         }
-        "histories-server-planted" => histories_server::planted(seed, histories_server::SEEDS),
+        "histories-server-planted" => histories_server::CAMPAIGN.planted(seed, history::SEEDS),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

@@ -55,8 +55,8 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
             Ok(())
         }
         "first-open" => show(first_open::campaign(words.number(0)?, false)),
-        "histories" => histories::again(words.number(0)?),
-        "histories-server" => histories_server::again(words.number(0)?),
+        "histories" => histories::CAMPAIGN.again(words.number(0)?),
+        "histories-server" => histories_server::CAMPAIGN.again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
         "advisor" => show(advisor::campaign(place, words.number(0)?, words.number(1)?)),

@@ -39,9 +39,6 @@ impl Clone for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        let store = &self.handle.store;
-        if store.snapshots.release(self.sequence) {
-            store.signal();
-        }
+        self.handle.store.release(self.sequence);
     }
 }

@@ -227,6 +227,13 @@ impl Store {
         self.moved.notify_all();
     }
 
+    /// Lets go of a state held by [`Snapshots::hold`], and wakes whoever waits for that.
+    pub fn release(&self, sequence: SequenceNumber) {
+        if self.snapshots.release(sequence) {
+            self.signal();
+        }
+    }
+
     /// Waits until `done` or a change after which it may be; for `limit` at most.
     pub fn wait_for_change(&self, limit: Duration, done: impl Fn() -> bool) {
         let work = self.work_lock();

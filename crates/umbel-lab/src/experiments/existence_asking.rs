@@ -166,7 +166,7 @@ impl Asking {
             Ok(Tally { found: passed, ..Tally::default() })
         })?;
         let share = passed as f64 / count as f64;
-        recorder.record(series, &self.x(), figure.name, timed.sample.wall(), timed.flags);
+        recorder.record(series, &self.x(), figure.name, timed.sample.wall(), &timed);
         Ok(share)
     }
 

@@ -154,11 +154,11 @@ impl Writing {
 
 fn record(recorder: &mut Recorder<'_>, series: &str, case: Case, timed: &Timed) {
     let each = |bytes: u64| bytes as f64 / 1e6 / timed.sample.operations as f64;
-    let written = [(WRITTEN, timed.sample.written_bytes), (DEVICE, timed.sample.device_bytes)];
-    for (figure, bytes) in written {
-        if let Some(bytes) = bytes {
-            recorder.record(series, &case.x(), figure.name, each(bytes), timed.flags.clone());
-        }
+    if let Some(bytes) = timed.sample.written_bytes {
+        recorder.record(series, &case.x(), WRITTEN.name, each(bytes), timed);
+    }
+    if let Some(bytes) = timed.sample.device_bytes {
+        recorder.record(series, &case.x(), DEVICE.name, each(bytes), timed.flags.clone());
     }
 }
 

@@ -77,10 +77,10 @@ impl Subject for LookThenPut {
             let asked = creation.asked;
             let sum = self.part(&*store, &mut creation, until, recorder)?;
             let x = millions(until);
+            recorder.record(&series, &x, RATE.name, sum.thousands(), &sum);
             let mut record = |figure: Figure, value: f64| {
                 recorder.record(&series, &x, figure.name, value, sum.flags.clone());
             };
-            record(RATE, sum.thousands());
             record(PROCESSOR, sum.processor_us());
             if self.published {
                 let asked = (creation.asked - asked) as f64;

@@ -177,15 +177,15 @@ impl Subject for EventStore {
                 if self.series != FIXED {
                     let x = millions(until - streams / PARTS + spans * span);
                     let rate = timed.sample.rate() / 1e3;
-                    recorder.record(self.series, &x, SHORT.name, rate, timed.flags);
+                    recorder.record(self.series, &x, SHORT.name, rate, &timed);
                 }
             }
             let x = millions(until);
             let after = filling.existence()?;
+            recorder.record(self.series, &x, RATE.name, sum.thousands(), &sum);
             let mut record = |figure: Figure, value: f64| {
                 recorder.record(self.series, &x, figure.name, value, sum.flags.clone());
             };
-            record(RATE, sum.thousands());
             record(PROCESSOR, sum.processor_us());
             if after.is_on {
                 let vain = (after.in_vain - before.in_vain) as f64;

@@ -172,7 +172,7 @@ impl Subject for Loads {
             let sum = self.create(&mut filling, timed, recorder)?;
             done = until;
             let after = filling.existence()?;
-            recorder.record(self.series, &x, RATE.name, sum.thousands(), sum.flags);
+            recorder.record(self.series, &x, RATE.name, sum.thousands(), &sum);
             if !after.is_on {
                 continue;
             }

@@ -6,8 +6,8 @@ use umbel_events::{ExistenceStats, Size, Store, StoreOptions};
 use crate::engine::{Counters, Result, Tally, Tunes};
 use crate::experiment::{Figure, Source as Article};
 use crate::lab::{Folder, Place, Timed};
-use crate::outcome::{Better, Scale};
-use crate::recorder::Recorder;
+use crate::outcome::{Better, Cost, Scale};
+use crate::recorder::{Evidence, Recorder};
 use crate::sanity::Expects;
 use crate::streams::NewStreams;
 
@@ -120,9 +120,7 @@ impl Filling {
 /// Several measurements as one.
 #[derive(Debug, Clone, Default)]
 pub struct Sum {
-    operations: u64,
-    wall_ns: u64,
-    process_ns: u64,
+    cost: Cost,
     /// What speaks against them.
     pub flags: Vec<String>,
 }
@@ -130,19 +128,27 @@ pub struct Sum {
 impl Sum {
     /// Takes one in.
     pub fn add(&mut self, timed: &Timed) {
-        self.operations += timed.sample.operations;
-        self.wall_ns += timed.sample.wall_ns;
-        self.process_ns += timed.sample.process_ns;
+        let Cost { operations, wall_ns, thread_ns, process_ns } = timed.cost();
+        self.cost.operations += operations;
+        self.cost.wall_ns += wall_ns;
+        self.cost.thread_ns += thread_ns;
+        self.cost.process_ns += process_ns;
         self.flags.extend(timed.flags.iter().cloned());
     }
 
     /// Thousands a second, by the clock on the wall.
     pub fn thousands(&self) -> f64 {
-        self.operations as f64 * 1e6 / self.wall_ns.max(1) as f64
+        self.cost.operations as f64 * 1e6 / self.cost.wall_ns.max(1) as f64
     }
 
     /// Processor time of all threads for each, in microseconds.
     pub fn processor_us(&self) -> f64 {
-        self.process_ns as f64 / 1e3 / self.operations.max(1) as f64
+        self.cost.process_ns as f64 / 1e3 / self.cost.operations.max(1) as f64
+    }
+}
+
+impl From<&Sum> for Evidence {
+    fn from(sum: &Sum) -> Evidence {
+        Evidence { flags: sum.flags.clone(), cost: Some(sum.cost) }
     }
 }

@@ -110,11 +110,11 @@ impl Subject for SyncedStreams {
         let [bare, waiting, called_back] = sums;
         let x = millions(count);
         let bare_us = 1e3 / bare.thousands();
-        recorder.record(BARE_SERIES, &x, BARE.name, bare_us, bare.flags.clone());
+        recorder.record(BARE_SERIES, &x, BARE.name, bare_us, &bare);
         let rate = IN_FLIGHT as f64 * 1e3 / bare_us;
         recorder.record(BARE_SERIES, &x, SYNCED.name, rate, bare.flags);
         for (series, sum) in [(WAITING, waiting), (CALLED_BACK, called_back)] {
-            recorder.record(series, &x, SYNCED.name, sum.thousands(), sum.flags);
+            recorder.record(series, &x, SYNCED.name, sum.thousands(), &sum);
         }
         Ok(())
     }

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use umbel_events::Expected;
+use umbel_proto::reading;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 
 use super::client::{Client, Read};
 use super::known::{Attempt, Batch, DOOMED, Ending, FOLLOWED, Fate, Id, Known, LAST_OF_ALL, Told};
 use super::seam;
 use super::stand::{Manner, Stand};
-use super::words::{self, Answer};
+use super::words::Answer;
 use crate::random::Random;
 use crate::report::Tally;
 
@@ -44,7 +45,7 @@ pub fn check(
     };
     let address = stand.running.address();
     stand.clients.block_on(async {
-        let client = Client::connect(address).await?;
+        let client = Client::to(address).await?;
         compare(&client, keeps_all, known, random, tally).await
     })?;
     let store = stand.end();
@@ -93,7 +94,7 @@ async fn compare(
 
 /// All events, whose order, revisions and ids are right.
 async fn find(client: &Client) -> Result<Found, String> {
-    let all = words::of_all(AllOption::Start(()));
+    let all = reading::of_all(AllOption::Start(()));
     let Read::Events(events, _) = client.read(all).await else {
         return Err("all events cannot be read".to_string());
     };
@@ -114,7 +115,7 @@ async fn find(client: &Client) -> Result<Found, String> {
         }
         found.all.push(event.clone());
     }
-    let all = words::backwards(words::of_all(AllOption::End(())));
+    let all = reading::backwards(reading::of_all(AllOption::End(())));
     match client.read(all).await {
         Read::Events(backwards, _) if backwards.iter().rev().eq(&events) => Ok(found),
         other => Err(format!("backwards all events are others: {other:?}")),
@@ -234,7 +235,7 @@ async fn compare_endings(
     }
     known.endings.retain(|ending| ending.position <= newest);
     for Ending { stream, is_tombstone, position } in &known.endings {
-        let read = words::of_stream(stream, RevisionOption::Start(()));
+        let read = reading::of_stream(stream, RevisionOption::Start(()));
         let last = found.streams.get(stream).and_then(|events| events.last());
         match client.read(read).await {
             Read::Tombstoned => {}
@@ -256,7 +257,7 @@ async fn compare_endings(
 /// Streams read by themselves are what all events say; those that were deleted are an end of it.
 async fn compare_streams(client: &Client, known: &Known, found: &Found) -> Result<(), String> {
     for (stream, events) in found.streams.iter().filter(|(name, _)| !name.starts_with('$')) {
-        let forwards = words::of_stream(stream, RevisionOption::Start(()));
+        let forwards = reading::of_stream(stream, RevisionOption::Start(()));
         let read = match client.read(forwards).await {
             Read::Events(read, is_there) if is_there != read.is_empty() => read,
             Read::Tombstoned if stream.starts_with(DOOMED) => {
@@ -273,7 +274,7 @@ async fn compare_streams(client: &Client, known: &Known, found: &Found) -> Resul
         if read != events[hidden..] || (hidden > 0 && !may_hide) {
             return Err(format!("{stream} has {events:?}, read alone {read:?}"));
         }
-        let backwards = words::backwards(words::of_stream(stream, RevisionOption::End(())));
+        let backwards = reading::backwards(reading::of_stream(stream, RevisionOption::End(())));
         match client.read(backwards).await {
             Read::Events(backwards, _) if backwards.iter().rev().eq(&read) => {}
             other => return Err(format!("{stream} has {read:?}, read backwards {other:?}")),

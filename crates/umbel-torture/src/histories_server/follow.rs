@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use umbel_proto::reading;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
 
@@ -14,7 +15,7 @@ use super::append::SHARED;
 use super::client::{Client, Read};
 use super::known::{FOLLOWED, Known, Told};
 use super::life::{Notes, Stage};
-use super::words::{self, told};
+use super::words::told;
 use crate::random::Random;
 
 /// How long a reader rests between two reads.
@@ -33,15 +34,15 @@ pub fn spawn(
     let seeds = (random.next(), random.next());
     readers.spawn(async move { read_streams(of_stream.0, of_stream.1, seeds.0).await });
     readers.spawn(async move { read_all(of_all.0, of_all.1, seeds.1).await });
-    let from = known.followed_all.last().map_or(AllOption::Start(()), |t| words::at(t.position));
-    let all = words::subscription(words::of_all(from));
+    let from = known.followed_all.last().map_or(AllOption::Start(()), |t| reading::at(t.position));
+    let all = reading::subscription(reading::of_all(from));
     let (stage, client) = stages();
     let last = known.followed_all.last().cloned();
     readers.spawn(async move { follow(&stage, &client, all, last, |notes| &mut notes.all).await });
     let last = known.followed_stream.last().cloned();
     let from =
         last.as_ref().map_or(RevisionOption::Start(()), |t| RevisionOption::Revision(t.revision));
-    let one = words::subscription(words::of_stream(FOLLOWED, from));
+    let one = reading::subscription(reading::of_stream(FOLLOWED, from));
     let (stage, client) = stages();
     readers
         .spawn(async move { follow(&stage, &client, one, last, |notes| &mut notes.stream).await });
@@ -63,7 +64,7 @@ async fn follow(
     mut last: Option<Told>,
     list: fn(&mut Notes) -> &mut Vec<Told>,
 ) {
-    let mut answers = match client.open(options).await {
+    let mut answers = match client.subscribe(options).await {
         Ok(answers) => answers,
         Err(status) => return stage.failed(format!("subscribing behind {last:?}: {status:?}")),
     };
@@ -102,8 +103,8 @@ async fn read_streams(stage: Arc<Stage>, client: Client, seed: u64) {
         let is_backwards = random.once_in(2);
         let due = stage.notes().acknowledged.get(&stream).copied();
         let read = match is_backwards {
-            true => words::backwards(words::of_stream(&stream, RevisionOption::End(()))),
-            false => words::of_stream(&stream, RevisionOption::Start(())),
+            true => reading::backwards(reading::of_stream(&stream, RevisionOption::End(()))),
+            false => reading::of_stream(&stream, RevisionOption::Start(())),
         };
         let mut events = match client.read(read).await {
             Read::Events(events, _) => events,
@@ -132,8 +133,9 @@ async fn read_all(stage: Arc<Stage>, client: Client, seed: u64) {
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
     let mut before: Option<Told> = None;
     while !stage.is_ending() {
-        let from = before.as_ref().map_or(AllOption::Start(()), |event| words::at(event.position));
-        let options = words::at_most(1 + random.below(60), words::of_all(from));
+        let from =
+            before.as_ref().map_or(AllOption::Start(()), |event| reading::at(event.position));
+        let options = reading::at_most(1 + random.below(60), reading::of_all(from));
         let events = match client.read(options).await {
             Read::Events(events, _) => events,
             other => return stage.failed(format!("reading all: {other:?}")),
@@ -153,8 +155,8 @@ async fn read_all(stage: Arc<Stage>, client: Client, seed: u64) {
             stage.notes().seen.push((event.position, event.id));
             before = Some(event);
         }
-        let newest = words::backwards(words::of_all(AllOption::End(())));
-        match client.read(words::at_most(20, newest)).await {
+        let newest = reading::backwards(reading::of_all(AllOption::End(())));
+        match client.read(reading::at_most(20, newest)).await {
             Read::Events(events, _) => {
                 if !events.is_sorted_by(|one, two| may_follow(Some(two), one)) {
                     stage.wrong(format!("all events were read backwards as {events:?}"));

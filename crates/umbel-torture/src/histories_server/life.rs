@@ -197,7 +197,7 @@ async fn scene(
 }
 
 async fn connect(address: SocketAddr) -> Result<Client, String> {
-    Client::connect(address).await
+    Client::to(address).await
 }
 
 /// Waits until those who follow were told everything that was acknowledged.

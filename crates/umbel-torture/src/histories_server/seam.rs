@@ -3,6 +3,7 @@
 use tokio::time::timeout;
 use tonic::Streaming;
 use umbel_events::Expected;
+use umbel_proto::reading;
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::streams::read_resp::{Content, Progress};
@@ -24,15 +25,15 @@ pub async fn check(
     let stream = found.streams.get(FOLLOWED).map_or(&[][..], Vec::as_slice);
     let (behind, behind_too) = (place(&found.all, random), place(stream, random));
     let from = match behind.checked_sub(1) {
-        Some(at) => words::at(found.all[at].position),
+        Some(at) => reading::at(found.all[at].position),
         None => AllOption::Start(()),
     };
-    let mut all = open(client, words::of_all(from)).await?;
+    let mut all = open(client, reading::of_all(from)).await?;
     let from = match behind_too.checked_sub(1) {
         Some(at) => RevisionOption::Revision(stream[at].revision),
         None => RevisionOption::Start(()),
     };
-    let mut one = open(client, words::of_stream(FOLLOWED, from)).await?;
+    let mut one = open(client, reading::of_stream(FOLLOWED, from)).await?;
     let (told, progress) = catch_up(&mut all).await?;
     let newest = found.all.last().map(|event| event.position);
     if told != found.all[behind..]
@@ -69,7 +70,7 @@ async fn open(
     client: &Client,
     options: umbel_proto::streams::read_req::Options,
 ) -> Result<Streaming<ReadResp>, String> {
-    let opened = client.open(words::subscription(options)).await;
+    let opened = client.subscribe(reading::subscription(options)).await;
     opened.map_err(|status| format!("subscribing: {status:?}"))
 }
 

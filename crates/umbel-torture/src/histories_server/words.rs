@@ -4,9 +4,7 @@
 use prost::Message;
 use tonic::Status;
 use umbel_events::Expected;
-use umbel_proto::shared::{
-    self, StreamIdentifier, Uuid, WrongExpectedVersion, uuid, wrong_expected_version,
-};
+use umbel_proto::shared::{self, Uuid, WrongExpectedVersion, uuid, wrong_expected_version};
 use umbel_proto::status;
 use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::append_resp::{
@@ -14,10 +12,6 @@ use umbel_proto::streams::append_resp::{
 };
 use umbel_proto::streams::batch_append_req;
 use umbel_proto::streams::batch_append_resp::{self, Outcome};
-use umbel_proto::streams::read_req::{
-    AllOption, AllOptions, CountOption, FilterOption, Options, Position, RevisionOption,
-    StreamOption, StreamOptions, UuidForm, UuidOption,
-};
 use umbel_proto::streams::read_resp::{EventPosition, ReadEvent};
 use umbel_proto::streams::{AppendResp, BatchAppendReq, BatchAppendResp, ExpectedRevision};
 
@@ -38,11 +32,6 @@ pub enum Answer {
     Nonsense(String),
 }
 
-/// A stream's name as a message.
-pub fn name(stream: &str) -> StreamIdentifier {
-    StreamIdentifier { stream_name: stream.as_bytes().to_vec().into() }
-}
-
 /// What is expected as a message.
 pub fn expected(expected: Expected) -> ExpectedRevision {
     match expected {
@@ -54,19 +43,12 @@ pub fn expected(expected: Expected) -> ExpectedRevision {
 }
 
 fn identifier(id: Id) -> Uuid {
-    let halves = uuid::Structured {
-        most_significant_bits: (id >> 64) as i64,
-        least_significant_bits: id as i64,
-    };
-    Uuid { value: Some(uuid::Value::Structured(halves)) }
+    Uuid { value: Some(uuid::Value::Structured(id.into())) }
 }
 
 fn id_of(uuid: Option<&Uuid>) -> Option<Id> {
     match uuid?.value.as_ref()? {
-        uuid::Value::Structured(halves) => {
-            let high = u128::from(halves.most_significant_bits as u64) << 64;
-            Some(high | u128::from(halves.least_significant_bits as u64))
-        }
+        uuid::Value::Structured(halves) => Some((*halves).into()),
         uuid::Value::String(_) => None,
     }
 }
@@ -90,7 +72,7 @@ pub fn events(batch: &Batch) -> Vec<ProposedMessage> {
 /// A batch with this number in parts: one for each event where it has several.
 pub fn batch_parts(number: u64, batch: &Batch) -> Vec<BatchAppendReq> {
     let options = batch_append_req::Options {
-        stream_identifier: Some(name(&batch.stream)),
+        stream_identifier: Some(batch.stream.as_str().into()),
         expected_stream_position: Some(expected(batch.expected)),
         deadline_option: None,
     };
@@ -173,7 +155,7 @@ pub fn of_batch(batch: &Batch, answer: BatchAppendResp) -> Answer {
         Expected::Exists => Told::StreamExists(()),
         Expected::Exact(revision) => Told::StreamPosition(revision),
     };
-    if answer.stream_identifier != Some(name(&batch.stream))
+    if answer.stream_identifier != Some(batch.stream.as_str().into())
         || answer.expected_stream_position != Some(told)
     {
         return Answer::Nonsense(format!("{batch:?} was answered with {answer:?}"));
@@ -208,7 +190,7 @@ fn of_failure(batch: &Batch, error: &status::Status) -> Answer {
             }
         }
         (5, "StreamDeleted") => match shared::StreamDeleted::decode(detail.value.as_slice()) {
-            Ok(deleted) if deleted.stream_identifier == Some(name(&batch.stream)) => {
+            Ok(deleted) if deleted.stream_identifier == Some(batch.stream.as_str().into()) => {
                 Answer::Tombstoned
             }
             _ => nonsense(),
@@ -216,48 +198,6 @@ fn of_failure(batch: &Batch, error: &status::Status) -> Answer {
         (5 | 6, _) => nonsense(),
         _ => Answer::Failed(format!("{error:?}")),
     }
-}
-
-/// A read of a stream from its start, forwards, of all there is.
-pub fn of_stream(stream: &str, from: RevisionOption) -> Options {
-    Options {
-        stream_option: Some(StreamOption::Stream(StreamOptions {
-            stream_identifier: Some(name(stream)),
-            revision_option: Some(from),
-        })),
-        read_direction: 0,
-        resolve_links: false,
-        count_option: Some(CountOption::Count(i64::MAX as u64)),
-        filter_option: Some(FilterOption::NoFilter(())),
-        uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(())) }),
-        control_option: None,
-    }
-}
-
-/// A read of all events, forwards.
-pub fn of_all(from: AllOption) -> Options {
-    let all = StreamOption::All(AllOptions { all_option: Some(from) });
-    Options { stream_option: Some(all), ..of_stream("", RevisionOption::Start(())) }
-}
-
-/// From a position on.
-pub fn at(position: u64) -> AllOption {
-    AllOption::Position(Position { commit_position: position, prepare_position: position })
-}
-
-/// The same read backwards.
-pub fn backwards(options: Options) -> Options {
-    Options { read_direction: 1, ..options }
-}
-
-/// The same read of so many events.
-pub fn at_most(count: u64, options: Options) -> Options {
-    Options { count_option: Some(CountOption::Count(count)), ..options }
-}
-
-/// A subscription in place of a read.
-pub fn subscription(options: Options) -> Options {
-    Options { count_option: Some(CountOption::Subscription(())), ..options }
 }
 
 /// An event as it was told; an error where it contradicts itself.

@@ -73,9 +73,7 @@ struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.store.snapshots.release(self.sequence) {
-            self.store.signal();
-        }
+        self.store.release(self.sequence);
     }
 }
 

@@ -1,0 +1,57 @@
+//! What clients ask for when they read or subscribe, out of few words.
+//!
+//! ```
+//! use umbel_proto::reading::{at_most, backwards, of_stream};
+//! use umbel_proto::streams::read_req::{CountOption, ReadDirection, RevisionOption};
+//!
+//! let newest = at_most(1, backwards(of_stream("orders-7", RevisionOption::End(()))));
+//! assert_eq!(newest.read_direction(), ReadDirection::Backwards);
+//! assert_eq!(newest.count_option, Some(CountOption::Count(1)));
+//! ```
+
+use crate::streams::read_req::{
+    AllOption, AllOptions, ControlOption, CountOption, FilterOption, Options, Position,
+    ReadDirection, RevisionOption, StreamOption, StreamOptions, UuidForm, UuidOption,
+};
+
+/// A read of a stream, forwards, of all there is.
+pub fn of_stream(stream: &str, from: RevisionOption) -> Options {
+    Options {
+        stream_option: Some(StreamOption::Stream(StreamOptions {
+            stream_identifier: Some(stream.into()),
+            revision_option: Some(from),
+        })),
+        read_direction: ReadDirection::Forwards.into(),
+        resolve_links: false,
+        count_option: Some(CountOption::Count(i64::MAX as u64)),
+        filter_option: Some(FilterOption::NoFilter(())),
+        uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(())) }),
+        control_option: Some(ControlOption { compatibility: 0 }),
+    }
+}
+
+/// A read of all events, forwards.
+pub fn of_all(from: AllOption) -> Options {
+    let all = StreamOption::All(AllOptions { all_option: Some(from) });
+    Options { stream_option: Some(all), ..of_stream("", RevisionOption::Start(())) }
+}
+
+/// At this place among all events.
+pub fn at(position: u64) -> AllOption {
+    AllOption::Position(Position { commit_position: position, prepare_position: position })
+}
+
+/// The same read backwards.
+pub fn backwards(options: Options) -> Options {
+    Options { read_direction: ReadDirection::Backwards.into(), ..options }
+}
+
+/// The same read of so many events at most.
+pub fn at_most(count: u64, options: Options) -> Options {
+    Options { count_option: Some(CountOption::Count(count)), ..options }
+}
+
+/// A subscription in place of a read.
+pub fn subscription(options: Options) -> Options {
+    Options { count_option: Some(CountOption::Subscription(())), ..options }
+}

@@ -1,0 +1,121 @@
+//! A connection over which a client calls the server and sends messages as they are. The histories
+//! of `umbel-torture` have it too.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, stream};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::http::uri::{PathAndQuery, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::TcpStream;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+use umbel_proto::streams::read_req::Options;
+use umbel_proto::streams::{
+    AppendReq, AppendResp, BatchAppendReq, BatchAppendResp, ReadReq, ReadResp,
+};
+
+/// The service that has the streams, said anew so that another name is noticed.
+pub const STREAMS: &str = "event_store.client.streams.Streams";
+/// The longest message that is sent or taken.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// A connection, which several may use.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    sender: SendRequest<Body>,
+    origin: Uri,
+}
+
+impl GrpcService<Body> for Connection {
+    type ResponseBody = Incoming;
+    type Error = hyper::Error;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<hyper::Response<Incoming>, hyper::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.sender.poll_ready(context)
+    }
+
+    fn call(&mut self, request: hyper::Request<Body>) -> Self::Future {
+        Box::pin(self.sender.send_request(request))
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub async fn to(address: SocketAddr) -> Result<Connection, String> {
+        let said = |what: &str, error: &dyn Display| format!("{what}: {error}");
+        let stream = TcpStream::connect(address).await.map_err(|e| said("connecting", &e))?;
+        stream.set_nodelay(true).map_err(|e| said("connecting", &e))?;
+        let builder = Builder::new(TokioExecutor::new());
+        let shaken = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|e| said("shaking hands", &e))?;
+        tokio::spawn(connection);
+        let origin = format!("http://{address}").parse().map_err(|e| said("the address", &e))?;
+        Ok(Connection { sender, origin })
+    }
+
+    async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
+        let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        Ok(grpc)
+    }
+
+    /// A call of one message that is answered with one.
+    pub async fn unary<Q, A>(&self, service: &str, method: &str, message: Q) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut grpc = self.grpc().await?;
+        let (request, codec) = (Request::new(message), ProstCodec::<Q, A>::default());
+        grpc.unary(request, path(service, method), codec).await.map(Response::into_inner)
+    }
+
+    /// `Append` with these messages.
+    pub async fn append_parts(&self, parts: Vec<AppendReq>) -> Result<AppendResp, Status> {
+        let mut grpc = self.grpc().await?;
+        let (request, codec) = (Request::new(stream::iter(parts)), ProstCodec::default());
+        let answer = grpc.client_streaming(request, path(STREAMS, "Append"), codec).await;
+        answer.map(Response::into_inner)
+    }
+
+    /// `BatchAppend` with these messages; the answers are taken one by one.
+    pub async fn batches<S>(&self, parts: S) -> Result<Streaming<BatchAppendResp>, Status>
+    where
+        S: Stream<Item = BatchAppendReq> + Send + 'static,
+    {
+        let mut grpc = self.grpc().await?;
+        let (request, codec) = (Request::new(parts), ProstCodec::default());
+        let answers = grpc.streaming(request, path(STREAMS, "BatchAppend"), codec).await;
+        answers.map(Response::into_inner)
+    }
+
+    /// `Read` with this request; the answers are taken one by one.
+    pub async fn open(&self, request: Request<ReadReq>) -> Result<Streaming<ReadResp>, Status> {
+        let mut grpc = self.grpc().await?;
+        let codec = ProstCodec::default();
+        let answers = grpc.server_streaming(request, path(STREAMS, "Read"), codec).await;
+        answers.map(Response::into_inner)
+    }
+
+    /// Opens a read or a subscription; the answers are taken one by one.
+    pub async fn subscribe(&self, options: Options) -> Result<Streaming<ReadResp>, Status> {
+        self.open(Request::new(ReadReq { options: Some(options) })).await
+    }
+}
+
+fn path(service: &str, method: &str) -> PathAndQuery {
+    format!("/{service}/{method}").parse().expect("the names of calls are paths")
+}
