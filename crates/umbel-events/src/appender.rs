@@ -420,7 +420,7 @@ impl Appender {
         }
         committed?;
         parts.insert(changes.iter());
-        parts.visible.advance(position);
+        parts.visible.advance(position, changes.iter().map(|change| change.hash));
         Ok(())
     }
 

@@ -14,6 +14,8 @@ use crate::lock::locked;
 
 /// How many files of chunks are open for reading at the same time.
 const OPEN_FILES: usize = 128;
+/// How far marks lie apart at least.
+const MARK_BYTES: u64 = 1 << 20;
 /// The offset of a chunk's first event.
 pub const FIRST_EVENT_AT: u64 = HEADER_BYTES + RECORD_HEADER_BYTES as u64;
 
@@ -36,6 +38,8 @@ pub struct Chunk {
     /// How far it is written, for as long as this process writes it or has to sync it.
     progress: Weak<LogProgress>,
     file: Mutex<Option<Arc<dyn File>>>,
+    /// Offsets at which events begin, rising. Somebody came to each of them from the one before.
+    marks: Mutex<Vec<u64>>,
 }
 
 impl Chunk {
@@ -52,6 +56,25 @@ impl Chunk {
             ended: entry.ended.map(OnceLock::from).unwrap_or_default(),
             progress: Weak::new(),
             file: Mutex::default(),
+            marks: Mutex::default(),
+        }
+    }
+
+    /// The last offset at or before this one of which is known that an event begins there.
+    pub fn mark_before(&self, offset: u64) -> u64 {
+        let marks = locked(&self.marks);
+        let before = marks.partition_point(|mark| *mark <= offset).checked_sub(1);
+        before.map_or(FIRST_EVENT_AT, |index| marks[index])
+    }
+
+    /// Notes that an event begins at this offset, where it lies far enough behind the last mark.
+    ///
+    /// REQUIRES: it was come to from a mark or from the first event. Bytes inside an event may
+    /// look like one.
+    pub fn mark(&self, offset: u64) {
+        let mut marks = locked(&self.marks);
+        if offset >= marks.last().map_or(FIRST_EVENT_AT, |last| *last) + MARK_BYTES {
+            marks.push(offset);
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, File, Populator};
+use umbel_env::{Env, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
 };
@@ -19,6 +19,7 @@ use crate::chunk::{Chunk, ChunkList, FIRST_EVENT_AT};
 use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks};
 use crate::format::{BETWEEN_RECORDS, FRAME_HEADER_BYTES, Frame, FrameHead, Place};
 use crate::lock::locked;
+use crate::window::Window;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
@@ -345,22 +346,6 @@ impl LogEnd {
     }
 }
 
-/// A piece of a chunk in memory.
-#[derive(Debug, Default)]
-struct Window {
-    chunk: Option<(Arc<Chunk>, Arc<dyn File>)>,
-    start: u64,
-    buffer: Vec<u8>,
-}
-
-impl Window {
-    fn holds(&self, chunk: &Chunk, offset: u64, len: usize) -> bool {
-        let is_same = self.chunk.as_ref().is_some_and(|(held, _)| held.id == chunk.id);
-        let end = self.start + self.buffer.len() as u64;
-        is_same && offset >= self.start && offset + len as u64 <= end
-    }
-}
-
 /// Reads events by their place, and walks from one to the next.
 #[derive(Debug)]
 pub struct LogCursor {
@@ -394,16 +379,14 @@ impl LogCursor {
         }
         self.load(chunk, offset, FRAME_HEADER_BYTES, end)?;
         let head = FrameHead::decode(self.held(offset), most);
+        // Before the rest is read: what is no frame may say that it is long.
+        let head = head.filter(|head| head.position == chunk.start + offset);
         let head = head.ok_or_else(|| chunk.no_event_at(offset))?;
         let bytes = head.padded_bytes().min(most);
         self.load(chunk, offset, bytes, end)?;
         let place = Place { chunk: chunk.id, offset };
         let frame = Frame::decode(self.held(offset), place);
-        let frame = frame.ok_or_else(|| chunk.no_event_at(offset))?;
-        if frame.stamp.position != chunk.start + offset {
-            return Err(chunk.no_event_at(offset));
-        }
-        Ok(frame)
+        frame.ok_or_else(|| chunk.no_event_at(offset))
     }
 
     fn held(&self, offset: u64) -> &[u8] {
@@ -479,12 +462,17 @@ impl LogCursor {
         if self.frame(chunk, position - chunk.start).is_ok() {
             return Ok(Some(position));
         }
-        // Between two events: only the way from the first event of the chunk tells where.
+        // Between two events: only the way from one before tells where. It is walked once, and
+        // leaves marks from which the next one begins.
+        at = chunk.start + chunk.mark_before(position - chunk.start);
         while at < position {
             let step = self.at(at)?.step();
             match self.next_position(at, step) {
                 Some(next) => at = next,
                 None => return Ok(None),
+            }
+            if at < chunk.start + chunk.end() {
+                chunk.mark(at - chunk.start);
             }
         }
         Ok(Some(at))

@@ -89,15 +89,18 @@ pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Sta
 pub struct FrameHead {
     /// Bytes without padding.
     len: u32,
+    /// The event's position, as it says.
+    pub position: u64,
 }
 
 impl FrameHead {
-    /// Reads how long the frame says it is; `None` where no frame can be as short or as long, so
+    /// Reads what the frame says of itself; `None` where no frame can be as short or as long, so
     /// that damage cannot make anybody take much memory.
     pub fn decode(bytes: &[u8], most: usize) -> Option<FrameHead> {
         let len = u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?);
+        let position = u64::from_le_bytes(*bytes.get(16..24)?.first_chunk()?);
         let fits = (FRAME_HEADER_BYTES..=most).contains(&(len as usize));
-        fits.then_some(FrameHead { len })
+        fits.then_some(FrameHead { len, position })
     }
 
     /// Bytes of the frame, padding included.

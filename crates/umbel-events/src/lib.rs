@@ -60,6 +60,8 @@ mod ticket;
 mod uuid;
 mod verify;
 mod visible;
+mod watchers;
+mod window;
 
 pub use error::{Error, Result};
 pub use event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
@@ -75,6 +77,7 @@ pub use ticket::Ticket;
 pub use umbel::Durability;
 pub use verify::VerifyReport;
 pub use visible::Watch;
+pub use watchers::Watched;
 
 /// Decodes a table of chunks and, where it is well formed, encodes it again. For fuzzing only.
 #[doc(hidden)]

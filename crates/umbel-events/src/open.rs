@@ -321,7 +321,7 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     // The filter may lack what the index has.
     let through = through.min(parts.existence.covered());
     if through >= last {
-        parts.visible.advance(last);
+        parts.visible.advance(last, std::iter::empty());
         return Ok(created);
     }
     if parts.read_only {
@@ -355,7 +355,7 @@ fn catch_up(parts: &Parts) -> Result<u64> {
             heads.clear();
         }
     }
-    parts.visible.advance(last);
+    parts.visible.advance(last, std::iter::empty());
     Ok(created)
 }
 

@@ -116,11 +116,12 @@ impl Shared {
             }
         }
         self.index.commit(&mut batch, last.position)?;
-        self.insert(queue.iter().flat_map(|queued| &queued.changes));
+        let changes = || queue.iter().flat_map(|queued| &queued.changes);
+        self.insert(changes());
         if let Some(appender) = &mut *locked(&self.appender) {
             appender.forget(queue.len());
         }
-        self.visible.advance(last.position);
+        self.visible.advance(last.position, changes().map(|change| change.hash));
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use crate::stats::{self, Stats};
 use crate::ticket::Ticket;
 use crate::verify::{self, VerifyReport};
 use crate::visible::Watch;
+use crate::watchers::Watched;
 
 /// An open event store. Cloning shares it; the last handle closes it.
 #[derive(Debug, Clone)]
@@ -188,10 +189,23 @@ impl Store {
         Position(self.shared().visible.wait_beyond(position.0, most))
     }
 
-    /// Calls `callback` with the position of the last event whenever more can be seen, until the
-    /// watch is dropped. It runs on the thread that appended and must not keep it or append.
-    pub fn watch(&self, callback: impl Fn(Position) + Send + Sync + 'static) -> Watch {
-        self.shared().visible.watch(move |position| callback(Position(position)))
+    /// Calls `callback` once, with the position of the last event, when an event can be seen that
+    /// could not when this returned and that is watched for, or when the store is closed; never
+    /// where the watch is dropped before. It runs on the thread that appended and must not keep it
+    /// or append.
+    ///
+    /// Nothing is missed by who makes the watch first, then reads, and waits only after that.
+    pub fn watch(
+        &self,
+        watched: Watched<'_>,
+        callback: impl FnOnce(Position) + Send + 'static,
+    ) -> Watch {
+        let stream = match watched {
+            Watched::All => None,
+            Watched::Stream(name) => Some(self.shared().existence.hash(name)),
+        };
+        let callback = Box::new(move |position| callback(Position(position)));
+        self.shared().visible.watch(stream, callback)
     }
 
     /// Makes every append so far durable: it survives power loss from then on.
@@ -264,3 +278,7 @@ fn close_files(shared: &Shared) -> Result<()> {
     }
     Ok(shared.existence.flush(position)?)
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -4,7 +4,9 @@ mod suite {
     pub mod answers;
     pub mod crashes;
     pub mod damage;
+    pub mod ends;
     pub mod full_disk;
+    pub mod hooks;
     pub mod page;
     pub mod reading;
     pub mod support;

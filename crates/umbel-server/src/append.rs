@@ -24,7 +24,22 @@ pub async fn append(
     service: Arc<Service>,
     request: Request<Streaming<AppendReq>>,
 ) -> Result<Response<AppendResp>, Status> {
-    let mut parts = request.into_inner();
+    // What has come is held in memory, of which the others need their share.
+    let gathered = tokio::time::timeout(service.parts_time, gather(&service, request.into_inner()));
+    let append = gathered.await.unwrap_or_else(|_| Err(failure::parts_too_late()))?;
+    let answer = service.store.submit(append).await;
+    let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
+        Ok(done) => Outcome::Success(success(&done)),
+        Err(Error::WrongExpected { expected, current, .. }) => {
+            Outcome::WrongExpectedVersion(wrong_expected(expected, current))
+        }
+        Err(error) => return Err(failure::status(&error)),
+    };
+    Ok(Response::new(AppendResp { result: Some(result) }))
+}
+
+/// All parts of an append.
+async fn gather(service: &Service, mut parts: Streaming<AppendReq>) -> Result<Append, Status> {
     let options = match next(&mut parts).await? {
         Some(Content::Options(options)) => options,
         _ => return Err(Status::invalid_argument("an append begins with its options")),
@@ -41,16 +56,7 @@ pub async fn append(
         }
     }
     let Gathered { events, share, .. } = gathered;
-    let append = Append { stream, expected, events, share };
-    let answer = service.store.submit(append).await;
-    let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
-        Ok(done) => Outcome::Success(success(&done)),
-        Err(Error::WrongExpected { expected, current, .. }) => {
-            Outcome::WrongExpectedVersion(wrong_expected(expected, current))
-        }
-        Err(error) => return Err(failure::status(&error)),
-    };
-    Ok(Response::new(AppendResp { result: Some(result) }))
+    Ok(Append { stream, expected, events, share })
 }
 
 async fn next(parts: &mut Streaming<AppendReq>) -> Result<Option<Content>, Status> {
@@ -150,7 +156,11 @@ mod tests {
     use umbel_events::EventId;
     use umbel_proto::streams::read_req::UuidForm;
 
-    use crate::limits::APPENDS_BYTES_MAX;
+    use crate::limits::{APPENDS_BYTES_MAX, PARTS_TIME};
+    use crate::stage::{Stage, event, run, sent};
+    use umbel_events::StreamState;
+    use umbel_proto::streams::ExpectedRevision;
+    use umbel_proto::streams::append_req::Options;
 
     use super::*;
 
@@ -164,6 +174,35 @@ mod tests {
         let said = wrong_expected(Expected::NoStream, None);
         assert_eq!(said.current, Some(Current::NoStream(())));
         assert_eq!(said.expected, Some(append_resp::Expected::NoStream(())));
+    }
+
+    /// A client that did not end its append held the bytes of its events for ever.
+    #[test]
+    fn an_append_whose_end_does_not_come_is_given_up() {
+        run(async {
+            let stage = Stage::new();
+            let (parts, streaming) = sent();
+            let options = Options {
+                stream_identifier: Some(convert::identifier("cart")),
+                expected_stream_revision: Some(ExpectedRevision::Any(())),
+            };
+            for content in [Content::Options(options), Content::ProposedMessage(event(1))] {
+                parts.send(AppendReq { content: Some(content) }).unwrap();
+            }
+            let begun = tokio::time::Instant::now();
+            let call = append(Arc::clone(&stage.service), Request::new(streaming));
+            let held = async {
+                tokio::time::sleep(PARTS_TIME / 2).await;
+                stage.bytes()
+            };
+            let call = tokio::time::timeout(PARTS_TIME * 2, call);
+            let (answer, held) = tokio::join!(call, held);
+            let answer = answer.expect("it is given up");
+            assert_eq!(answer.unwrap_err().code(), Code::Aborted);
+            assert!(begun.elapsed() >= PARTS_TIME && begun.elapsed() < PARTS_TIME * 2);
+            assert!(held > 0 && stage.bytes() == 0, "{held}");
+            assert_eq!(stage.store.stream("cart").unwrap(), StreamState::Missing);
+        });
     }
 
     #[test]

@@ -10,32 +10,37 @@ use crate::limits::{BATCHES_BYTES_MAX, BATCHES_OPEN_MAX, BATCHES_WRITTEN_MAX};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tonic::{Request, Response, Status, Streaming};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
 use crate::answers::{Answers, in_steps};
-use crate::append::Gathered;
+use crate::batch::{Batch, Begun};
 use crate::batch_outcome::{self, Echo};
 use crate::deadline::{self, Deadline};
+use crate::oversize::Oversized;
 use crate::service::Service;
-use crate::store::Append;
 use crate::{convert, failure};
 
 type Answer = Result<BatchAppendResp, Status>;
 /// A batch being written: its answer, and the bytes that it held.
 type Written = Pin<Box<dyn Future<Output = (BatchAppendResp, usize)> + Send>>;
 
-/// Answers each batch that the client sends.
+/// Answers each batch that the client sends. `oversized` knows which messages come without their
+/// events.
 pub async fn batch_append(
     service: Arc<Service>,
     deadline: Deadline,
+    oversized: Oversized,
     request: Request<Streaming<BatchAppendReq>>,
 ) -> Result<Response<Answers<BatchAppendResp>>, Status> {
     let batches = Batches {
         service,
         deadline,
+        oversized,
         parts: request.into_inner(),
+        messages: 0,
         has_ended: false,
         open: HashMap::new(),
         written: FuturesUnordered::new(),
@@ -45,22 +50,19 @@ pub async fn batch_append(
     Ok(Response::new(in_steps(batches, Batches::step)))
 }
 
-/// A batch whose last part has not come.
-struct Batch {
-    options: Options,
-    events: Gathered,
-    /// Why it will be refused.
-    refusal: Option<Status>,
-}
-
 /// The batches of one call.
 struct Batches {
     service: Arc<Service>,
     deadline: Deadline,
+    oversized: Oversized,
     parts: Streaming<BatchAppendReq>,
+    /// How many messages were taken.
+    messages: u64,
     /// Whether the client sends no more, or nothing more is taken.
     has_ended: bool,
-    open: HashMap<Uuid, Batch>,
+    /// Batches whose last part has not come; those that were given up among them, so that what
+    /// still comes of them is known.
+    open: HashMap<Uuid, Begun>,
     written: FuturesUnordered<Written>,
     /// What the batches that are open or being written hold.
     bytes: usize,
@@ -86,6 +88,7 @@ impl Batches {
             let has_room =
                 self.written.len() < BATCHES_WRITTEN_MAX && (has_memory || self.written.is_empty());
             let service = Arc::clone(&self.service);
+            let due = self.due();
             tokio::select! {
                 Some((answer, bytes)) = self.written.next() => {
                     self.bytes -= bytes;
@@ -97,18 +100,24 @@ impl Batches {
                     match part.map_err(failure::unreadable) {
                         Ok(Some(part)) => {
                             if let Err(status) = self.take(part) {
-                                self.end_with(status);
+                                self.end(Some(status));
                             }
                         }
-                        Ok(None) => self.has_ended = true,
-                        Err(status) => self.end_with(status),
+                        Ok(None) => self.end(None),
+                        Err(status) => self.end(Some(status)),
+                    }
+                }
+                () = due.passed() => {
+                    let answer = self.give_up();
+                    if answer.is_some() {
+                        return answer;
                     }
                 }
                 () = service.stopping(), if !self.has_ended => {
-                    self.end_with(failure::stopping());
+                    self.end(Some(failure::stopping()));
                 }
                 () = self.deadline.passed(), if !self.has_ended => {
-                    self.end_with(deadline::too_late());
+                    self.end(Some(deadline::too_late()));
                 }
             }
         }
@@ -125,46 +134,67 @@ impl Batches {
         answer
     }
 
-    fn end_with(&mut self, status: Status) {
+    /// Takes no more parts, and ends the call so once what is being written is answered.
+    fn end(&mut self, status: Option<Status>) {
         self.has_ended = true;
-        self.end = Some(status);
+        self.end = status;
         // Nothing is added to batches that are not whole; others need their share of the budget.
         self.open.clear();
     }
 
-    /// Takes a part. An error ends the call; what is wrong with one batch is its own answer.
-    fn take(&mut self, part: BatchAppendReq) -> Result<(), Status> {
-        let Some(id) = part.correlation_id else {
-            return Err(Status::invalid_argument("a batch has no correlation id; give it a UUID"));
-        };
-        if self.open.len() >= BATCHES_OPEN_MAX && !self.open.contains_key(&id) {
-            return Err(Status::resource_exhausted(format!(
-                "{BATCHES_OPEN_MAX} batches are begun; end some before beginning others"
-            )));
-        }
-        let batch = self.open.entry(id.clone()).or_insert_with(|| Batch {
-            options: part.options.clone().unwrap_or_default(),
-            events: Gathered::new(&self.service.budget),
-            refusal: None,
-        });
-        if part.options.is_some_and(|options| options != batch.options) {
-            let why = "the options of a batch come with its first part and do not change";
-            batch.refusal.get_or_insert_with(|| Status::invalid_argument(why));
-        }
-        let before = batch.events.bytes;
-        for message in part.proposed_messages {
-            if batch.refusal.is_none() {
-                batch.refusal = batch.events.add(message).err();
+    /// Until when nobody has to be told that his batch is given up.
+    fn due(&self) -> Deadline {
+        self.open.values().fold(Deadline::NEVER, |due, begun| due.earlier(begun.due()))
+    }
+
+    /// The answer to a batch whose last part did not come in time.
+    fn give_up(&mut self) -> Option<BatchAppendResp> {
+        for begun in self.open.values_mut() {
+            let bytes = begun.bytes;
+            if let Some(answer) = begun.give_up() {
+                self.bytes -= bytes;
+                return Some(answer);
             }
         }
-        if batch.refusal.is_some() {
-            batch.events = Gathered::new(&self.service.budget);
+        None
+    }
+
+    /// Takes a part. An error ends the call; what is wrong with one batch is its own answer.
+    fn take(&mut self, mut part: BatchAppendReq) -> Result<(), Status> {
+        let id = convert::correlation_id(part.correlation_id.take())?;
+        let refusal = self.oversized.take(self.messages).then(|| {
+            failure::message_too_large(&format!(
+                "a message may have {MESSAGE_BYTES_MAX} bytes; send the batch in parts"
+            ))
+        });
+        self.messages += 1;
+        let is_final = part.is_final;
+        let service = Arc::clone(&self.service);
+        if let Some(begun) = self.open.get_mut(&id) {
+            self.bytes -= begun.bytes;
+            begun.add(part, refusal, &service.budget);
+            self.bytes += begun.bytes;
+        } else {
+            if !is_final && self.open.len() >= BATCHES_OPEN_MAX {
+                return Err(Status::resource_exhausted(format!(
+                    "{BATCHES_OPEN_MAX} batches are begun; end some before beginning others"
+                )));
+            }
+            let batch = self.begin(part, refusal);
+            self.bytes += batch.bytes();
+            if is_final {
+                self.submit(id, batch);
+                return Ok(());
+            }
+            let until = batch.deadline.earlier(Deadline::after(service.parts_time));
+            self.open.insert(id.clone(), Begun::new(id.clone(), batch, until, &service.budget));
         }
-        self.bytes = self.bytes - before + batch.events.bytes;
-        if part.is_final
-            && let Some(batch) = self.open.remove(&id)
-        {
-            self.submit(id, batch);
+        if is_final && let Some(begun) = self.open.remove(&id) {
+            match begun.finish() {
+                Ok(batch) => self.submit(id, batch),
+                Err(Some(echo)) => self.written.push(Box::pin(async move { (echo.gave_up(), 0) })),
+                Err(None) => {}
+            }
         } else if self.bytes > BATCHES_BYTES_MAX && self.written.is_empty() {
             return Err(Status::resource_exhausted(format!(
                 "batches that are begun hold more than {BATCHES_BYTES_MAX} bytes; end some before \
@@ -174,11 +204,22 @@ impl Batches {
         Ok(())
     }
 
+    /// A batch with its first part.
+    fn begin(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> Batch {
+        let options = part.options.take().unwrap_or_default();
+        let deadline = self.deadline.earlier(self.deadline_of(&options));
+        let mut batch = Batch::new(options, deadline, &self.service.budget);
+        batch.add(part, &self.service.budget);
+        if let Some(refusal) = refusal {
+            batch.refuse(refusal, &self.service.budget);
+        }
+        batch
+    }
+
     fn submit(&mut self, id: Uuid, batch: Batch) {
-        let bytes = batch.events.bytes;
+        let (bytes, deadline) = (batch.bytes(), batch.deadline);
         let echo = Echo::new(id, &batch.options);
-        let deadline = self.deadline.earlier(self.deadline_of(&batch.options));
-        let append = match append(batch) {
+        let append = match batch.append() {
             Ok(append) => append,
             Err(status) => {
                 let answer = echo.refused(&status);
@@ -218,12 +259,6 @@ impl Batches {
     }
 }
 
-fn append(batch: Batch) -> Result<Append, Status> {
-    if let Some(refusal) = batch.refusal {
-        return Err(refusal);
-    }
-    let stream = convert::stream_name(batch.options.stream_identifier)?;
-    let expected = convert::expected(batch.options.expected_stream_position)?;
-    let Gathered { events, share, .. } = batch.events;
-    Ok(Append { stream, expected, events, share })
-}
+#[cfg(test)]
+#[path = "batch_append_tests.rs"]
+mod tests;

@@ -56,6 +56,14 @@ impl Echo {
         self.answer(Outcome::Error(error))
     }
 
+    /// The last part of the batch did not come in time.
+    pub fn gave_up(self) -> BatchAppendResp {
+        let message = "Timeout: the last part of the batch did not come in time; nothing of it was \
+                       written";
+        let error = outcome(Code::DeadlineExceeded, message, "Timeout", &Timeout {});
+        self.answer(Outcome::Error(error))
+    }
+
     fn failed(&self, error: &Error) -> status::Status {
         match error {
             Error::WrongExpected { stream, expected, current } => {

@@ -1,8 +1,11 @@
 //! [`Config`]: where the server listens and what it says of itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use umbel_proto::limits::PORT;
+
+use crate::limits::PARTS_TIME;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -12,10 +15,14 @@ pub struct Config {
     /// The host and the port under which clients are told to reach it. `None`: the one under which
     /// the client that asks did.
     pub advertise: Option<(String, u16)>,
+    /// How long an append or a batch may take from its first part to its last. What has come of it
+    /// is held in memory meanwhile, and given up after that.
+    pub parts_time: Duration,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), advertise: None }
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        Config { listen, advertise: None, parts_time: PARTS_TIME }
     }
 }

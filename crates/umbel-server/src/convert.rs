@@ -105,6 +105,16 @@ fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
     }
 }
 
+/// The identifier of a batch; an error where there is none or it is no UUID.
+pub fn correlation_id(id: Option<Uuid>) -> Result<Uuid, Status> {
+    let wrong = |what| Status::invalid_argument(format!("a batch has {what}; give it a UUID"));
+    let id = id.filter(|id| id.value.is_some()).ok_or_else(|| wrong("no correlation id"))?;
+    match event_id(Some(&id)) {
+        Ok(_) => Ok(id),
+        Err(_) => Err(wrong("a correlation id that is none")),
+    }
+}
+
 /// An identifier in the form that was asked for.
 pub fn uuid(id: EventId, form: UuidForm) -> Uuid {
     let value = match form {

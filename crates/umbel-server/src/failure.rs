@@ -116,17 +116,17 @@ pub fn metadata_missing() -> Status {
 
 /// What reading a client's message came to: one over the limit is an append over the limit.
 pub fn unreadable(status: Status) -> Status {
-    if status.code() != Code::OutOfRange {
-        return status;
+    match status.code() {
+        Code::OutOfRange => message_too_large(status.message()),
+        _ => status,
     }
+}
+
+/// A message over the limit is an append over the limit. `why` says which limit.
+pub fn message_too_large(why: &str) -> Status {
     let most = APPEND_BYTES_MAX as u64;
-    append_too_large(
-        most,
-        format!(
-            "{}; an append may have {most} bytes, an event {EVENT_BYTES_MAX}",
-            status.message()
-        ),
-    )
+    let message = format!("{why}; an append may have {most} bytes, an event {EVENT_BYTES_MAX}");
+    append_too_large(most, message)
 }
 
 /// What came of appends and is not in the log yet fills the memory there is for it.
@@ -134,6 +134,14 @@ pub fn no_room() -> Status {
     Status::resource_exhausted(format!(
         "appends that have come hold {APPENDS_BYTES_MAX} bytes, which is what they may; try again"
     ))
+}
+
+/// The last part of an append did not come in time.
+pub fn parts_too_late() -> Status {
+    Status::aborted(
+        "Operation timed out: the last part of the append did not come in time; nothing of it was \
+         written",
+    )
 }
 
 /// The server is about to stop.

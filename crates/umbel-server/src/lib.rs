@@ -27,6 +27,7 @@
 
 mod answers;
 mod append;
+mod batch;
 mod batch_append;
 mod batch_outcome;
 mod budget;
@@ -41,11 +42,15 @@ mod gossip;
 mod handler;
 mod http;
 pub mod limits;
+mod oversize;
 mod read;
 mod read_request;
 mod router;
 mod server;
 mod service;
+mod skim;
+#[cfg(test)]
+mod stage;
 mod store;
 mod subscription;
 

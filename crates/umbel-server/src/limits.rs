@@ -25,7 +25,9 @@ pub const ASK_TIME: Duration = Duration::from_secs(20);
 pub const BATCHES_WRITTEN_MAX: usize = 256;
 /// Most batches of one call that have begun and whose last part has not come.
 pub const BATCHES_OPEN_MAX: usize = 64;
-/// Bytes that these together may hold before no more is taken.
+/// How long an append or a batch may take from its first part to its last.
+pub const PARTS_TIME: Duration = Duration::from_secs(30);
+/// Bytes that these batches together may hold before no more is taken.
 pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes that the events of all appends together may hold which came and are not in the log yet,

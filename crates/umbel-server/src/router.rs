@@ -8,9 +8,11 @@ use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Version};
 use tonic::Status;
 use tonic::body::Body;
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::deadline::Deadline;
 use crate::handler::{Handler, grpc};
+use crate::oversize::Sieve;
 use crate::service::Service;
 use crate::store::Deletion;
 use crate::{append, batch_append, delete, failure, features, gossip, http, read};
@@ -60,9 +62,12 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
             grpc().client_streaming(append, request).await
         }
         "/event_store.client.streams.Streams/BatchAppend" => {
-            let serve =
-                Handler::new(move |parts| batch_append::batch_append(service, deadline, parts));
-            grpc().streaming(serve, request).await
+            let (head, body) = request.into_parts();
+            let (body, oversized) = Sieve::new(body, MESSAGE_BYTES_MAX);
+            let serve = Handler::new(move |parts| {
+                batch_append::batch_append(service, deadline, oversized, parts)
+            });
+            grpc().streaming(serve, hyper::Request::from_parts(head, body)).await
         }
         "/event_store.client.streams.Streams/Delete" => {
             let delete = Handler::new(move |asked| delete::delete(service, Deletion::Soft, asked));

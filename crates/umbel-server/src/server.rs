@@ -76,7 +76,7 @@ impl Server {
         let env = Env::system();
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
-        let service = Service::new(store, env, config.advertise, address.port(), stopped.clone())
+        let service = Service::new(store, env, config, address.port(), stopped.clone())
             .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         let serve = connections::serve(listener, Arc::new(service), stopped);
         let connections = Some(runtime.spawn(serve));

@@ -1,12 +1,14 @@
 //! [`Service`]: what every call of one server shares.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use umbel_env::Env;
 use umbel_events::EventId;
 
 use crate::budget::Budget;
+use crate::config::Config;
 use crate::store::EventStore;
 
 /// What every call of one server shares.
@@ -24,15 +26,18 @@ pub struct Service {
     pub advertise: Option<(String, u16)>,
     /// The port it listens on.
     pub port: u16,
+    /// How long an append or a batch may take from its first part to its last.
+    pub parts_time: Duration,
     stop: watch::Receiver<bool>,
 }
 
 impl Service {
-    /// `stop` becomes true once, when no call may begin to wait any more.
+    /// `stop` becomes true once, when no call may begin to wait any more. `port` is the one that
+    /// is listened on.
     pub fn new(
         store: EventStore,
         env: Env,
-        advertise: Option<(String, u16)>,
+        config: Config,
         port: u16,
         stop: watch::Receiver<bool>,
     ) -> umbel::Result<Service> {
@@ -40,7 +45,8 @@ impl Service {
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
-        Ok(Service { store, budget, env, instance, advertise, port, stop })
+        let Config { advertise, parts_time, .. } = config;
+        Ok(Service { store, budget, env, instance, advertise, port, parts_time, stop })
     }
 
     /// A new identifier for what needs one.

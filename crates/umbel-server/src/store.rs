@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use crate::limits::{PAGE_BYTES, PAGE_EVENTS_MAX};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AllReader, Appended, Direction, Error, Expected, NewEvent, Position, RecordedEvent, Request,
-    Revision, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch,
+    Revision, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch, Watched,
 };
 
 use crate::budget::Share;
@@ -22,8 +22,21 @@ use crate::convert::Proposed;
 pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<Job>,
-    visible: watch::Receiver<u64>,
+}
+
+/// Rings once, when more can be read than when it was made.
+#[derive(Debug)]
+pub struct Bell {
+    rung: oneshot::Receiver<()>,
     _watch: Watch,
+}
+
+impl Bell {
+    /// Waits until it rings.
+    pub async fn rung(&mut self) {
+        // An error would say that it never will: whoever waits has to look.
+        let _ = (&mut self.rung).await;
+    }
 }
 
 /// What an append comes to.
@@ -102,6 +115,11 @@ impl Reader {
         Reader { source, direction, from, open: None }
     }
 
+    /// Which events it reads.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// The number that the next event forwards has at least.
     pub fn next(&self) -> u64 {
         self.from
@@ -144,23 +162,14 @@ impl Reader {
 }
 
 impl EventStore {
-    /// The store, watched for what becomes visible, and the thread that appends. It ends once this
-    /// is dropped.
+    /// The store, and the thread that appends. It ends once this is dropped.
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
-        let (sender, visible) = watch::channel(store.visible().0);
-        let watch = store.watch(move |Position(position)| {
-            sender.send_if_modified(|known| {
-                let is_more = position > *known;
-                *known = position.max(*known);
-                is_more
-            });
-        });
         // It holds no more than the calls do: each waits for the answer before it takes on more.
         let (appends, jobs) = mpsc::unbounded_channel();
         let appending = store.clone();
         let thread =
             env.threads.spawn("umbel-append", Box::new(move || append_all(&appending, jobs)))?;
-        Ok((EventStore { store, appends, visible, _watch: watch }, thread))
+        Ok((EventStore { store, appends }, thread))
     }
 
     /// The position of the newest event that can be read; 0 where there is none.
@@ -168,9 +177,18 @@ impl EventStore {
         self.store.visible().0
     }
 
-    /// Tells when more can be read.
-    pub fn watch(&self) -> watch::Receiver<u64> {
-        self.visible.clone()
+    /// Rings when more of these events can be read than can be now.
+    pub fn bell(&self, source: &Source) -> Bell {
+        let watched = match source {
+            Source::Stream(name) => Watched::Stream(name),
+            Source::All => Watched::All,
+        };
+        let (sender, rung) = oneshot::channel();
+        let watch = self.store.watch(watched, move |_| {
+            // Whoever waited may just have gone away.
+            let _ = sender.send(());
+        });
+        Bell { rung, _watch: watch }
     }
 
     /// Hands an append to the store. The answer comes once it is as durable as the store makes

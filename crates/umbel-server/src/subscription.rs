@@ -2,14 +2,14 @@
 //!
 //! There is no queue between the store and a subscriber: each page is read from the store when the
 //! one before it was taken, so that a slow subscriber costs nothing but the time until it has
-//! caught up. The order below keeps gaps out: what is visible is noted as seen before the store is
-//! read, so that whatever becomes visible later wakes the next wait; and it waits only behind a
-//! page that says that nothing more could be seen when it was asked for.
+//! caught up. The order below keeps gaps out: a bell is hung up before the store is read, so that
+//! whatever becomes visible later rings it; and it waits only behind a page that says that nothing
+//! more could be seen when it was asked for. The bell of a subscription to a stream rings for that
+//! stream's events and for no others.
 
 use std::sync::Arc;
 
 use crate::limits::PAGE_EVENTS_MAX;
-use tokio::sync::watch;
 use tonic::Status;
 use umbel_events::{Direction, StreamState};
 use umbel_proto::streams::ReadResp;
@@ -18,7 +18,7 @@ use umbel_proto::streams::read_resp::{Content, Progress, SubscriptionConfirmatio
 use crate::deadline::{self, Deadline};
 use crate::read_request::{Origin, ReadRequest, Start};
 use crate::service::Service;
-use crate::store::{Reader, Source};
+use crate::store::{Bell, Reader, Source};
 use crate::{convert, failure};
 
 type Answer = Result<ReadResp, Status>;
@@ -28,7 +28,8 @@ pub struct Subscription {
     service: Arc<Service>,
     deadline: Deadline,
     asked: ReadRequest,
-    visible: watch::Receiver<u64>,
+    /// Hung up before the store was last read; `None` where it has rung.
+    bell: Option<Bell>,
     /// `None` before the subscription is confirmed.
     reader: Option<Reader>,
     /// Whether nothing more could be seen when the last page was asked for.
@@ -39,12 +40,11 @@ pub struct Subscription {
 impl Subscription {
     /// One that begins where the request says.
     pub fn new(service: Arc<Service>, deadline: Deadline, asked: ReadRequest) -> Subscription {
-        let visible = service.store.watch();
         Subscription {
             service,
             deadline,
             asked,
-            visible,
+            bell: None,
             reader: None,
             is_at_the_end: false,
             has_told_so: false,
@@ -68,7 +68,9 @@ impl Subscription {
             if self.is_at_the_end {
                 self.wait().await?;
             }
-            self.visible.borrow_and_update();
+            if self.bell.is_none() {
+                self.bell = Some(self.service.store.bell(reader.source()));
+            }
             let page = self.service.store.page(reader, PAGE_EVENTS_MAX as u64);
             let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
             self.is_at_the_end = page.is_up_to_date;
@@ -132,13 +134,17 @@ impl Subscription {
         }
     }
 
-    /// Waits until more is visible than when the store was last read.
+    /// Waits until more can be read than when the bell was hung up.
     async fn wait(&mut self) -> Result<(), Status> {
-        tokio::select! {
-            more = self.visible.changed() => more.map_err(|_| failure::stopping()),
-            () = self.service.stopping() => Err(failure::stopping()),
-            () = self.deadline.passed() => Err(deadline::too_late()),
+        if let Some(bell) = &mut self.bell {
+            tokio::select! {
+                () = bell.rung() => {}
+                () = self.service.stopping() => return Err(failure::stopping()),
+                () = self.deadline.passed() => return Err(deadline::too_late()),
+            }
         }
+        self.bell = None;
+        Ok(())
     }
 
     fn confirmation(&self) -> Result<ReadResp, Status> {
@@ -156,5 +162,73 @@ impl Subscription {
             Origin::All(_) => (None, last.map(convert::position)),
         };
         convert::answer(Content::CaughtUp(Progress { timestamp, stream_revision, position }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use futures_util::StreamExt;
+    use umbel_events::{Expected, NewEvent};
+    use umbel_proto::streams::read_req::UuidForm;
+
+    use super::*;
+    use crate::answers::in_steps;
+    use crate::read_request::Extent;
+    use crate::stage::{Stage, run};
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Every append of the store woke every subscription, which looked for events of its stream.
+    #[test]
+    fn a_subscription_to_a_stream_is_woken_by_that_stream_alone() {
+        let stage = Stage::new();
+        let append = |stream: &str| {
+            let event = NewEvent::json(stage.store.new_id().unwrap(), "Happened", b"{}");
+            stage.store.append(stream, Expected::Any, &[event]).unwrap();
+        };
+        run(async {
+            let origin = |stream: Option<&str>| match stream {
+                Some(stream) => Origin::Stream(stream.into(), Start::First),
+                None => Origin::All(Start::First),
+            };
+            for (stream, by_others) in [(Some("cart"), 0), (None, 1)] {
+                let asked = ReadRequest {
+                    origin: origin(stream),
+                    extent: Extent::Subscription,
+                    form: UuidForm::String(()),
+                    tells_ends: false,
+                };
+                append("cart");
+                let service = Arc::clone(&stage.service);
+                let subscription = Subscription::new(service, Deadline::NEVER, asked);
+                let mut answers = in_steps(subscription, Subscription::step);
+                while !matches!(
+                    answers.next().await.unwrap().unwrap().content,
+                    Some(Content::CaughtUp(_))
+                ) {}
+                let woken = Arc::new(Woken::default());
+                let waker = Waker::from(Arc::clone(&woken));
+                let mut context = Context::from_waker(&waker);
+                assert!(answers.poll_next_unpin(&mut context).is_pending());
+                let times = || woken.0.load(Ordering::SeqCst);
+                (0..10).for_each(|number| append(&format!("other-{number}")));
+                assert_eq!(times(), by_others);
+                append("cart");
+                assert_eq!(times(), 1, "once, however much is there when it is woken");
+                let next = answers.next().await.unwrap().unwrap().content;
+                assert!(matches!(next, Some(Content::Event(_))), "{next:?}");
+            }
+        });
     }
 }

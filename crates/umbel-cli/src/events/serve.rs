@@ -24,7 +24,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
     let advertise = args.advertise.as_deref().map(host_and_port).transpose()?;
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
     let store = store::open_or_create(folder, limits, durability)?;
-    let config = Config { listen: args.listen, advertise };
+    let config = Config { listen: args.listen, advertise, ..Config::default() };
     let running = match Server::start(store.clone(), config) {
         Ok(running) => running,
         Err(error) => {

@@ -1,5 +1,7 @@
 //! Reading streams and everything, forwards and backwards, and what metadata hides.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use umbel_events::{
@@ -7,6 +9,7 @@ use umbel_events::{
     StreamState, limits, metadata_stream,
 };
 
+use super::hooks::{Moment, hooked};
 use super::support::{append, event, id, options, outline, store};
 use umbel_sim::Sim;
 
@@ -92,10 +95,73 @@ fn going_on_behind_an_event_reads_little_however_long_its_chunk_is() {
     assert!(behind_an_event <= 6, "{behind_an_event} calls");
     let between_two = calls(before.position + 100);
     assert!(between_two > 10, "a way of 3 MB costs only {between_two} calls");
+    let again = calls(before.position + 100);
+    assert!(again <= 8, "the way was walked before, and still costs {again} calls");
     let mut tail = store.read_all(Position(newest + 1), Direction::Forwards);
     assert!(tail.next().is_none());
     append(&store, "b", 500..501);
     assert_eq!(tail.next().expect("more").expect("readable").id, id(500));
+}
+
+/// Whoever asked for a place between two events had the chunk walked from its first event each
+/// time; marks that the walk leaves shorten the next one, and must not change what is found.
+#[test]
+fn any_place_between_two_events_leads_to_the_second_in_whatever_order_it_is_asked() {
+    let sim = Sim::new(1);
+    let wide = StoreOptions { chunk_bytes: 4 << 20, ..options(&sim) };
+    let store = Store::open("/events", wide).expect("a new store");
+    for number in 0..300u64 {
+        // One of them is longer than marks lie apart.
+        let data = vec![7; if number == 150 { 2 << 20 } else { 16_000 }];
+        let events = [NewEvent::binary(id(number), "Large", &data)];
+        store.append("a", Expected::Any, &events).expect("appended");
+    }
+    let all = store.read_all(Position::START, Direction::Forwards);
+    let written: Vec<_> = all.map(|event| event.expect("readable").position).collect();
+    assert_eq!(written.len(), 300);
+    for turn in 0..300usize {
+        let position = written[turn * 77 % 300];
+        for before in [5, 40] {
+            let mut reader = store.read_all(Position(position - before), Direction::Forwards);
+            let found = reader.next().expect("there is one").expect("readable");
+            assert_eq!(found.position, position);
+        }
+    }
+    let mut behind = store.read_all(Position(written[299] + 5), Direction::Forwards);
+    assert!(behind.next().is_none());
+}
+
+/// Whoever asked for a place inside an event had read what its bytes there said, taken for the
+/// length of an event: up to the end of the chunk.
+#[test]
+fn a_place_inside_an_event_is_not_taken_for_a_long_one() {
+    let sim = Sim::new(1);
+    let most = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&most);
+    let env = hooked(sim.env(), move |moment, _| {
+        if let Moment::Reading(bytes) = moment {
+            noted.fetch_max(bytes, Ordering::SeqCst);
+        }
+    });
+    let wide = StoreOptions { chunk_bytes: 4 << 20, env, ..options(&sim) };
+    let store = Store::open("/events", wide).expect("a new store");
+    // Every fourth byte on: 2 MiB.
+    let length = (2u32 << 20).to_le_bytes();
+    let data = length.repeat(25_000);
+    for number in 0..35 {
+        let events = [NewEvent::binary(id(number), "Large", &data)];
+        store.append("a", Expected::Any, &events).expect("appended");
+    }
+    let mut all = store.read_all(Position::START, Direction::Forwards);
+    let first = all.next().expect("there is one").expect("readable").position;
+    let second = all.next().expect("there is one").expect("readable").position;
+    most.store(0, Ordering::SeqCst);
+    for inside in 400..420 {
+        let mut reader = store.read_all(Position(first + inside), Direction::Forwards);
+        assert_eq!(reader.next().expect("there is one").expect("readable").position, second);
+    }
+    let most = most.load(Ordering::SeqCst);
+    assert!(most < 1 << 20, "{most} bytes were read at once for an event of {}", data.len());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Appends to several streams at once, tickets, waiting, and bad input.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     Check, Direction, Durability, Error, Expected, NewEvent, Position, Request, Revision, Store,
-    StoreOptions, StreamAppend, limits,
+    StoreOptions, StreamAppend, Watched, limits,
 };
 use umbel_sim::Sim;
 
@@ -98,15 +99,17 @@ fn whoever_watches_or_waits_is_told() {
     let store =
         Store::open(folder.path().join("events"), StoreOptions::default()).expect("a store");
     let seen = Arc::new(AtomicU64::new(0));
-    let watch = {
+    let watch = || {
         let seen = Arc::clone(&seen);
-        store.watch(move |position| seen.store(position.0, Ordering::SeqCst))
+        store.watch(Watched::All, move |position| seen.store(position.0, Ordering::SeqCst))
     };
+    let first = watch();
+    assert_eq!(first.position(), Position(0));
     let waited = Arc::new(AtomicU64::new(0));
     let waiter = {
         let (store, waited) = (store.clone(), Arc::clone(&waited));
         spawn(move || {
-            let seen = store.wait_beyond(Position(0), std::time::Duration::from_secs(60));
+            let seen = store.wait_beyond(Position(0), Duration::from_secs(60));
             waited.store(seen.0, Ordering::SeqCst);
         })
     };
@@ -114,9 +117,124 @@ fn whoever_watches_or_waits_is_told() {
     assert!(waiter.join(), "it waited");
     assert_eq!(Position(waited.load(Ordering::SeqCst)), store.visible());
     assert_eq!(Position(seen.load(Ordering::SeqCst)), store.visible());
-    drop(watch);
     append(&store, "a", 1..2);
-    assert!(Position(seen.load(Ordering::SeqCst)) < store.visible());
+    assert!(Position(seen.load(Ordering::SeqCst)) < store.visible(), "it is told once");
+    let second = watch();
+    assert_eq!(second.position(), store.visible());
+    drop(second);
+    append(&store, "a", 2..3);
+    assert!(Position(seen.load(Ordering::SeqCst)) < store.visible(), "it has gone away");
+    let _last = watch();
+    seen.store(0, Ordering::SeqCst);
+    store.close().expect("closed");
+    assert!(seen.load(Ordering::SeqCst) > 0, "a close tells everybody");
+}
+
+/// Whoever waited for one stream was called at every append of the store: a thousand subscriptions
+/// made each append wake a thousand tasks, of which one at most had something to do.
+#[test]
+fn an_append_calls_only_those_who_wait_for_its_stream() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        let sim = Sim::new(1);
+        let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
+        let store = store.expect("a new store");
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let watch = |watched: Watched<'_>, name: String| {
+            let called = Arc::clone(&called);
+            store.watch(watched, move |_| called.lock().expect("a lock").push(name))
+        };
+        let taken = || std::mem::take(&mut *called.lock().expect("a lock"));
+        let streams: Vec<_> = (0..1000).map(|number| format!("s-{number}")).collect();
+        let _watches: Vec<_> =
+            streams.iter().map(|stream| watch(Watched::Stream(stream), stream.clone())).collect();
+        append(&store, "other", 0..1);
+        append(&store, "$$s-1", 1..2);
+        assert!(taken().is_empty(), "nobody waits for these");
+        append(&store, "s-7", 2..4);
+        assert_eq!(taken(), ["s-7"], "once for an append of two events");
+        append(&store, "s-7", 4..5);
+        assert!(taken().is_empty(), "it was called");
+        let (one, two) = ([event(5)], [event(6)]);
+        let expected = Expected::Any;
+        let appends = [
+            StreamAppend { stream: "s-3", expected, events: &one },
+            StreamAppend { stream: "s-4", expected, events: &two },
+        ];
+        let _all = watch(Watched::All, "all".to_string());
+        store.append_together(&appends, &[]).expect("appended");
+        let mut both = taken();
+        both.sort_unstable();
+        assert_eq!(both, ["all", "s-3", "s-4"]);
+        store.tombstone("s-9", Expected::Any).expect("ended");
+        assert_eq!(taken(), ["s-9"], "its end is an event of the stream");
+        store.close().expect("closed");
+        assert_eq!(taken().len(), 996, "a close calls everybody else");
+    }
+}
+
+/// A refusal of any stream waited until everything that anybody had submitted was durable.
+#[test]
+fn a_refusal_does_not_wait_for_other_streams() {
+    let sim = Sim::new(1);
+    let options = StoreOptions { durability: Durability::Synced, ..options(&sim) };
+    let store = Store::open("/events", options).expect("a new store");
+    append(&store, "a", 0..1);
+    let events = [event(1)];
+    let appends = [StreamAppend { stream: "b", expected: Expected::NoStream, events: &events }];
+    let ticket = store.submit(&Request { appends: &appends, checks: &[] }).expect("submitted");
+    let refused = store.append("a", Expected::NoStream, &[event(2)]);
+    assert!(matches!(refused, Err(Error::WrongExpected { current: Some(0), .. })), "{refused:?}");
+    assert!(!ticket.is_done(), "the refusal has nothing to do with it");
+    ticket.wait().expect("acknowledged");
+}
+
+/// An append without events says what its stream is like. That could come from metadata which a
+/// power cut would take, although the answer was given at once.
+#[test]
+fn an_append_without_events_waits_for_the_metadata_it_rests_on() {
+    let sim = Sim::new(1);
+    let options = StoreOptions { durability: Durability::Synced, ..options(&sim) };
+    let store = Store::open("/events", options).expect("a new store");
+    append(&store, "a", 0..1);
+    let submit = |stream: &str, expected, events: &[NewEvent<'_>]| {
+        let appends = [StreamAppend { stream, expected, events }];
+        store.submit(&Request { appends: &appends, checks: &[] }).expect("submitted")
+    };
+    let metadata = [NewEvent::json(id(1), "$metadata", br#"{"$tb":1}"#)];
+    let metadata = submit("$$a", Expected::NoStream, &metadata);
+    let nothing = submit("a", Expected::Any, &[]);
+    assert!(!nothing.is_done(), "the metadata may be lost yet");
+    nothing.wait().expect("acknowledged");
+    assert!(metadata.is_done(), "what it rested on is durable");
+}
+
+/// A flush held its lock while it called those whose appends it had made visible; one of them
+/// appended, came to a chunk that was full, and waited for the flush that was calling it.
+#[test]
+fn a_callback_may_append_until_the_index_has_to_be_flushed() {
+    let sim = Sim::new(1);
+    let options = StoreOptions { durability: Durability::Synced, ..options(&sim) };
+    let store = Store::open("/events", options).expect("a new store");
+    let events = [event(0)];
+    let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];
+    let ticket = store.submit(&Request { appends: &appends, checks: &[] }).expect("submitted");
+    let appending = store.clone();
+    ticket.then(move |answers| {
+        answers.expect("acknowledged");
+        let large = vec![7; 9000];
+        for number in 1..60 {
+            let events = [NewEvent::binary(id(number), "Large", &large)];
+            appending.append("b", Expected::Any, &events).expect("appended");
+        }
+    });
+    let (sender, done) = mpsc::channel();
+    let flushing = store.clone();
+    let thread = spawn(move || sender.send(flushing.flush()).expect("somebody listens"));
+    let flushed = done.recv_timeout(Duration::from_secs(20)).expect("it does not wait for itself");
+    flushed.expect("flushed");
+    assert!(thread.join());
+    assert!(store.stats().expect("stats").chunks > 2, "the index had to be flushed on the way");
+    assert_eq!(outline(store.read("b", Revision::START, Direction::Forwards)).len(), 59);
 }
 
 #[test]

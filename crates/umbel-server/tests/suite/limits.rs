@@ -1,11 +1,13 @@
 //! What is over a limit is refused, and everybody else goes on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream;
 use tonic::{Code, Request};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use umbel_proto::streams::batch_append_resp::Outcome;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::streams::{BatchAppendReq, ReadReq, append_req, batch_append_req};
 use umbel_server::limits::CONCURRENT_CALLS_MAX;
@@ -121,6 +123,7 @@ fn the_page_repeats_the_limits() {
         ("bytes that a client may send ahead", format!("{} MiB", limits::WINDOW_BYTES >> 20)),
         ("batches of one call that are being", written(limits::BATCHES_WRITTEN_MAX)),
         ("batches of one call that have begun", written(limits::BATCHES_OPEN_MAX)),
+        ("from the first part", format!("{} s", limits::PARTS_TIME.as_secs())),
         ("bytes of these", format!("{} MiB", limits::BATCHES_BYTES_MAX >> 20)),
         ("events taken", format!("{}, and", written(limits::PAGE_EVENTS_MAX))),
         ("events taken", format!("after {} MiB", limits::PAGE_BYTES >> 20)),
@@ -134,10 +137,11 @@ fn the_page_repeats_the_limits() {
     }
 }
 
+/// One call has the batches of many. One that was too long to be read ended it for all of them.
 #[test]
-fn a_message_over_the_limit_ends_its_call_behind_the_answers_that_are_due() {
+fn a_message_over_the_limit_fails_its_batch_and_no_other() {
     Ground::new().run(async |client, _| {
-        let batch = |number: u64, bytes: usize| BatchAppendReq {
+        let part = |number: u64, bytes: usize, is_final: bool| BatchAppendReq {
             correlation_id: Some(id(number)),
             options: Some(batch_append_req::Options {
                 stream_identifier: Some(name("cart")),
@@ -145,16 +149,51 @@ fn a_message_over_the_limit_ends_its_call_behind_the_answers_that_are_due() {
                 deadline_option: None,
             }),
             proposed_messages: vec![blob(number, bytes)],
-            is_final: true,
+            is_final,
         };
-        let parts = vec![batch(1, 10), batch(2, MESSAGE_BYTES_MAX), batch(3, 10)];
+        let whole = |number, bytes| part(number, bytes, true);
+        let parts = vec![
+            whole(1, 10),
+            whole(2, MESSAGE_BYTES_MAX),
+            part(3, 10, false),
+            part(4, MESSAGE_BYTES_MAX, false),
+            part(3, 3 * MESSAGE_BYTES_MAX, false),
+            part(3, 10, true),
+            part(4, 10, true),
+            whole(5, 10),
+        ];
         let mut answers = client.batches(stream::iter(parts)).await.unwrap();
-        let first = answers.message().await.unwrap().unwrap();
-        assert_eq!(first.correlation_id, Some(id(1)));
+        let mut outcomes = BTreeMap::new();
+        while let Some(answer) = answers.message().await.unwrap() {
+            let failed = match answer.result.unwrap() {
+                Outcome::Success(_) => None,
+                Outcome::Error(status) => Some(status.details.unwrap().type_url),
+            };
+            let number = (0..9).find(|number| answer.correlation_id == Some(id(*number))).unwrap();
+            assert_eq!(outcomes.insert(number, failed), None, "one answer a batch");
+            assert_eq!(answer.stream_identifier, Some(name("cart")));
+        }
+        assert!(outcomes.keys().copied().eq(1..=5), "{outcomes:?}");
+        for (number, failed) in outcomes {
+            let too_large = failed.is_some_and(|kind| kind.ends_with("MaximumAppendSizeExceeded"));
+            assert_eq!(too_large, matches!(number, 2..=4), "{number}");
+        }
+        let mut read = client.read(of_stream("cart", RevisionOption::Start(()))).await.unwrap();
+        let last = recorded(read.pop().unwrap()).data.len();
+        assert_eq!((read.len(), last), (1, 10), "nothing of the others was written");
+    });
+}
+
+#[test]
+fn a_message_over_the_limit_that_names_no_batch_ends_its_call() {
+    Ground::new().run(async |client, _| {
+        let nameless = BatchAppendReq {
+            proposed_messages: vec![blob(1, MESSAGE_BYTES_MAX)],
+            is_final: true,
+            ..BatchAppendReq::default()
+        };
+        let mut answers = client.batches(stream::iter([nameless])).await.unwrap();
         let status = answers.message().await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
-        assert_eq!(fact(&status, "exception"), "maximum-append-size-exceeded");
-        let read = client.read(of_stream("cart", RevisionOption::Start(()))).await.unwrap();
-        assert_eq!(read.len(), 1, "nothing behind it was taken");
     });
 }

@@ -1,0 +1,236 @@
+//! [`Watchers`]: who waits for events to become visible, and for which.
+//!
+//! Who waits registers, then looks at the store, and waits where he found nothing new. Who appends
+//! makes his events visible and then looks whether anybody is registered: one load where nobody
+//! is. Otherwise those are taken out and called who wait for everything or for a stream that got
+//! an event. A stream is known by the hash of its name; who shares one is called in vain.
+//!
+//! # Why nobody is forgotten
+//!
+//! An append raises the position (P), then loads the count (A). Who waits counts himself (W), under
+//! the lock and with his callback there already, then loads the position (L). All four are
+//! sequentially consistent: there is one order of them, with P before A and W before L.
+//!
+//! - W before A: the count is that of the callbacks whenever the lock is free, so A sees more than
+//!   0 for as long as this one is there. The append takes the lock after it was registered and
+//!   finds it, or another append has taken it out and calls it.
+//! - A before W: then P is before L, so L sees the position that P stored. What the append did
+//!   before P, the index among it, happened before whatever is read after L: looking finds it.
+//!
+//! A call may be about an earlier event than the one that comes next. So who was called registers
+//! again before he looks again, and all of this holds once more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::by_name::ByHash;
+use crate::lock::locked;
+
+/// What is called, with the position of the last event.
+pub type Callback = Box<dyn FnOnce(u64) + Send>;
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched<'a> {
+    /// An event, whatever its stream.
+    All,
+    /// An event of this stream. Its metadata is a stream of its own.
+    Stream(&'a str),
+}
+
+/// Who waits for events to become visible.
+#[derive(Default)]
+pub struct Watchers {
+    /// How many callbacks there are; changed under the lock only.
+    count: AtomicUsize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    last_number: u64,
+    all: BTreeMap<u64, Callback>,
+    /// By the hash of the stream's name.
+    streams: ByHash<Vec<(u64, Callback)>>,
+}
+
+/// Somebody who is registered; until it is dropped, or was called.
+pub struct Watching {
+    watchers: Arc<Watchers>,
+    stream: Option<u64>,
+    number: u64,
+}
+
+impl Watchers {
+    /// Registers a callback: for everything, or for the stream with this hash.
+    pub fn add(self: &Arc<Self>, stream: Option<u64>, callback: Callback) -> Watching {
+        let mut waiting = locked(&self.waiting);
+        waiting.last_number += 1;
+        let number = waiting.last_number;
+        match stream {
+            None => {
+                waiting.all.insert(number, callback);
+            }
+            Some(hash) => waiting.streams.entry(hash).or_default().push((number, callback)),
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+        drop(waiting);
+        Watching { watchers: Arc::clone(self), stream, number }
+    }
+
+    /// Calls who waits for everything or for one of these streams.
+    #[inline]
+    pub fn call(&self, position: u64, streams: impl Iterator<Item = u64>) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            self.call_some(position, streams);
+        }
+    }
+
+    fn call_some(&self, position: u64, streams: impl Iterator<Item = u64>) {
+        let mut waiting = locked(&self.waiting);
+        let mut called: Vec<_> = std::mem::take(&mut waiting.all).into_values().collect();
+        for hash in streams {
+            if waiting.streams.is_empty() {
+                break;
+            }
+            let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
+            called.extend(of_stream.into_iter().map(|(_, callback)| callback));
+        }
+        self.count.fetch_sub(called.len(), Ordering::SeqCst);
+        drop(waiting);
+        called.into_iter().for_each(|callback| callback(position));
+    }
+
+    /// Calls everybody.
+    pub fn call_all(&self, position: u64) {
+        let mut waiting = locked(&self.waiting);
+        let mut called: Vec<_> = std::mem::take(&mut waiting.all).into_values().collect();
+        let of_streams = std::mem::take(&mut waiting.streams).into_values().flatten();
+        called.extend(of_streams.map(|(_, callback)| callback));
+        self.count.fetch_sub(called.len(), Ordering::SeqCst);
+        drop(waiting);
+        called.into_iter().for_each(|callback| callback(position));
+    }
+
+    fn remove(&self, stream: Option<u64>, number: u64) {
+        let mut waiting = locked(&self.waiting);
+        let removed = match stream {
+            None => waiting.all.remove(&number),
+            Some(hash) => waiting.remove_of_stream(hash, number),
+        };
+        self.count.fetch_sub(usize::from(removed.is_some()), Ordering::SeqCst);
+        // What a callback holds may want the lock when it goes.
+        drop(waiting);
+        drop(removed);
+    }
+}
+
+impl Waiting {
+    fn remove_of_stream(&mut self, hash: u64, number: u64) -> Option<Callback> {
+        let of_stream = self.streams.get_mut(&hash)?;
+        let index = of_stream.iter().position(|(other, _)| *other == number)?;
+        let (_, callback) = of_stream.swap_remove(index);
+        if of_stream.is_empty() {
+            self.streams.remove(&hash);
+        }
+        Some(callback)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watchers.remove(self.stream, self.number);
+    }
+}
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watchers").field(&self.count.load(Ordering::Relaxed)).finish()
+    }
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watching").field("stream", &self.stream).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who was called, in order.
+    type Called = Arc<Mutex<Vec<(&'static str, u64)>>>;
+
+    fn add(
+        watchers: &Arc<Watchers>,
+        called: &Called,
+        name: &'static str,
+        stream: Option<u64>,
+    ) -> Watching {
+        let called = Arc::clone(called);
+        watchers.add(stream, Box::new(move |at| locked(&called).push((name, at))))
+    }
+
+    fn taken(called: &Called) -> Vec<(&'static str, u64)> {
+        let mut taken = std::mem::take(&mut *locked(called));
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn an_append_calls_those_it_concerns_and_each_once() {
+        let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
+        let _all = add(&watchers, &called, "all", None);
+        let _one = add(&watchers, &called, "one", Some(1));
+        let _another = add(&watchers, &called, "another", Some(1));
+        let _two = add(&watchers, &called, "two", Some(2));
+        watchers.call(10, [3, 4].into_iter());
+        assert_eq!(taken(&called), [("all", 10)]);
+        watchers.call(11, [3, 1, 1].into_iter());
+        assert_eq!(taken(&called), [("another", 11), ("one", 11)]);
+        watchers.call(12, [1].into_iter());
+        assert_eq!(taken(&called), []);
+        watchers.call_all(12);
+        assert_eq!(taken(&called), [("two", 12)]);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "nobody waits any more");
+    }
+
+    #[test]
+    fn who_has_gone_away_is_not_called_and_costs_nothing() {
+        let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
+        let gone = [None, Some(1), Some(1)].map(|stream| add(&watchers, &called, "gone", stream));
+        let here = add(&watchers, &called, "here", Some(1));
+        drop(gone);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 1);
+        watchers.call(5, [1].into_iter());
+        assert_eq!(taken(&called), [("here", 5)]);
+        drop(here);
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "it was counted off once");
+        let waiting = locked(&watchers.waiting);
+        assert!(waiting.all.is_empty() && waiting.streams.is_empty());
+    }
+
+    #[test]
+    fn a_callback_may_let_go_of_another_and_register_again() {
+        let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
+        let other = add(&watchers, &called, "other", Some(2));
+        let again = (Arc::clone(&watchers), Arc::clone(&called));
+        let kept = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&kept);
+        let _first = watchers.add(
+            None,
+            Box::new(move |_| {
+                drop(other);
+                *locked(&keep) = Some(add(&again.0, &again.1, "again", Some(1)));
+            }),
+        );
+        watchers.call(7, [2].into_iter());
+        watchers.call(8, [1, 2].into_iter());
+        let called = taken(&called);
+        assert!(called.contains(&("again", 8)), "{called:?}");
+        assert!(locked(&kept).is_some());
+    }
+}

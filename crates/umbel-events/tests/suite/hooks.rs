@@ -1,0 +1,141 @@
+//! A file system that tells somebody before a file is read or written and after it was synced, so
+//! that a test can hold a thread there.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_base::Result;
+use umbel_env::{Access, DirectoryEntry, Env, File, FileSystem, Lock, Mapping};
+
+/// A call at which somebody may hold the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A file was created.
+    Created,
+    /// A file is about to be written.
+    Writing,
+    /// A file was synced.
+    Synced,
+    /// So many bytes of a file are about to be read.
+    Reading(usize),
+}
+
+type Hook = Arc<dyn Fn(Moment, &Path) + Send + Sync>;
+
+/// The same world, of which `hook` is told.
+pub fn hooked(env: Env, hook: impl Fn(Moment, &Path) + Send + Sync + 'static) -> Env {
+    let files = Files { inner: Arc::clone(&env.files), hook: Arc::new(hook) };
+    Env { files: Arc::new(files), ..env }
+}
+
+struct Files {
+    inner: Arc<dyn FileSystem>,
+    hook: Hook,
+}
+
+struct HookedFile {
+    inner: Arc<dyn File>,
+    hook: Hook,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Files")
+    }
+}
+
+impl fmt::Debug for HookedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HookedFile").field(&self.inner.path()).finish()
+    }
+}
+
+impl Files {
+    fn file(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(HookedFile { inner, hook: Arc::clone(&self.hook) })
+    }
+}
+
+impl FileSystem for Files {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.inner.create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = self.inner.create(path)?;
+        (self.hook)(Moment::Created, path);
+        Ok(self.file(file))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        Ok(self.file(self.inner.open(path, access)?))
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        self.inner.rename(source, target)
+    }
+
+    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+        self.inner.hard_link(source, target)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        self.inner.read_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.inner.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.inner.lock(path)
+    }
+}
+
+impl File for HookedFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        (self.hook)(Moment::Reading(buffer.len()), self.inner.path());
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        (self.hook)(Moment::Writing, self.inner.path());
+        self.inner.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn preallocate(&self, len: u64) -> Result<()> {
+        self.inner.preallocate(len)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()?;
+        (self.hook)(Moment::Synced, self.inner.path());
+        Ok(())
+    }
+
+    fn map(&self, _: u64) -> Result<Option<Box<dyn Mapping>>> {
+        // Stores into a mapping would pass unnoticed.
+        Ok(None)
+    }
+}

@@ -1,0 +1,90 @@
+//! What a call meets, without a connection: for tests of what cannot be seen from outside.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use prost::Message;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tonic::Streaming;
+use tonic_prost::ProstDecoder;
+use umbel_env::Env;
+use umbel_events::{Store, StoreOptions};
+use umbel_proto::shared::{Uuid, uuid};
+use umbel_proto::streams::append_req::ProposedMessage;
+
+use crate::config::Config;
+use crate::service::Service;
+use crate::store::EventStore;
+
+/// A service on a store of its own.
+pub struct Stage {
+    pub service: Arc<Service>,
+    pub store: Store,
+    _stop: watch::Sender<bool>,
+    _folder: TempDir,
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
+        let env = Env::system();
+        let (events, _) = EventStore::new(store.clone(), &env).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let service = Service::new(events, env, Config::default(), 0, stopped).unwrap();
+        Stage { service: Arc::new(service), store, _stop: stop, _folder: folder }
+    }
+
+    /// The bytes that appends hold which are not in the log.
+    pub fn bytes(&self) -> usize {
+        self.service.budget.bytes()
+    }
+}
+
+/// Runs a test whose clock goes on only when nothing else does.
+pub fn run<F: Future>(test: F) -> F::Output {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap().block_on(test)
+}
+
+/// What a client sends, message by message; it ends once the sender is dropped.
+pub fn sent<M>() -> (mpsc::UnboundedSender<M>, Streaming<M>)
+where
+    M: Message + Default + 'static,
+{
+    let (sender, mut messages) = mpsc::unbounded_channel::<M>();
+    let frames = stream::poll_fn(move |context| {
+        let frame = |message: M| Ok::<_, Infallible>(Frame::data(framed(&message)));
+        messages.poll_recv(context).map(|message| message.map(frame))
+    });
+    let body = StreamBody::new(frames);
+    (sender, Streaming::new_request(ProstDecoder::<M>::default(), body, None, None))
+}
+
+fn framed(message: &impl Message) -> Bytes {
+    let bytes = message.encode_to_vec();
+    [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat().into()
+}
+
+/// The identifier with this number.
+pub fn id(number: i64) -> Uuid {
+    let halves = uuid::Structured { most_significant_bits: 0x1234, least_significant_bits: number };
+    Uuid { value: Some(uuid::Value::Structured(halves)) }
+}
+
+/// An event with this number.
+pub fn event(number: i64) -> ProposedMessage {
+    ProposedMessage {
+        id: Some(id(number)),
+        metadata: [("type", "Counted"), ("content-type", "application/json")]
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .into(),
+        data: number.to_string().into_bytes().into(),
+        ..ProposedMessage::default()
+    }
+}
