@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use umbel::{
-    BlobStats, DescriptorStats, ExistenceStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
-    ReaderStats, Stats, VerifyReport,
+    BlobStats, DescriptorStats, ExistenceSize, ExistenceStats, KeyspaceStats, LevelStats, LogStats,
+    MemoryStats, ReaderStats, Stats, VerifyReport,
 };
 
 /// All statistics.
@@ -116,7 +116,9 @@ fn keyspace(keyspace: &KeyspaceStats) -> Value {
         "blob_bytes": keyspace.blob_bytes,
         "memtable_negatives": keyspace.memtable_negatives,
         "gets": keyspace.gets,
+        "existence_filter": existence_size(keyspace.existence_filter),
         "existence": keyspace.existence.as_ref().map(existence),
+        "existence_is_asked": keyspace.existence_is_asked,
         "existence_problem": keyspace.existence_problem,
         "prefix_probes": keyspace.prefix_probes,
         "prefix_negatives": keyspace.prefix_negatives,
@@ -170,13 +172,25 @@ pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> 
     })
 }
 
+/// The size of an existence filter as options give it.
+pub fn existence_size(size: ExistenceSize) -> Value {
+    match size {
+        ExistenceSize::Off => json!("off"),
+        ExistenceSize::Growing { .. } => json!("grow"),
+        ExistenceSize::Fixed { bytes } => json!(bytes),
+    }
+}
+
 /// What the existence filter of a keyspace says about itself.
-fn existence(stats: &ExistenceStats) -> Value {
+pub fn existence(stats: &ExistenceStats) -> Value {
     json!({
+        "state": stats.state(),
+        "lost": stats.lost,
         "is_answering": stats.is_answering,
         "is_filling": stats.is_filling,
         "items": stats.items,
         "designed_items": stats.designed_items,
+        "designed_items_next": stats.designed_items_next,
         "memory_bytes": stats.memory_bytes,
         "fill": stats.fill,
         "designed_rate": stats.designed_rate,
@@ -187,8 +201,12 @@ fn existence(stats: &ExistenceStats) -> Value {
         "in_vain": stats.in_vain,
         "covered": stats.covered,
         "lag_items": stats.lag_items,
+        "flushes": stats.flushes,
+        "generations": stats.generations,
         "bytes_written": stats.bytes_written,
+        "unread_pages": stats.unread_pages,
         "damaged_lines": stats.damaged_lines,
+        "healed_lines": stats.healed_lines,
         "growths": stats.growths,
         "rebuilds": stats.rebuilds,
     })

@@ -258,6 +258,7 @@ impl Background {
             }
         };
         self.hashes.iter().for_each(|hash| add_to(&mut heal.remade, first, *hash));
+        work.memory.add_watched(&mut heal.remade, first);
         if next.is_some() {
             self.heal = Some(Heal { cursor: next, ..heal });
             return Ok(Progress::More);

@@ -11,14 +11,19 @@ use umbel_env::Env;
 use crate::background::{Background, Work};
 use crate::counters::Counters;
 use crate::folder::Folder;
+use crate::lines::Lines;
 use crate::memory::{Memory, View};
 use crate::options::ExistenceOptions;
-use crate::recover::{Recovered, recover};
+use crate::recover::{Recovered, describe, recover};
 use crate::source::{Progress, Source};
 use crate::stats::ExistenceStats;
 use crate::tally::Tally;
 use crate::writer::Writer;
 use crate::{checkpoint, journal, page};
+
+/// Bytes that each damaged line takes besides, in two trees: its number, and its bits as they are
+/// remade.
+const HEALING_BYTES: u64 = 128;
 
 /// Answers "was this 64-bit hash ever inserted?" with "no" or "maybe".
 ///
@@ -82,6 +87,25 @@ impl ExistenceFilter {
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
     }
 
+    /// What the files in a folder say of their filter, without changing any: how large it is and
+    /// how full, up to where it covers the user's log, and `lost` where an open with these options
+    /// would make it anew. Hashes in journals count each time they stand there. Nobody asked it, so
+    /// the counts are 0.
+    ///
+    /// # Errors
+    /// As those of [`open`](ExistenceFilter::open).
+    pub fn describe(
+        env: &Env,
+        folder: &Path,
+        options: &ExistenceOptions,
+    ) -> Result<ExistenceStats> {
+        options.check()?;
+        match options.shape() {
+            Some(_) => describe(env, folder, options),
+            None => Ok(ExistenceStats::default()),
+        }
+    }
+
     /// The position in the user's log up to which nothing is to be inserted again: what came later
     /// is not, or not surely, in the filter. 0: nothing is. `u64::MAX` without a filter.
     ///
@@ -139,12 +163,22 @@ impl ExistenceFilter {
         self.inner.as_ref().map_or(0, lag)
     }
 
-    /// Bytes of memory of its lines, and of the hashes that no file has yet.
+    /// Bytes of memory of its lines, of what is needed to heal some of them, and of the hashes that
+    /// no file has yet.
     pub fn memory_bytes(&self) -> u64 {
         let Some(inner) = &self.inner else { return 0 };
         let view = inner.memory.view();
-        let lines = view.first.iter().chain(&view.second).map(|lines| lines.shape().bytes());
-        lines.sum::<u64>() + 8 * self.lag_items()
+        let of = |lines: &Arc<Lines>| lines.shape().bytes() + HEALING_BYTES * lines.damaged_count();
+        let lines: u64 = view.first.iter().chain(&view.second).map(of).sum();
+        lines + 8 * (inner.memory.held() + inner.tally.unwritten.get())
+    }
+
+    /// How many different hashes are in it, and for how many it was made. `None` where there is no
+    /// filter, or one is being filled.
+    pub fn load(&self) -> Option<(u64, u64)> {
+        let view = self.inner.as_ref()?.memory.view();
+        let asked = view.first.as_ref().filter(|_| view.second.is_none())?;
+        Some((asked.items(), asked.shape().keys))
     }
 
     /// Adds a hash.
@@ -179,6 +213,17 @@ impl ExistenceFilter {
     pub fn flush(&self, position: u64) -> Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         inner.writer().flush(&inner.memory, position)
+    }
+
+    /// As [`flush`](ExistenceFilter::flush) where that has only to write what was inserted since
+    /// the last one. Where the whole filter would have to be written first this does nothing and
+    /// answers `false`: steps write it, a bounded part at a time, and after them this writes.
+    ///
+    /// # Errors
+    /// As those of a flush.
+    pub fn flush_briefly(&self, position: u64) -> Result<bool> {
+        let Some(inner) = &self.inner else { return Ok(true) };
+        inner.writer().flush_briefly(&inner.memory, position)
     }
 
     /// As [`flush`](ExistenceFilter::flush), but writes the whole filter anew, so that the next

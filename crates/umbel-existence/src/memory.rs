@@ -27,6 +27,8 @@ use crate::shape::Shape;
 
 /// How many shards there are; a power of two.
 const SHARDS: usize = 16;
+/// How many damaged lines are remade while inserts wait.
+const REMADE_AT_ONCE: usize = 1024;
 
 /// The filters that are asked.
 #[derive(Debug, Clone)]
@@ -64,6 +66,18 @@ struct Shard {
     pending: Vec<u64>,
     /// While damaged lines are remade: what was inserted since that began.
     watched: Option<Vec<u64>>,
+}
+
+impl Shard {
+    /// Takes what was inserted since this was done last.
+    fn take_watched(&mut self) -> Vec<u64> {
+        let watched = self.watched.as_mut().map(std::mem::take).unwrap_or_default();
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::ExistenceHealForgetsInserts.is_on() {
+            return Vec::new();
+        }
+        watched
+    }
 }
 
 /// The filters that are asked, and the hashes that no file has yet.
@@ -164,6 +178,12 @@ impl Memory {
         (0..SHARDS).map(|shard| self.lock(shard).pending.len() as u64).sum()
     }
 
+    /// How many hashes it holds: those, and those inserted while damaged lines are remade.
+    pub(crate) fn held(&self) -> u64 {
+        let held = |shard: &Shard| shard.pending.len() + shard.watched.as_ref().map_or(0, Vec::len);
+        (0..SHARDS).map(|shard| held(&self.lock(shard)) as u64).sum()
+    }
+
     /// Begins a second filter, to which new hashes go from here on. One that is there is dropped.
     ///
     /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second one
@@ -196,26 +216,47 @@ impl Memory {
         self.lock_all().iter_mut().for_each(|shard| shard.watched = Some(Vec::new()));
     }
 
+    /// Adds to `remade`, lines of `lines` that are remade, what was inserted since
+    /// [`Memory::watch`] or the last call. Called now and then it keeps little to be remembered,
+    /// and little to be added while inserts wait.
+    pub(crate) fn add_watched(&self, remade: &mut BTreeMap<u64, Line>, lines: &Lines) {
+        for shard in 0..SHARDS {
+            let watched = self.lock(shard).take_watched();
+            watched.into_iter().for_each(|hash| add_to(remade, lines, hash));
+        }
+    }
+
     /// Gives damaged lines of the first filter the bits they should have had: those in `remade`,
-    /// and those of every hash inserted since [`Memory::watch`].
+    /// and those of every hash inserted since [`Memory::watch`]. Inserts wait for a part of it at
+    /// most.
     ///
     /// REQUIRES: the source was walked through since, and `remade` has the bits of what it handed
     /// out; there is no second filter.
     pub(crate) fn heal(&self, mut remade: BTreeMap<u64, Line>) {
+        let view = self.view();
+        let Some(first) = &view.first else { return };
+        while !self.heal_some(&mut remade, first, REMADE_AT_ONCE) {}
+    }
+
+    /// As [`Memory::heal`] for up to `most` lines, which leave `remade`. Says whether those were
+    /// the last ones; inserts are remembered until then.
+    ///
+    /// A line that was given its bits takes those of later inserts by itself; of one that is still
+    /// to be given them every insert is in `remade` or remembered.
+    fn heal_some(&self, remade: &mut BTreeMap<u64, Line>, first: &Lines, most: usize) -> bool {
+        self.add_watched(remade, first);
         let mut shards = self.lock_all();
-        let watched: Vec<u64> =
-            shards.iter_mut().flat_map(|shard| shard.watched.take().unwrap_or_default()).collect();
-        #[cfg(feature = "canary")]
-        let watched = match umbel_base::canary::Switch::ExistenceHealForgetsInserts.is_on() {
-            true => Vec::new(),
-            false => watched,
-        };
-        let view = self.view.load();
-        if let Some(first) = &view.first {
-            watched.into_iter().for_each(|hash| add_to(&mut remade, first, hash));
-            remade.iter().for_each(|(number, bits)| first.replace(*number, bits));
+        for shard in &mut shards {
+            shard.take_watched().into_iter().for_each(|hash| add_to(remade, first, hash));
         }
-        drop(shards);
+        for (number, bits) in (0..most).map_while(|_| remade.pop_first()) {
+            first.replace(number, &bits);
+        }
+        let is_over = remade.is_empty();
+        if is_over {
+            shards.iter_mut().for_each(|shard| shard.watched = None);
+        }
+        is_over
     }
 }
 
@@ -239,5 +280,55 @@ fn ask_group(lines: &Lines, hashes: &[u64], answers: &mut [bool], keep: bool) {
     }
     for (place, answer) in places.iter().flatten().zip(answers) {
         *answer = (keep && *answer) || lines.may_contain(*place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash_of(number: u64) -> u64 {
+        umbel_base::checksum::checksum(7, number, b"key")
+    }
+
+    /// Story: lines were remade all at once, with everything that had been inserted during the
+    /// walk, while every insert waited.
+    #[test]
+    fn lines_are_remade_a_part_at_a_time_and_have_what_is_inserted_in_between() {
+        let first = Arc::new(Lines::new(Shape::growing(10_000)));
+        let memory = Memory::new(View { first: Some(Arc::clone(&first)), second: None });
+        let numbers = 0..first.shape().lines;
+        memory.watch();
+        let mut remade: BTreeMap<u64, Line> =
+            numbers.map(|number| (number, [0; LINE_WORDS])).collect();
+        let (mut inserted, mut parts) = (0..10_000, 1);
+        let mut insert = |count| {
+            for number in inserted.by_ref().take(count) {
+                memory.insert(hash_of(number));
+            }
+            inserted.start
+        };
+        insert(500);
+        assert_eq!((memory.held(), memory.pending()), (1000, 500));
+        memory.add_watched(&mut remade, &first);
+        assert_eq!((memory.held(), memory.pending()), (500, 500));
+        insert(10);
+        let mut left = remade.len();
+        while !memory.heal_some(&mut remade, &first, 50) {
+            assert_eq!(left - remade.len(), 50);
+            left = remade.len();
+            let count = insert(7);
+            assert!((0..count).all(|number| memory.may_contain(hash_of(number))), "{parts}");
+            parts += 1;
+        }
+        assert!(parts > 3, "{parts}");
+        let count = insert(1);
+        assert_eq!(memory.held(), count, "nothing is watched any more");
+        // As if they all had been inserted into an empty filter.
+        let fresh = Lines::new(first.shape());
+        fresh.insert_all(&(0..count).map(hash_of).collect::<Vec<_>>());
+        for page in 0..first.shape().pages() {
+            assert_eq!(first.page(page), fresh.page(page));
+        }
     }
 }

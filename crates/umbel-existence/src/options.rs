@@ -7,9 +7,10 @@ use crate::page::PAGE_BYTES;
 use crate::shape::{LINES_MAX, Shape};
 
 /// How large a filter is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Size {
     /// No filter: every answer is "maybe", nothing is written, files of an earlier one go.
+    #[default]
     Off,
     /// As many bytes as said, rounded down to whole pages, in memory and on disk. Made for eight
     /// bits a key; with more keys it is wrong more often and never wrong about what was inserted.

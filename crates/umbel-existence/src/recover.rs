@@ -24,6 +24,7 @@ use crate::lines::{Kept, Lines};
 use crate::memory::{Memory, View};
 use crate::options::ExistenceOptions;
 use crate::shape::Shape;
+use crate::stats::ExistenceStats;
 use crate::stored::Stored;
 use crate::unread::Unread;
 use crate::writer::Found;
@@ -53,20 +54,14 @@ pub(crate) fn recover(
     shape: Shape,
 ) -> Result<Recovered> {
     let mut folder = Folder::open(env, path)?;
-    let found = read_checkpoint(&folder)?.and_then(|checkpoint| {
-        let whose = (checkpoint.store, checkpoint.hash);
-        match whose == (options.store, options.hash) {
-            true => Ok(checkpoint),
-            false => Err("it was made for another store or with another hash".to_owned()),
-        }
-    });
-    let lost = match found {
+    let lost = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => match filters(&folder, &checkpoint)? {
             Ok(view) => {
                 folder.next_id = folder.next_id.max(checkpoint.next_id);
                 let memory = Memory::new(view);
                 let at_once = options.step_hashes() / AT_ONCE_SHARE;
-                let found = replay(&folder, &memory, checkpoint, at_once)?;
+                let (hashes, found) = read_journals(&folder, &checkpoint, Access::ReadWrite)?;
+                memory.insert_stored(&hashes, at_once);
                 match options.refusal(found.covered) {
                     None => return Ok(Recovered { folder, memory, found, lost: None }),
                     Some(reason) => reason,
@@ -85,6 +80,39 @@ pub(crate) fn recover(
     Ok(Recovered { folder, memory: Memory::new(view), found, lost: Some(lost) })
 }
 
+/// What the files in the folder at `path` say of their filter. Of the filter itself nothing is
+/// read, and nothing is created.
+///
+/// # Errors
+/// As those of [`recover`].
+pub(crate) fn describe(
+    env: &Env,
+    path: &Path,
+    options: &ExistenceOptions,
+) -> Result<ExistenceStats> {
+    if !env.files.exists(path)? {
+        return Ok(ExistenceStats::of_lost("it has no files yet".to_owned()));
+    }
+    let folder = Folder::listed(env, path)?;
+    let checkpoint = match read_checkpoint(&folder, options)? {
+        Ok(checkpoint) => checkpoint,
+        Err(reason) => return Ok(ExistenceStats::of_lost(reason)),
+    };
+    let (first, second) = (checkpoint.first.as_ref(), checkpoint.second.as_ref());
+    let has = |stored: &Stored| folder.has(&name_of(Kind::Filter, stored.id));
+    if !second.or(first).map_or(Ok(false), has)? {
+        let reason = "the filter that its CHECKPOINT names is missing".to_owned();
+        return Ok(ExistenceStats::of_lost(reason));
+    }
+    let has_first = first.map_or(Ok(false), has)?;
+    let (hashes, found) = read_journals(&folder, &checkpoint, Access::Read)?;
+    if let Some(reason) = options.refusal(found.covered) {
+        return Ok(ExistenceStats::of_lost(reason));
+    }
+    let stats = ExistenceStats { covered: found.covered, ..ExistenceStats::default() };
+    Ok(stats.of_files(first.filter(|_| has_first), second, hashes.len() as u64))
+}
+
 /// Passes on what the caller can do something about; else tells why there is nothing.
 fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     match result {
@@ -95,10 +123,18 @@ fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     }
 }
 
-fn read_checkpoint(folder: &Folder) -> Result<std::result::Result<Checkpoint, String>> {
-    or_lost(
-        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes)),
-    )
+/// The `CHECKPOINT` of a filter that may be opened with these options, or why there is none.
+fn read_checkpoint(
+    folder: &Folder,
+    options: &ExistenceOptions,
+) -> Result<std::result::Result<Checkpoint, String>> {
+    let read =
+        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
+    let whose = (options.store, options.hash);
+    Ok(or_lost(read)?.and_then(|found| match whose == (found.store, found.hash) {
+        true => Ok(found),
+        false => Err("it was made for another store or with another hash".to_owned()),
+    }))
 }
 
 fn read_whole(folder: &Folder) -> Result<Vec<u8>> {
@@ -144,13 +180,12 @@ fn of_file(stored: &Stored, file: Arc<dyn File>, is_final: bool) -> Arc<Lines> {
     Arc::new(Lines::of_file(Kept { stored: stored.clone(), is_final }, unread))
 }
 
-/// Puts what the journals have into memory.
-fn replay(
+/// The hashes in the journals, and what else was found up to their end.
+fn read_journals(
     folder: &Folder,
-    memory: &Memory,
-    checkpoint: Checkpoint,
-    at_once: usize,
-) -> Result<Found> {
+    checkpoint: &Checkpoint,
+    access: Access,
+) -> Result<(Vec<u64>, Found)> {
     let filters = checkpoint.first.iter().chain(&checkpoint.second);
     let mut found = Found {
         generation: checkpoint.generation,
@@ -166,19 +201,18 @@ fn replay(
         if !is_new {
             break;
         }
-        let Some(replay) = read_journal(folder, id, key)? else { break };
+        let Some(replay) = read_journal(folder, id, key, access)? else { break };
         hashes.extend(replay.hashes);
         found.covered = found.covered.max(replay.covered);
         next = replay.next;
         found.journal = Some(replay.journal);
     }
-    memory.insert_stored(&hashes, at_once);
-    Ok(found)
+    Ok((hashes, found))
 }
 
-fn read_journal(folder: &Folder, id: u64, key: u64) -> Result<Option<Replay>> {
+fn read_journal(folder: &Folder, id: u64, key: u64, access: Access) -> Result<Option<Replay>> {
     let name = name_of(Kind::Journal, id);
-    let file = or_lost(folder.open_file(&name, Access::ReadWrite))?;
+    let file = or_lost(folder.open_file(&name, access))?;
     Ok(match file {
         Ok(file) => or_lost(Journal::read(file, id, key))?.ok().flatten(),
         Err(_) => None,

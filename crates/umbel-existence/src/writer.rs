@@ -126,6 +126,17 @@ impl Writer {
         result
     }
 
+    /// As [`Writer::flush`] where there is a journal to append to; else has a generation begin with
+    /// the next step, if none is under way, and says `false`.
+    pub(crate) fn flush_briefly(&mut self, memory: &Memory, position: u64) -> Result<bool> {
+        let is_brief = self.is_attached && self.journal.as_ref().is_some_and(Journal::is_sound);
+        if !is_brief {
+            self.is_due |= self.under_way.is_none();
+            return Ok(false);
+        }
+        self.flush(memory, position).map(|()| true)
+    }
+
     fn flush_drained(&mut self, memory: &Memory, position: u64) -> Result<()> {
         let position = position.max(self.covered);
         let (attached, before) = (self.is_attached, self.covered);

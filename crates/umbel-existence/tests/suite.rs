@@ -17,6 +17,8 @@ mod suite {
     mod life;
     #[cfg(not(feature = "canary"))]
     mod page;
+    #[cfg(feature = "canary")]
+    mod plants;
     #[cfg(not(feature = "canary"))]
     mod rates;
     mod rot;
@@ -24,4 +26,6 @@ mod suite {
     mod stage;
     #[cfg(not(feature = "canary"))]
     mod threads;
+    #[cfg(not(feature = "canary"))]
+    mod upkeep;
 }

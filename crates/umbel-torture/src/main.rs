@@ -11,6 +11,7 @@ mod check;
 mod crash;
 mod differ;
 mod entries;
+mod existence;
 mod faults;
 mod filters;
 mod first_open;
@@ -81,7 +82,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "crash",
     "first-open",
     "faults",
@@ -93,6 +94,8 @@ const NAMES: [&str; 15] = [
     "big-open",
     "memory",
     "model",
+    "existence",
+    "existence-planted",
     "histories",
     "histories-planted",
     "histories-server",
@@ -195,6 +198,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             let budgets = if named.is_empty() { &memory::MEBIBYTES[..] } else { named };
             memory::campaign(place, seed, arguments.keys.unwrap_or(memory::KEYS), budgets)
         }
+        "existence" => {
+            let seeds = if small { existence::SEEDS_SMALL } else { existence::SEEDS };
+            existence::campaign(seed, seeds)
+        }
+        "existence-planted" => existence::planted(seed, existence::SEEDS_PLANTED),
         "histories" => {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             histories::CAMPAIGN.run(seed, seeds)

@@ -11,8 +11,8 @@ use crate::random::{join, of_name};
 use crate::report::Tally;
 use crate::script::Script;
 use crate::{
-    advisor, answers, big_open, canaries, filters, first_open, histories, histories_server, kill,
-    rot, scripts,
+    advisor, answers, big_open, canaries, existence, filters, first_open, histories,
+    histories_server, kill, rot, scripts,
 };
 
 /// The words behind the campaign's name.
@@ -55,6 +55,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
             Ok(())
         }
         "first-open" => show(first_open::campaign(words.number(0)?, false)),
+        "existence" => existence::again(words.number(0)?),
         "histories" => histories::CAMPAIGN.again(words.number(0)?),
         "histories-server" => histories_server::CAMPAIGN.again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),

@@ -210,6 +210,7 @@ fn work(store: &Arc<Store>) {
             drop((state, keyspaces));
             // A panic in it must not end the thread.
             let _ = catch_unwind(AssertUnwindSafe(|| advise::advise(store)));
+            existence_upkeep::begin_thread(store);
             continue;
         }
         let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
@@ -437,8 +438,7 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
 pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
     // One after the other, so that what is said last is what was seen last.
     let _work = store.work_lock();
-    let options = keyspace.options();
-    let view = keyspace.view.hold();
+    let (options, view) = (keyspace.options(), keyspace.view.hold());
     let load = Load {
         level0_tables: view.version.levels[0].len(),
         debt_bytes: facts::debt_bytes(keyspace),

@@ -167,6 +167,8 @@ pub struct Budget {
     /// Bytes that is known of tables, whether they are open or not: what the manifest says of them
     /// and their places in versions.
     pub known: AtomicU64,
+    /// Bytes of the existence filters of keyspaces, when it was last decided what stays of tables.
+    pub existence: AtomicU64,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
     /// What stays in memory of a table when it is opened, by level; see [`Residence`].
@@ -189,6 +191,7 @@ impl Budget {
             sizes,
             tables: Arc::default(),
             known: AtomicU64::new(0),
+            existence: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             residence: std::array::from_fn(|_| (AtomicBool::new(false), AtomicU64::new(1))),
             readers_closed: AtomicU64::new(0),
@@ -198,10 +201,11 @@ impl Budget {
     }
 
     /// Bytes that readers of tables may hold: the share of all that tables take, without what is
-    /// known of them whether they are open or not.
+    /// known of them whether they are open or not, and without existence filters.
     pub fn readers_most(&self) -> u64 {
         let most = self.sizes.tables;
-        most - self.known.load(Ordering::Relaxed).min(most / 4 * 3)
+        let known = self.known.load(Ordering::Relaxed);
+        most - (known + self.existence.load(Ordering::Relaxed)).min(most / 4 * 3)
     }
 
     /// Whether readers of tables hold so much that some are to be closed.
@@ -370,5 +374,17 @@ mod tests {
         assert_eq!(budget.residence(WALKED), least);
         budget.decide_residence(&[Needs::default(); LEVELS], 0);
         assert_eq!(budget.residence(3), Residence::default());
+    }
+
+    /// Story: existence filters counted where the cache's part is reckoned, but readers of tables
+    /// kept their half of the budget beside them.
+    #[test]
+    fn readers_of_tables_leave_room_for_existence_filters() {
+        let budget = Budget::new(Sizes::new(&options(None, Some(64 << 20))).unwrap());
+        let most = budget.readers_most();
+        budget.existence.store(10 << 20, Ordering::Relaxed);
+        assert_eq!(budget.readers_most(), most - (10 << 20));
+        budget.existence.store(1 << 40, Ordering::Relaxed);
+        assert_eq!(budget.readers_most(), most - most / 4 * 3, "gets need some of them");
     }
 }

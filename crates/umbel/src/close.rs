@@ -51,10 +51,11 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
 }
 
-/// Waits for flushes, compactions and writers of long values that run on threads of callers.
+/// Waits for flushes, compactions, writers of long values and the upkeep of existence filters that
+/// run on threads of callers.
 fn wait_for_callers(store: &Store) {
     let mut state = store.work_lock();
-    while state.compactions + state.callers + state.writers_of_files > 0
+    while state.compactions + state.callers + state.writers_of_files + state.tending > 0
         || !state.flushing.is_empty()
     {
         state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -12,10 +12,10 @@
 //!    was inserted then. A reader of one key may ask before, as if he had come at that moment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use umbel_base::{Error, SequenceNumber, ValueKind};
+use umbel_base::{Error, Result, SequenceNumber, ValueKind};
 use umbel_existence::{ExistenceFilter, ExistenceStats};
 
 use crate::options::ExistenceSize;
@@ -39,6 +39,8 @@ pub struct ExistenceSlot {
     filter: ArcSwapOption<ExistenceFilter>,
     files: Mutex<Files>,
     problem: Mutex<Option<Error>>,
+    /// What the files say, where nothing may be written, so that there is no filter.
+    described: OnceLock<Box<ExistenceStats>>,
 }
 
 impl Default for ExistenceSlot {
@@ -48,6 +50,7 @@ impl Default for ExistenceSlot {
             filter: ArcSwapOption::empty(),
             files: Mutex::new(Files { size: ExistenceSize::Off, floor: 0 }),
             problem: Mutex::default(),
+            described: OnceLock::new(),
         }
     }
 }
@@ -124,9 +127,18 @@ impl ExistenceSlot {
         }
     }
 
-    /// What the filter says about itself; `None` where there is none.
+    /// What the filter says about itself, or its files do; `None` where there is none.
     pub fn stats(&self) -> Option<ExistenceStats> {
-        self.filter().map(|filter| filter.stats())
+        let of_filter = self.filter().map(|filter| filter.stats());
+        of_filter.or_else(|| self.described.get().map(|told| (**told).clone()))
+    }
+
+    /// Notes what the files say, or why they say nothing.
+    pub fn note_described(&self, described: Result<ExistenceStats>) {
+        match described {
+            Ok(stats) => drop(self.described.set(Box::new(stats))),
+            Err(error) => self.note_problem(Some(error)),
+        }
     }
 
     /// Why its upkeep failed last, until it is done.

@@ -68,7 +68,9 @@ impl Source for Keys<'_> {
         let tables =
             view.version.tables().map(|(_, table)| table.meta.entries - table.meta.deletes);
         let buffers = std::iter::once(&view.active).chain(&view.frozen);
-        tables.sum::<u64>() + buffers.map(|buffer| buffer.memtable.entries()).sum::<u64>()
+        let buffered: u64 = buffers.map(|buffer| buffer.memtable.entries()).sum();
+        // 0 would say that it is not known.
+        (tables.sum::<u64>() + buffered).max(1)
     }
 }
 

@@ -13,8 +13,8 @@
 //!    of the filter having succeeded, and none of it is kept for the filter's sake.
 //! 3. A filter that is put in later believes no file at all: nobody kept it up meanwhile.
 //!
-//! A filter that fails is no reason for a store to fail: it denies what it denied, and what could
-//! not be written is written later, or made anew by the next open.
+//! A filter that fails is no reason for a store to fail, and none for other filters: it denies what
+//! it denied, and what could not be written is written later, or made anew by the next open.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,8 +24,10 @@ use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::Env;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
 
+use crate::advise;
+use crate::budget::CHUNK_BYTES;
 use crate::existence_keys::Keys;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names;
@@ -57,8 +59,8 @@ fn options(identity: &Identity, core: &KeyspaceCore, covered_min: u64) -> Existe
     }
 }
 
-/// Opens the filters of keyspaces of which nothing was replayed yet; none where nothing may be
-/// written.
+/// Opens the filters of keyspaces of which nothing was replayed yet. Where nothing may be written
+/// their files are only asked what they say.
 ///
 /// # Errors
 /// `Invalid` where a newer version wrote the files of one. Any other failure is tried again later.
@@ -69,7 +71,7 @@ pub fn attach(
     keyspaces: &[Arc<KeyspaceCore>],
     read_only: bool,
 ) -> Result<()> {
-    let Some(identity) = state.identity.as_ref().filter(|_| !read_only) else { return Ok(()) };
+    let Some(identity) = state.identity.as_ref() else { return Ok(()) };
     for core in keyspaces {
         let size = core.options_given().existence_filter;
         let Some(record) = state.keyspaces.get(&core.id).filter(|_| size != ExistenceSize::Off)
@@ -84,8 +86,13 @@ pub fn attach(
             false => covered_min,
         };
         let path = names::existence(folder, core.id);
+        let options = options(identity, core, covered_min);
+        if read_only {
+            core.existence.note_described(ExistenceFilter::describe(env, &path, &options));
+            continue;
+        }
         let mut files = core.existence.files();
-        match ExistenceFilter::open(env, &path, options(identity, core, covered_min)) {
+        match ExistenceFilter::open(env, &path, options) {
             Ok(filter) => {
                 core.existence.put(Some(filter));
                 (files.size, files.floor) = (size, covered_min);
@@ -120,13 +127,28 @@ pub fn after_replay(state: &State, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()
 
 /// Sees to it that filters are seen to, where a keyspace has one or is to have one.
 pub fn start(store: &Arc<Store>) -> Result<()> {
-    if store.options.background_threads == 0 {
-        return run_inline(store);
+    begin_thread(store);
+    run_inline(store)
+}
+
+/// Begins the thread that sees to filters, where there is something to see to, no such thread, and
+/// other threads. Where the system gives none, that is noted of the keyspaces; a background thread
+/// calls this again in a while.
+pub fn begin_thread(store: &Arc<Store>) {
+    if store.options.background_threads == 0 || store.tends_filters.load(Ordering::Acquire) {
+        return;
     }
-    let has_work = store.keyspaces().iter().any(|core| is_due(core));
-    if store.read_only || !has_work || store.tends_filters.swap(true, Ordering::AcqRel) {
-        return Ok(());
+    let due: Vec<_> = store.keyspaces().into_iter().filter(|core| is_due(core)).collect();
+    if store.read_only || due.is_empty() || store.tends_filters.swap(true, Ordering::AcqRel) {
+        return;
     }
+    if let Err(error) = spawn(store) {
+        store.tends_filters.store(false, Ordering::Release);
+        due.iter().for_each(|core| core.existence.note_problem(Some(error.clone())));
+    }
+}
+
+fn spawn(store: &Arc<Store>) -> Result<()> {
     // Whoever closes the store says so under this lock before he takes the threads.
     let state = store.work_lock();
     state.check_not_stopped()?;
@@ -144,30 +166,66 @@ fn is_due(core: &KeyspaceCore) -> bool {
 
 fn work(store: &Arc<Store>) {
     while !store.work_lock().stop {
-        // A panic in it must not end the thread.
-        let tended = catch_unwind(AssertUnwindSafe(|| tend_all(store)));
-        if !tended.unwrap_or(false) {
+        if !guarded(|| Ok(tend_all(store))).unwrap_or(false) {
             store.wait_for_change(LOOK_AGAIN, || false);
         }
     }
 }
 
+/// Does the work; a panic in it is an error, so that it ends neither the thread nor the store nor
+/// the work on other keyspaces.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let panicked = |_| Err(Error::invalid("internal: the upkeep of the existence filter panicked"));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
+}
+
 /// Does on the calling thread all there is to do for filters, where no other thread does it.
 pub fn run_inline(store: &Arc<Store>) -> Result<()> {
-    while store.options.background_threads == 0 && !store.read_only && tend_all(store) {}
+    if store.options.background_threads > 0 || store.read_only {
+        return Ok(());
+    }
+    let Some(_calling) = Calling::begin(store) else { return Ok(()) };
+    while tend_all(store) {}
     Ok(())
+}
+
+/// A caller's thread that works on filters' files. A close waits for it, as it does for threads of
+/// the store: afterwards the files may be another's.
+struct Calling<'a>(&'a Store);
+
+impl Calling<'_> {
+    /// `None` where the store is being closed.
+    fn begin(store: &Store) -> Option<Calling<'_>> {
+        let mut state = store.work_lock();
+        state.check_not_stopped().ok()?;
+        state.tending += 1;
+        Some(Calling(store))
+    }
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.work_lock().tending -= 1;
+        self.0.signal();
+    }
 }
 
 /// A step for each filter. Says whether there is more to do now.
 fn tend_all(store: &Store) -> bool {
-    let mut is_more = false;
+    let (mut is_more, mut weighs_other) = (false, false);
     for core in store.keyspaces() {
         if !is_due(&core) || store.poison.is_set() || store.closed.load(Ordering::Acquire) {
             continue;
         }
-        let tended = tend(store, &core);
-        is_more |= matches!(tended, Ok(Progress::More));
+        let before = core.existence.memory_bytes();
+        let tended = guarded(|| tend(store, &core));
+        is_more |= tended.as_ref().is_ok_and(|progress| *progress != Progress::Idle);
         core.existence.note_problem(tended.err());
+        weighs_other |= before.abs_diff(core.existence.memory_bytes()) >= CHUNK_BYTES;
+    }
+    if weighs_other {
+        // Tables and blocks have to leave room for it, or may take what it left.
+        advise::after_work(store);
     }
     is_more
 }
@@ -179,13 +237,26 @@ fn tend(store: &Store, core: &KeyspaceCore) -> Result<Progress> {
     let files = core.existence.files();
     let Some(filter) = core.existence.filter() else { return Ok(Progress::Idle) };
     let covered = filter.covered();
+    // Where the whole filter has to be written for it, the steps do that first.
     if covered < files.floor {
         // What is in tables is in the filter too, or in what is still to be walked through.
-        filter.flush(files.floor)?;
+        filter.flush_briefly(files.floor)?;
     } else if filter.lag_items() > LAG_ITEMS_MAX {
-        filter.flush(covered)?;
+        filter.flush_briefly(covered)?;
     }
-    filter.step(&Keys(core))
+    let keys = Keys(core);
+    if is_mostly_gone(&filter, &keys) {
+        filter.rebuild();
+    }
+    filter.step(&keys)
+}
+
+/// Whether more than half of the keys in a filter are gone, counted as more than they are, and the
+/// filter is no longer nearly empty: then it is made anew. So each walk through the keys that there
+/// are is paid for by as many new ones, and each writing of the filter by a quarter of its load.
+fn is_mostly_gone(filter: &ExistenceFilter, keys: &Keys<'_>) -> bool {
+    let Some((items, designed)) = filter.load() else { return false };
+    items >= designed / 4 && items / 2 > keys.estimated()
 }
 
 /// Puts in the filter that the keyspace's options ask for, or takes it out. Says whether there was
@@ -230,6 +301,8 @@ fn take_out(store: &Store, core: &KeyspaceCore) {
 /// Makes durable what the filters have, before memtables of their keyspaces with writes up to a
 /// number each become tables. REQUIRES: the logs are durable up to there.
 ///
+/// A filter of which all would have to be written is left to its upkeep.
+///
 /// # Errors
 /// Those of the manifest. That a filter cannot be written is noted only.
 pub fn flush<'a>(
@@ -246,7 +319,7 @@ pub fn flush<'a>(
         let mut files = core.existence.files();
         let Some(filter) = core.existence.filter() else { continue };
         files.floor = files.floor.max(last);
-        core.existence.note_problem(filter.flush(last).err());
+        core.existence.note_problem(guarded(|| filter.flush_briefly(last)).err());
     }
     Ok(())
 }
@@ -266,7 +339,7 @@ pub fn close(store: &Store, last: SequenceNumber) {
     for core in store.keyspaces() {
         let _files = core.existence.files();
         if let Some(filter) = core.existence.filter() {
-            core.existence.note_problem(filter.flush(last).err());
+            core.existence.note_problem(guarded(|| filter.flush(last)).err());
         }
     }
 }
@@ -274,6 +347,7 @@ pub fn close(store: &Store, last: SequenceNumber) {
 /// Takes the filter of a keyspace that was dropped out, and removes its files. What cannot be
 /// removed now is removed by the next open.
 pub fn remove(store: &Store, core: &KeyspaceCore) {
+    let Some(_calling) = Calling::begin(store) else { return };
     let mut files = core.existence.files();
     if files.size == ExistenceSize::Off && !core.existence.is_on() {
         return;

@@ -211,6 +211,10 @@ pub struct KeyspaceOptions {
     /// denies costs one line of memory. It is made in the background, for a keyspace that has keys
     /// already from all of them, and answers once it is; without it, or with another size, the one
     /// there is goes. Not asked by stores opened read-only.
+    ///
+    /// A key that is deleted stays in it. It is made anew once, by what tables and memtables hold,
+    /// more than half of its keys are gone: what compactions did not drop yet counts as there, and
+    /// one that is not filled to a quarter is left. One that grows gets the size for what is left.
     pub existence_filter: ExistenceSize,
     /// What keys are hashed with, for filters and for the tags of blocks: [`HashKind::Keyed`], or
     /// [`HashKind::SipHash13`], which is slower, for those who want a pseudorandom function. Others

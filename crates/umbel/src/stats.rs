@@ -14,6 +14,7 @@ use crate::compaction::pick;
 use crate::counters::{ReadEvent, read};
 use crate::facts;
 use crate::keyspace_core::KeyspaceCore;
+use crate::options::ExistenceSize;
 use crate::store::Store;
 
 pub use blobs::BlobStats;
@@ -98,8 +99,13 @@ pub struct KeyspaceStats {
     pub prefix_negatives: u64,
     /// Gets since the store was opened.
     pub gets: u64,
+    /// The size that its options give its existence filter.
+    pub existence_filter: ExistenceSize,
     /// What its existence filter says about itself, where it has one: `denied` gets looked nowhere.
+    /// In a store opened read-only, what its files say.
     pub existence: Option<ExistenceStats>,
+    /// Whether gets ask the existence filter; not in a store opened read-only.
+    pub existence_is_asked: bool,
     /// Why the existence filter could not be written, read or filled last, until that is done.
     pub existence_problem: Option<String>,
     /// Its levels, level 0 first.
@@ -239,7 +245,9 @@ pub fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         prefix_probes: read(&keyspace.prefixes.asked),
         prefix_negatives: read(&keyspace.prefixes.refused),
         gets: keyspace.reads.gets(),
+        existence_filter: keyspace.options_given().existence_filter,
         existence: keyspace.existence.stats(),
+        existence_is_asked: keyspace.existence.is_on(),
         existence_problem: keyspace.existence.problem(),
         write_amplification: ratio(
             levels.iter().map(|l| l.bytes_written).sum(),

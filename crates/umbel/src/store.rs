@@ -47,6 +47,8 @@ pub struct WorkState {
     pub callers: usize,
     /// Callers' threads that write files of long values now.
     pub writers_of_files: usize,
+    /// Callers' threads that see to existence filters now.
+    pub tending: usize,
     /// Whether the threads shall end.
     pub stop: bool,
     /// Counts changes that could make work possible, so that nobody sleeps through one.

@@ -69,10 +69,14 @@ pub fn parts(store: &Store, log: u64) -> Parts {
         spare_of_what_stays: spare(stays),
         tables: store.budget.tables.load(Ordering::Relaxed)
             + store.budget.known.load(Ordering::Relaxed)
-            + keyspaces.iter().map(|keyspace| keyspace.existence.memory_bytes()).sum::<u64>(),
+            + existence_bytes(&keyspaces),
         log,
         compactions: store.budget.compactions.load(Ordering::Relaxed),
     }
+}
+
+fn existence_bytes(keyspaces: &[Arc<KeyspaceCore>]) -> u64 {
+    keyspaces.iter().map(|keyspace| keyspace.existence.memory_bytes()).sum()
 }
 
 /// Leaves to the cache what the other parts do not hold; what it has too much goes at once, but
@@ -117,6 +121,7 @@ fn left_to_blocks(store: &Store, parts: &Parts) -> u64 {
 /// Decides what stays in memory of the tables of each level, by what was chosen of their filters.
 pub fn decide(store: &Store) {
     let keyspaces = store.keyspaces();
+    store.budget.existence.store(existence_bytes(&keyspaces), Ordering::Relaxed);
     let mut levels = [Needs::default(); LEVELS];
     let mut current = 0;
     for keyspace in &keyspaces {

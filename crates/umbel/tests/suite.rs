@@ -10,6 +10,7 @@ mod suite {
     mod errors;
     mod existence;
     mod existence_damage;
+    mod existence_upkeep;
     mod flush_gate;
     mod full_disk;
     mod golden;

@@ -1,11 +1,11 @@
 //! The results as one JSON object.
 
 use serde_json::{Value, json};
-use umbel::ExistenceSize;
 
 use super::settings::Settings;
 use super::summary::{Filters, LevelFilters};
 use super::tally::{Counted, Latency};
+use crate::statistics;
 
 /// One run of a benchmark.
 pub fn result(name: &str, counted: &Counted) -> Value {
@@ -59,11 +59,7 @@ pub fn settings(settings: &Settings) -> Value {
         "compression": settings.compression_name,
         "compression_ratio": settings.compression_ratio,
         "bloom_bits": settings.keyspace.bloom_bits,
-        "existence_filter": match settings.keyspace.existence_filter {
-            ExistenceSize::Off => json!("off"),
-            ExistenceSize::Growing { .. } => json!("grow"),
-            ExistenceSize::Fixed { bytes } => json!(bytes),
-        },
+        "existence_filter": statistics::existence_size(settings.keyspace.existence_filter),
         "memory": settings.options.memory_bytes,
         "open_tables": settings.options.open_tables_max,
         "cache_size": settings.options.cache_bytes,

@@ -6,7 +6,11 @@ use umbel::{FilterAdvice, LevelAdvice};
 use crate::errors::Outcome;
 use crate::number;
 use crate::output::Output;
+use crate::statistics;
 use crate::store::Store;
+
+/// Share of the gets for keys that are not there from which on an existence filter is proposed.
+const WORTH_A_FILTER: f64 = 0.05;
 
 /// Writes the advice for every keyspace.
 pub fn run(store: &Store, json: bool) -> Outcome<()> {
@@ -50,6 +54,9 @@ fn to_json(advice: &FilterAdvice) -> Value {
             "same_memory": same,
             "twice_the_memory": twice,
         },
+        "existence": advice.existence.as_ref().map(statistics::existence),
+        "existence_bytes": advice.existence_bytes,
+        "absent_share": advice.absent_share,
         "levels": advice.levels.iter().map(level_json).collect::<Vec<_>>(),
     })
 }
@@ -72,10 +79,36 @@ fn level_json(level: &LevelAdvice) -> Value {
     })
 }
 
+/// What there is to say of the existence filter.
+fn existence(advice: &FilterAdvice) -> String {
+    let Some(stats) = &advice.existence else {
+        let share = advice.absent_share;
+        if advice.gets < 1.0 || share < WORTH_A_FILTER {
+            return "  It has no existence filter.".into();
+        }
+        return format!(
+            "  It has no existence filter. {} of the gets of late asked for keys that are not \
+             there; one that grows\n  would take about {} and answer nearly all of these before \
+             anything else is asked.",
+            number::percent(share),
+            number::bytes(advice.existence_bytes)
+        );
+    };
+    let (items, bytes) = (number::grouped(stats.items), number::bytes(stats.memory_bytes));
+    let state = stats.state();
+    format!(
+        "  Its existence filter is {state}: {items} keys of {} in {bytes}, of absent keys it lets \
+         {} through by design,\n  {} as full as it is.",
+        number::grouped(stats.designed_items),
+        number::percent(stats.designed_rate),
+        number::percent(stats.estimated_rate)
+    )
+}
+
 fn text(advice: &FilterAdvice) -> Vec<String> {
-    let mut lines = vec![format!("keyspace `{}`", advice.keyspace)];
+    let mut lines = vec![format!("keyspace `{}`", advice.keyspace), existence(advice)];
     if !advice.has_filters {
-        lines.push("  It has no filters: its options say so.".into());
+        lines.push("  Its tables have no filters: its options say so.".into());
         return lines;
     }
     if advice.levels.is_empty() {

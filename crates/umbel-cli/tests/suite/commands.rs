@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use super::harness::{Ground, file_of};
+use super::harness::{Ground, file_of, wait_until};
 
 const FRUIT: [(&str, &str); 4] =
     [("apple", "1"), ("apricot", "2"), ("banana", "3"), ("cherry", "4")];
@@ -231,6 +231,58 @@ fn a_checkpoint_is_a_store_of_its_own() {
     assert_eq!(command.output().unwrap().stdout, b"1\n");
     ground.run(&["get", "apple"]).writes("changed\n");
     ground.run(&["checkpoint", copy.to_str().unwrap()]).fails(2, &["copy"]);
+}
+
+#[test]
+fn stats_and_advise_tell_of_existence_filters() {
+    let ground = Ground::with(&FRUIT);
+    let stats = ground.run(&["stats"]).succeeds().text();
+    assert!(stats.contains("existence filter: off\n"), "{stats}");
+    let stats = ground.run(&["stats", "--json"]).succeeds().json();
+    let of = |stats: &serde_json::Value| {
+        let all = stats["keyspaces"].as_array().unwrap();
+        let is_default =
+            |one: &&serde_json::Value| one["name"] == "default" || one["keyspace"] == "default";
+        all.iter().find(is_default).unwrap().clone()
+    };
+    assert_eq!(of(&stats)["existence_filter"], "off");
+    assert!(of(&stats)["existence"].is_null(), "{stats}");
+    let advice = ground.run(&["advise"]).succeeds().text();
+    assert!(advice.contains("It has no existence filter.\n"), "{advice}");
+
+    let ground = Ground::new();
+    let store = ground.store();
+    let bench = |extra: &[&str]| {
+        let flags = ["bench", "--num=3000", "--existence_filter=grow", "--db"];
+        let all = [&flags[..], &[store.to_str().unwrap()], extra].concat();
+        ground.bare(&all).succeeds();
+    };
+    bench(&["--benchmarks=fillseq"]);
+    wait_until("the filter is made", || {
+        bench(&["--benchmarks=readmissing", "--use_existing_db", "--reads=300000"]);
+        of(&ground.run(&["stats", "--json"]).succeeds().json())["existence"]["state"] == "ready"
+    });
+    let stats = of(&ground.run(&["stats", "--json"]).succeeds().json());
+    assert_eq!(
+        (&stats["existence_filter"], &stats["existence_is_asked"]),
+        (&json!("grow"), &json!(false))
+    );
+    let existence = &stats["existence"];
+    let items = existence["items"].as_u64().unwrap();
+    assert!((2950..=6100).contains(&items), "{existence}");
+    assert_eq!(existence["designed_items"], json!(1 << 20));
+    assert!(existence["memory_bytes"].as_u64().unwrap() > 1 << 20, "{existence}");
+    assert!(existence["designed_rate"].as_f64().unwrap() > 0.001, "{existence}");
+    assert!(existence["covered"].as_u64().unwrap() >= 3000, "{existence}");
+    assert!(existence["measured_rate"].is_null() && existence["lost"].is_null(), "{existence}");
+    let text = ground.run(&["stats"]).succeeds().text();
+    let told =
+        format!("existence filter (grows): ready, as its files say, {items} keys of 1048576");
+    assert!(text.contains(&told), "{text}");
+    let advice = ground.run(&["advise"]).succeeds().text();
+    assert!(advice.contains("Its existence filter is ready: "), "{advice}");
+    let advice = ground.run(&["advise", "--json"]).succeeds().json();
+    assert_eq!(of(&advice)["existence"]["items"], json!(items));
 }
 
 #[test]

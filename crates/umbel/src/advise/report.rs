@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
+use umbel_existence::{ExistenceStats, Source};
 use umbel_filter::FilterKind;
 
 use super::advise;
 use crate::advisor::{Load, Offer, loads, optimum, second};
+use crate::existence_keys::Keys;
 use crate::filter_choice::Choice;
 use crate::store::Store;
 use crate::version::TableFile;
@@ -27,6 +29,13 @@ pub struct FilterAdvice {
     /// How often more keys were let through than by design, so that the plain setting was gone back
     /// to.
     pub failures: u64,
+    /// Its existence filter, where it has one; see [`KeyspaceStats`](crate::KeyspaceStats).
+    pub existence: Option<ExistenceStats>,
+    /// Of the gets of late, the share that reached the last level with tables for a key which is
+    /// not there: an existence filter answers nearly all of those.
+    pub absent_share: f64,
+    /// Bytes of an existence filter that grows, for the keys there are, about.
+    pub existence_bytes: u64,
     /// Bytes that the plain filters would take.
     pub plain_bytes: u64,
     /// Bytes of the filters that are to be kept.
@@ -72,6 +81,9 @@ pub struct LevelAdvice {
     pub why: String,
 }
 
+/// Bits a key of an existence filter that grows: it has between 10 and 20.
+const EXISTENCE_BITS: u64 = 15;
+
 /// Has it decided anew and tells what came of it, for every keyspace.
 pub fn advice(store: &Store) -> Vec<FilterAdvice> {
     advise(store);
@@ -99,6 +111,8 @@ pub fn advice(store: &Store) -> Vec<FilterAdvice> {
             bloom_bits: options.bloom_bits,
             gets: evidence.gets,
             failures: keyspace.advisor.lock().failures,
+            existence: keyspace.existence.stats(),
+            existence_bytes: Keys(&keyspace).estimated() * EXISTENCE_BITS / 8,
             best_false_reads: [0.5, 1.0, 2.0].map(best_at),
             ..FilterAdvice::default()
         };
@@ -109,6 +123,7 @@ pub fn advice(store: &Store) -> Vec<FilterAdvice> {
             advice.kept_bytes += offer.bytes(choice);
             advice.false_reads += offer.false_reads(choice) / gets;
             advice.plain_false_reads += offer.false_reads(Choice::Plain) / gets;
+            advice.absent_share = (offer.asked.absent / gets).min(1.0);
             let adds = is_on && options.level_filters.is_none();
             let new = second(&loads[level], best[level]).filter(|_| adds);
             let in_memory = |table: &Arc<TableFile>| table.opened().map_or(0, |o| o.filter_bytes());

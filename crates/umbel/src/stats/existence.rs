@@ -3,31 +3,56 @@
 use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
+use crate::options::ExistenceSize;
 
-/// A line or two on the existence filter, where there is one.
+/// Some lines on the existence filter, or that there is none.
 pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Result {
-    if let Some(stats) = &keyspace.existence {
-        let state = match (stats.is_answering, stats.is_filling) {
-            (false, _) => ", being made",
-            (true, true) => ", being made anew",
-            (true, false) => "",
-        };
-        let measured = stats.measured_rate.map_or("-".into(), |r| format!("{:.4}%", r * 100.0));
-        writeln!(
-            f,
-            "existence filter{state}: {} keys of {} in {:.2} MiB, {:.1}% full, denied {}, maybe \
-             {}, in vain {}, measured {measured}, designed {:.4}%, {} lines damaged",
-            stats.items,
-            stats.designed_items,
-            stats.memory_bytes as f64 / MEBIBYTE,
-            stats.fill * 100.0,
-            stats.denied,
-            stats.maybe,
-            stats.in_vain,
-            stats.designed_rate * 100.0,
-            stats.damaged_lines
-        )?;
+    let size = match keyspace.existence_filter {
+        ExistenceSize::Off => "off".to_owned(),
+        ExistenceSize::Fixed { bytes } => format!("{bytes} bytes"),
+        ExistenceSize::Growing { .. } => "grows".to_owned(),
+    };
+    let Some(stats) = &keyspace.existence else {
+        writeln!(f, "existence filter: {size}")?;
+        return write_problem(f, keyspace);
+    };
+    let source = if keyspace.existence_is_asked { "" } else { ", as its files say" };
+    let percent = |rate: f64| format!("{:.4}%", rate * 100.0);
+    writeln!(
+        f,
+        "existence filter ({size}): {}{source}, {} keys of {} in {:.2} MiB, {:.1}% full, {} lines \
+         damaged",
+        stats.state(),
+        stats.items,
+        stats.designed_items,
+        stats.memory_bytes as f64 / MEBIBYTE,
+        stats.fill * 100.0,
+        stats.damaged_lines
+    )?;
+    write!(
+        f,
+        "existence filter: denied {}, maybe {}, in vain {}, false positives measured {}, designed \
+         {}, now {}; its files cover writes up to {}",
+        stats.denied,
+        stats.maybe,
+        stats.in_vain,
+        stats.measured_rate.map_or("-".into(), percent),
+        percent(stats.designed_rate),
+        percent(stats.estimated_rate),
+        stats.covered
+    )?;
+    match keyspace.existence_is_asked {
+        true => writeln!(f, " and lack {} keys", stats.lag_items)?,
+        false => writeln!(f)?,
     }
+    if let Some(reason) = &stats.lost {
+        let anew = if keyspace.existence_is_asked { "was made" } else { "will be made" };
+        writeln!(f, "existence filter: {anew} anew: {reason}")?;
+    }
+    write_problem(f, keyspace)
+}
+
+fn write_problem(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Result {
     match &keyspace.existence_problem {
         Some(problem) => writeln!(f, "existence filter: {problem}"),
         None => Ok(()),
