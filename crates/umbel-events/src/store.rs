@@ -102,9 +102,10 @@ impl Store {
         self.submit(&Request { appends, checks })?.wait()
     }
 
-    /// Begins an append: decides about it and gives it its place in the log, but does not wait until
-    /// it is acknowledged. Appends take effect in the order in which they were submitted. Before it
-    /// is acknowledged it promises nothing: a store whose appends are synced keeps it in memory.
+    /// Begins an append: decides about it and gives it its place in the log, but does not wait
+    /// until it is acknowledged. Appends take effect in the order in which they were submitted.
+    /// Before it is acknowledged it promises nothing: a store whose appends are synced keeps it in
+    /// memory.
     ///
     /// # Errors
     /// As [`Store::append`]; then nothing was written.

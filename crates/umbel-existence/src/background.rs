@@ -38,8 +38,8 @@ pub(crate) struct Background {
 }
 
 /// How far a filter has to be with growing. Its walk takes as much of the processor as appending
-/// does; if it went on as fast as it can, appending would halve until it is done. There is time: new
-/// hashes go to the second filter, so that the first one is never fuller than it was made for.
+/// does; if it went on as fast as it can, appending would halve until it is done. There is time:
+/// new hashes go to the second filter, so that the first one is never fuller than it was made for.
 ///
 /// INVARIANT: it only says how soon a step should come, never what the step does.
 #[derive(Debug)]

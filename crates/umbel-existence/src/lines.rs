@@ -292,8 +292,8 @@ impl Lines {
     }
 
     /// Adds waiting hashes, about as many as `most` pages have lines, or else reads some of the
-    /// pages that were not read yet, about `most`. A page that cannot be read is a damaged one. Says
-    /// whether anything is left.
+    /// pages that were not read yet, about `most`. A page that cannot be read is a damaged one.
+    /// Says whether anything is left.
     pub(crate) fn read_some(&self, most: u64) -> bool {
         if self.add_waiting(most.saturating_mul(PAGE_LINES)) {
             return !self.is_complete();

@@ -37,9 +37,9 @@ const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries
 fn in_words() -> String {
     format!(
         "filled in batches of {BATCH_ENTRIES} puts to a write transaction of durability \
-         {FILLING:?}, which a killed process loses; read in one transaction kept open, and in a transaction per call; \
-         a synced put is a durable transaction of its own; the cache of the run, no filters; it \
-         has no threads of its own, its file is watched beside reads"
+         {FILLING:?}, which a killed process loses; read in one transaction kept open, and in a \
+         transaction per call; a synced put is a durable transaction of its own; the cache of \
+         the run, no filters; it has no threads of its own, its file is watched beside reads"
     )
 }
 

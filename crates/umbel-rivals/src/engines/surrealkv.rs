@@ -41,9 +41,10 @@ fn in_words() -> String {
         "memtables of {} MiB (or as the run says) and {} KiB blocks (its own are 64 KiB) as most \
          others have them, its own filters of 10 bits per key, no compression, no value log, the \
          cache of the run, a runtime with {THREADS} threads; written in batches of \
-         {BATCH_ENTRIES} to a transaction of durability {FILLING:?}; read in one transaction kept open, and in a \
-         transaction per call; each get is a copy; a synced put is a transaction of immediate \
-         durability; it cannot be asked whether it is busy, so its files and threads are watched",
+         {BATCH_ENTRIES} to a transaction of durability {FILLING:?}; read in one transaction \
+         kept open, and in a transaction per call; each get is a copy; a synced put is a \
+         transaction of immediate durability; it cannot be asked whether it is busy, so its files \
+         and threads are watched",
         Settings::default().memtable_bytes >> 20,
         BLOCK_BYTES >> 10,
     )
