@@ -7,6 +7,8 @@ pub mod delete;
 pub mod line;
 pub mod read;
 pub mod serve;
+mod serve_config;
+mod serve_options;
 pub mod store;
 pub mod streams;
 pub mod time;

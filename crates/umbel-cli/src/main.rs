@@ -15,6 +15,7 @@ mod input;
 mod lab;
 mod limits;
 mod lines;
+mod nearest;
 mod number;
 mod output;
 mod progress;

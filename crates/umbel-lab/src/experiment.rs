@@ -128,9 +128,9 @@ pub fn find(
     if let Some(found) = all.iter().find(|experiment| experiment.name == name) {
         return Ok(found);
     }
-    let nearest = all.iter().min_by_key(|experiment| distance(experiment.name, name));
-    let nearest =
-        nearest.filter(|experiment| distance(experiment.name, name) <= name.len() / 2 + 1);
+    let apart = |experiment: &&&Experiment| strsim::damerau_levenshtein(experiment.name, name);
+    let nearest = all.iter().min_by_key(apart);
+    let nearest = nearest.filter(|experiment| apart(experiment) <= name.len() / 2 + 1);
     let hint =
         nearest.map_or_else(String::new, |found| format!("; did you mean `{}`?", found.name));
     Err(format!("there is no experiment `{name}`{hint} (`umbel lab list` names all)"))
@@ -152,35 +152,5 @@ pub fn engine_named(name: &str, engines: &[Engine]) -> std::result::Result<Engin
                 known.join(", ")
             ))
         }
-    }
-}
-
-/// How many letters must be put in, left out or changed to make one word of the other
-/// (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, letter) in from.chars().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], at + 1);
-        for (column, other) in to.iter().enumerate() {
-            let changed = corner + usize::from(letter != *other);
-            corner = row[column + 1];
-            row[column + 1] = changed.min(corner + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("levels", "levels"), 0);
-        assert_eq!(distance("levels", "level"), 1);
-        assert_eq!(distance("cold", "bold"), 1);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("hash-count", "hash-cuont"), 2);
     }
 }

@@ -6,6 +6,7 @@ use super::absent;
 use super::settings::Settings;
 use super::tally::Until;
 use crate::errors::{Failure, Outcome};
+use crate::nearest::nearest;
 
 /// Most keys that filluniquerandom shuffles: 8 bytes each.
 const UNIQUE_MAX: u64 = 1 << 30;
@@ -264,30 +265,9 @@ fn unknown(name: &str) -> Failure {
     if let Some(reason) = absent::reason(name) {
         return Failure::usage(format!("the benchmark `{name}` of db_bench {reason}"));
     }
-    let nearest = BENCHMARKS
-        .iter()
-        .map(|benchmark| (distance(name, benchmark.name), benchmark.name))
-        .min()
-        .filter(|(distance, nearest)| *distance * 3 <= nearest.len());
-    let meant =
-        nearest.map_or(String::new(), |(_, nearest)| format!("; did you mean `{nearest}`?"));
+    let meant = nearest(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
+    let meant = meant.map_or(String::new(), |nearest| format!("; did you mean `{nearest}`?"));
     Failure::usage(format!("unknown benchmark `{name}`{meant} (`umbel bench --help` lists them)"))
-}
-
-/// The edit distance: how many letters to insert, remove or change.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, from) in left.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, to) in right.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -345,7 +325,5 @@ mod tests {
         for benchmark in BENCHMARKS {
             assert_eq!(absent::reason(benchmark.name), None);
         }
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

@@ -1,6 +1,5 @@
 //! Flags of the commands for an event store.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -63,21 +62,47 @@ pub struct StreamsArgs {
     pub system: bool,
 }
 
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
+/// Arguments of `serve`. What a file and the environment may say as well is text until
+/// [`ServeConfig`](super::serve_config::ServeConfig) reads all of it.
+#[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// Serve in clear and without users: whoever reaches the port may read and write
     #[arg(long)]
     pub insecure: bool,
-    /// Where to listen; port 0 takes any that is free
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113")]
-    pub listen: SocketAddr,
+    /// Where to listen; port 0 takes any that is free [default: 127.0.0.1:2113]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
     /// Under which name and port clients are told to come back [default: the one they came by]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// Answer an append once it survives power loss
     #[arg(long)]
     pub sync: bool,
+    /// Bytes of the filter that knows which streams cannot be there; 0 for none, or `growing`
+    /// [default: growing]
+    #[arg(long, value_name = "BYTES")]
+    pub stream_existence_filter_size: Option<String>,
+    /// How many seconds an append may take from its first part to its last [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub append_time: Option<String>,
+    /// A file of these options, as `name = value` lines; the environment and flags win over it
+    #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print every option, its value and where that comes from, and do not serve
+    #[arg(long)]
+    pub print_config: bool,
+    /// KurrentDB's name for the address of --listen.
+    #[arg(long, hide = true)]
+    pub node_ip: Option<String>,
+    /// KurrentDB's name for the port of --listen.
+    #[arg(long, hide = true)]
+    pub node_port: Option<String>,
+    /// KurrentDB's name for the host of --advertise.
+    #[arg(long, hide = true)]
+    pub advertise_host_to_client_as: Option<String>,
+    /// KurrentDB's name for the port of --advertise.
+    #[arg(long, hide = true)]
+    pub advertise_node_port_to_client_as: Option<String>,
 }
 
 /// What `--expected` says.

@@ -5,9 +5,12 @@ use std::path::Path;
 
 use serde_json::json;
 use umbel::Durability;
+use umbel_events::StoreOptions;
 use umbel_server::{Config, Server, StartError};
 
 use super::args::ServeArgs;
+use super::serve_config::ServeConfig;
+use super::serve_options::Levels;
 use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
@@ -15,17 +18,27 @@ use crate::output::{Output, note};
 
 /// Serves the event store in the folder, which is created where it is missing or empty.
 pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) -> Outcome<()> {
-    if !args.insecure {
+    let levels = Levels::collect(args, folder, limits.memory, std::env::vars_os())?;
+    let config = ServeConfig::read(&levels)?;
+    if args.print_config {
+        return config.print(&levels, json);
+    }
+    if !config.insecure {
         return Err(Failure::usage(
             "connections cannot be encrypted yet; with --insecure the server listens in clear, and \
              whoever reaches its port may read and write",
         ));
     }
-    let advertise = args.advertise.as_deref().map(host_and_port).transpose()?;
-    let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
-    let store = store::open_or_create(folder, limits, durability)?;
-    let config = Config { listen: args.listen, advertise, ..Config::default() };
-    let running = match Server::start(store.clone(), config) {
+    let durability = if config.sync { Durability::Synced } else { Durability::Buffered };
+    let options = StoreOptions {
+        durability,
+        memory_bytes: config.memory,
+        existence: config.existence,
+        ..StoreOptions::default()
+    };
+    let store = store::open_or_create_with(config.db.as_deref(), options)?;
+    let (listen, advertise, parts_time) = (config.listen, config.advertise, config.append_time);
+    let running = match Server::start(store.clone(), Config { listen, advertise, parts_time }) {
         Ok(running) => running,
         Err(error) => {
             store.close()?;
@@ -74,18 +87,6 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn host_and_port(text: &str) -> Outcome<(String, u16)> {
-    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    match parts {
-        Some((host, port)) if !host.is_empty() => {
-            Ok((host.trim_matches(['[', ']']).to_string(), port))
-        }
-        _ => Err(Failure::usage(format!(
-            "--advertise is {text}, but must be a name or an address, a colon and a port"
-        ))),
-    }
-}
-
 fn failed(error: StartError) -> Failure {
     Failure::System(error.to_string())
 }
@@ -100,15 +101,5 @@ mod tests {
         assert_eq!(shown("0.0.0.0:7"), "127.0.0.1:7");
         assert_eq!(shown("[::]:7"), "[::1]:7");
         assert_eq!(shown("10.0.0.1:7"), "10.0.0.1:7");
-    }
-
-    #[test]
-    fn hosts_have_ports() {
-        let read = |text| host_and_port(text).ok();
-        assert_eq!(read("store.example:2113"), Some(("store.example".to_string(), 2113)));
-        assert_eq!(read("[::1]:2113"), Some(("::1".to_string(), 2113)));
-        for wrong in ["store.example", ":2113", "store:65536", ""] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
     }
 }

@@ -25,7 +25,12 @@ pub fn open_or_create(
     limits: Limits,
     durability: Durability,
 ) -> Outcome<Store> {
-    Ok(Store::open(named(folder)?, options(limits, durability))?)
+    open_or_create_with(folder, options(limits, durability))
+}
+
+/// The same with every option.
+pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outcome<Store> {
+    Ok(Store::open(named(folder)?, options)?)
 }
 
 /// Opens a store that exists. One that was not closed is brought in order first, so this writes.

@@ -120,3 +120,79 @@ fn a_store_for_keys_and_values_is_no_event_store() {
     run.fails(2, &["event store"]);
     assert_eq!(ground.run(&["scan"]).succeeds().text(), before);
 }
+
+/// Writes a file of options and returns its path.
+fn options(ground: &Ground, text: &str) -> String {
+    let path = ground.path("umbel.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_file_the_environment_and_flags_set_a_server_up_and_the_later_wins() {
+    let ground = Ground::new();
+    let text = "insecure = true\nNodePort = 7\nsync = true\nappend-time = 5\n";
+    let file = options(&ground, text);
+    let mut command = ground.command();
+    command.env("UMBEL_APPEND_TIME", "6").env("KURRENTDB_NODE_PORT", "8");
+    command.args(["--json", "serve", "--print-config", "--config", &file]);
+    command.args(["--stream-existence-filter-size", "256MiB"]).arg("--db").arg(ground.store());
+    let output = command.output().unwrap();
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = |name: &str| (printed[name]["value"].clone(), printed[name]["from"].clone());
+    assert_eq!(said("insecure"), (true.into(), file.clone().into()));
+    assert_eq!(printed["listen"]["value"], "127.0.0.1:8");
+    assert_eq!(printed["listen"]["from"], "default and KURRENTDB_NODE_PORT");
+    assert_eq!(said("append-time"), (6.into(), "UMBEL_APPEND_TIME".into()));
+    assert_eq!(printed["stream-existence-filter-size"]["value"], 256 << 20);
+    assert_eq!(printed["memory"]["value"], serde_json::Value::Null);
+    assert!(!ground.store().exists(), "nothing is served");
+}
+
+#[test]
+fn what_is_printed_is_a_file_of_options_that_says_the_same() {
+    let ground = Ground::new();
+    let flags = ["serve", "--print-config", "--insecure", "--advertise", "[::1]:9", "--sync"];
+    let first = ground.run(&flags).succeeds().text();
+    let file = options(&ground, &first);
+    let again = ground.bare(&["serve", "--print-config", "--config", &file]).succeeds().text();
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(" #").next().unwrap().trim_end().to_string()).collect()
+    };
+    assert_eq!(values(&first), values(&again));
+    assert!(again.contains(&file) && again.contains("db = "), "{again}");
+}
+
+#[test]
+fn a_server_runs_with_what_a_file_says() {
+    let ground = Ground::new();
+    let folder = ground.store();
+    let text = format!("db = '{}'\ninsecure = true\nlisten = '127.0.0.1:0'\n", folder.display());
+    let file = options(&ground, &text);
+    let mut command = ground.command();
+    command.args(["serve", "--config", &file]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    let mut first_line = String::new();
+    stdout.read_line(&mut first_line).unwrap();
+    let first_line = first_line.trim_end().to_string();
+    let serving = Serving { process, stdout, first_line };
+    assert_eq!(get(serving.address(), "/health/live"), "HTTP/1.1 204 No Content");
+    assert_eq!(serving.stop(Signal::TERM).0, Some(0));
+    assert!(folder.exists());
+}
+
+#[test]
+fn a_name_that_no_option_has_is_refused_with_the_nearest() {
+    let ground = Ground::new();
+    let file = options(&ground, "insecure = true\nNodePrt = 7\n");
+    let run = ground.run(&["serve", "--config", &file]);
+    run.fails(2, &["`NodePrt` in ", "did you mean `node-port`?"]);
+    let run = ground.run(&["serve", "--config", "nowhere.toml"]);
+    run.fails(4, &["could not read nowhere.toml"]);
+    let mut command = ground.command();
+    let output = command.env("UMBEL_INSECRUE", "true").arg("serve").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("UMBEL_INSECRUE") && said.contains("`insecure`"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,284 @@
+//! [`ServeConfig`]: what `umbel serve` runs with, read of [`Levels`] of text.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use umbel_events::{Size, StoreOptions};
+use umbel_server::Config;
+
+use super::serve_options::{Given, Levels, shown};
+use crate::errors::{Failure, Outcome};
+use crate::number::{counts, parse_switch};
+use crate::output::Output;
+
+/// Bytes of the filter of streams, as far as its size is fixed.
+const FILTER_BYTES_MAX: u64 = 1 << 40;
+/// The longest that the parts of one append may take, in seconds.
+const APPEND_TIME_MAX: u64 = 3600;
+
+/// What a server runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeConfig {
+    /// The folder of the store.
+    pub db: Option<PathBuf>,
+    /// Whether to serve in clear.
+    pub insecure: bool,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where clients are told to come back.
+    pub advertise: Option<(String, u16)>,
+    /// Whether an append is answered once it survives power loss.
+    pub sync: bool,
+    /// Bytes of memory for the store.
+    pub memory: Option<u64>,
+    /// How large the filter of streams is.
+    pub existence: Size,
+    /// How long an append may take from its first part to its last.
+    pub append_time: Duration,
+}
+
+/// One line of what is printed: an option, its value, and who said so.
+type Line = (&'static str, Value, String);
+
+impl ServeConfig {
+    /// Reads what is said of each option; what nobody speaks of has its default.
+    ///
+    /// # Errors
+    /// A value that an option cannot have, with who said it.
+    pub fn read(levels: &Levels) -> Outcome<ServeConfig> {
+        let plain = Config::default();
+        let switch = |name: &str| -> Outcome<bool> {
+            Ok(one(levels, &[name], parse_switch)?.unwrap_or_default())
+        };
+        let number = |name: &str, least: u64, most: u64| one(levels, &[name], counts(least, most));
+        let address = |text: &str| {
+            let wrong = "must be an address and a port, like 127.0.0.1:2113";
+            text.parse::<SocketAddr>().map_err(|_| wrong.to_string())
+        };
+        let ip = one_of(levels, ("node-ip", "listen"), ip_address, |text| Ok(address(text)?.ip()))?;
+        let port = one_of(levels, ("node-port", "listen"), port, |text| Ok(address(text)?.port()))?;
+        let listen =
+            SocketAddr::new(ip.unwrap_or(plain.listen.ip()), port.unwrap_or(plain.listen.port()));
+        let existence = one(levels, &["stream-existence-filter-size"], filter_size)?;
+        Ok(ServeConfig {
+            db: one(levels, &["db"], |text| Ok(PathBuf::from(text)))?,
+            insecure: switch("insecure")?,
+            listen,
+            advertise: advertise(levels, listen.port())?,
+            sync: switch("sync")?,
+            memory: number("memory", 1, 1 << 50)?,
+            existence: existence.unwrap_or(StoreOptions::default().existence),
+            append_time: number("append-time", 1, APPEND_TIME_MAX)?
+                .map_or(plain.parts_time, Duration::from_secs),
+        })
+    }
+
+    /// Writes every option with its value and who said so, as a file of options or as JSON.
+    pub fn print(&self, levels: &Levels, as_json: bool) -> Outcome<()> {
+        let lines = self.lines(levels)?;
+        let mut output = Output::new();
+        if as_json {
+            let object = lines.into_iter().map(|(name, value, from)| {
+                (name.to_string(), json!({ "value": value, "from": from }))
+            });
+            output.json(&Value::Object(object.collect::<Map<_, _>>()))?;
+            return output.flush();
+        }
+        for (name, value, from) in lines {
+            let line = match value {
+                Value::Null => format!("# {name} is not set"),
+                value => format!("{:<44} # {from}", format!("{name} = {value}")),
+            };
+            output.line(&line)?;
+        }
+        output.flush()
+    }
+
+    fn lines(&self, levels: &Levels) -> Outcome<Vec<Line>> {
+        let from = |names: &[&str]| -> Outcome<String> {
+            let given = levels.last(names)?;
+            Ok(given.map_or("default".to_string(), |given| given.source.to_string()))
+        };
+        let host_and_port = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        let existence = match self.existence {
+            Size::Off => json!(0),
+            Size::Fixed { bytes } => json!(bytes),
+            Size::Growing { .. } => json!("growing"),
+        };
+        let joined = |whole: &str, parts: [&str; 2]| -> Outcome<String> {
+            let (first, second) = (from(&[parts[0], whole])?, from(&[parts[1], whole])?);
+            Ok(if first == second { first } else { format!("{first} and {second}") })
+        };
+        let advertised = ["advertise-host-to-client-as", "advertise-node-port-to-client-as"];
+        Ok(vec![
+            ("db", json!(self.db), from(&["db"])?),
+            ("insecure", json!(self.insecure), from(&["insecure"])?),
+            ("listen", json!(self.listen), joined("listen", ["node-ip", "node-port"])?),
+            (
+                "advertise",
+                json!(self.advertise.as_ref().map(host_and_port)),
+                joined("advertise", advertised)?,
+            ),
+            ("sync", json!(self.sync), from(&["sync"])?),
+            ("memory", json!(self.memory), from(&["memory"])?),
+            ("stream-existence-filter-size", existence, from(&["stream-existence-filter-size"])?),
+            ("append-time", json!(self.append_time.as_secs()), from(&["append-time"])?),
+        ])
+    }
+}
+
+/// What the last level says of one of these options, read by `parse`.
+fn one<T>(
+    levels: &Levels,
+    names: &[&str],
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Outcome<Option<T>> {
+    let Some(given) = levels.last(names)? else { return Ok(None) };
+    parse(&given.text).map(Some).map_err(|why| refused(given, &why))
+}
+
+/// What the last level says of a part, or of the whole that has the part.
+fn one_of<T>(
+    levels: &Levels,
+    (part, whole): (&str, &str),
+    parse_part: impl Fn(&str) -> Result<T, String>,
+    parse_whole: impl Fn(&str) -> Result<T, String>,
+) -> Outcome<Option<T>> {
+    let Some(given) = levels.last(&[part, whole])? else { return Ok(None) };
+    let parsed =
+        if given.name == part { parse_part(&given.text) } else { parse_whole(&given.text) };
+    parsed.map(Some).map_err(|why| refused(given, &why))
+}
+
+fn refused(given: &Given, why: &str) -> Failure {
+    let link = if why.starts_with("must ") { ", but " } else { ": " };
+    Failure::usage(format!("{} is {}{link}{why}", shown(given), given.text))
+}
+
+fn ip_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "must be an address, like 127.0.0.1".to_string())
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "must be a port, 0 to 65535".to_string())
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) if !host.is_empty() => Ok((bare(host), port)),
+        _ => Err("must be a name or an address, a colon and a port".to_string()),
+    }
+}
+
+/// An address of IPv6 without its brackets.
+fn bare(host: &str) -> String {
+    host.trim_matches(['[', ']']).to_string()
+}
+
+fn advertise(levels: &Levels, listening: u16) -> Outcome<Option<(String, u16)>> {
+    let host = |text: &str| match text.is_empty() {
+        true => Err("must be a name or an address".to_string()),
+        false => Ok(bare(text)),
+    };
+    let whole_host = |text: &str| Ok(host_and_port(text)?.0);
+    let whole_port = |text: &str| Ok(host_and_port(text)?.1);
+    let name = one_of(levels, ("advertise-host-to-client-as", "advertise"), host, whole_host)?;
+    let names = ("advertise-node-port-to-client-as", "advertise");
+    let number = one_of(levels, names, port, whole_port)?;
+    match (name, number) {
+        (Some(name), number) => Ok(Some((name, number.unwrap_or(listening)))),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Failure::usage(
+            "clients are told a port to come back to and no host; give the host, too, with \
+             --advertise HOST:PORT",
+        )),
+    }
+}
+
+fn filter_size(text: &str) -> Result<Size, String> {
+    if text.eq_ignore_ascii_case("growing") {
+        return Ok(StoreOptions::default().existence);
+    }
+    let wrong = format!("must be growing, 0 for none, or 4096 to {FILTER_BYTES_MAX} bytes");
+    match counts(0, FILTER_BYTES_MAX)(text) {
+        Ok(0) => Ok(Size::Off),
+        Ok(bytes) if bytes >= 4096 => Ok(Size::Fixed { bytes }),
+        _ => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::events::args::ServeArgs;
+
+    fn read(args: &ServeArgs, variables: &[(&str, &str)]) -> Result<ServeConfig, String> {
+        let owned = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let owned: Vec<(OsString, OsString)> = owned.collect();
+        let levels = Levels::collect(args, None, None, owned.into_iter());
+        levels.and_then(|levels| ServeConfig::read(&levels)).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn nobody_says_anything_and_all_is_as_it_always_was() {
+        let config = read(&ServeArgs::default(), &[]).unwrap();
+        assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 2113)));
+        assert!(!config.insecure && !config.sync && config.advertise.is_none());
+        assert_eq!(config.append_time, Config::default().parts_time);
+        assert_eq!(config.existence, StoreOptions::default().existence);
+    }
+
+    #[test]
+    fn parts_and_wholes_go_together() {
+        let variables = [
+            ("KURRENTDB_NODE_IP", "0.0.0.0"),
+            ("KURRENTDB_INSECURE", "true"),
+            ("KURRENTDB_ADVERTISE_HOST_TO_CLIENT_AS", "store.example"),
+            ("KURRENTDB_STREAM_EXISTENCE_FILTER_SIZE", "256000000"),
+            ("UMBEL_NODE_PORT", "7"),
+        ];
+        let config = read(&ServeArgs::default(), &variables).unwrap();
+        assert_eq!(config.listen.to_string(), "0.0.0.0:7");
+        assert_eq!(config.advertise, Some(("store.example".to_string(), 7)));
+        assert_eq!(config.existence, Size::Fixed { bytes: 256_000_000 });
+        assert!(config.insecure);
+        let listen = Some("[::1]:9".to_string());
+        let config = read(&ServeArgs { listen, ..ServeArgs::default() }, &variables).unwrap();
+        assert_eq!(config.listen.to_string(), "[::1]:9");
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_is_told_with_who_said_it() {
+        let cases = [
+            ("UMBEL_LISTEN", "here", "UMBEL_LISTEN is here, but must be an address"),
+            ("UMBEL_NODE_PORT", "65536", "must be a port"),
+            ("UMBEL_ADVERTISE", ":2113", "must be a name or an address"),
+            ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
+            ("UMBEL_SYNC", "maybe", "neither 1 (on) nor 0 (off)"),
+            ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
+            ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for none"),
+        ];
+        for (variable, text, why) in cases {
+            let said = read(&ServeArgs::default(), &[(variable, text)]).expect_err("refused");
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_ports() {
+        let read = |text| host_and_port(text).ok();
+        assert_eq!(read("store.example:2113"), Some(("store.example".to_string(), 2113)));
+        assert_eq!(read("[::1]:2113"), Some(("::1".to_string(), 2113)));
+        for wrong in ["store.example", ":2113", "store:65536", ""] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
