@@ -14,14 +14,7 @@ const TICKS: u64 = 10;
 /// The one node there is. `reached` is the authority of the request, under which the client must be
 /// able to reach it again.
 pub fn cluster(service: &Service, reached: Option<&Authority>) -> ClusterInfo {
-    let (address, port) = match (&service.advertise, reached) {
-        (Some((host, port)), _) => (host.clone(), *port),
-        (None, Some(authority)) => {
-            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-            (host.to_string(), authority.port_u16().unwrap_or(service.port))
-        }
-        (None, None) => ("localhost".to_string(), service.port),
-    };
+    let (address, port) = place(service, reached);
     let member = MemberInfo {
         instance_id: Some(convert::uuid(service.instance, UuidForm::String(()))),
         time_stamp: (service.env.clock.wall_micros() * TICKS) as i64,
@@ -30,4 +23,16 @@ pub fn cluster(service: &Service, reached: Option<&Authority>) -> ClusterInfo {
         http_end_point: Some(EndPoint { address, port: u32::from(port) }),
     };
     ClusterInfo { members: vec![member] }
+}
+
+/// The host and the port under which the client must be able to reach the node again.
+pub fn place(service: &Service, reached: Option<&Authority>) -> (String, u16) {
+    match (&service.advertise, reached) {
+        (Some((host, port)), _) => (host.clone(), *port),
+        (None, Some(authority)) => {
+            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+            (host.to_string(), authority.port_u16().unwrap_or(service.port))
+        }
+        (None, None) => ("localhost".to_string(), service.port),
+    }
 }

@@ -1,69 +1,91 @@
-//! What is answered to plain HTTP requests: whether the server is there.
+//! What is answered to plain HTTP requests: whether the server is there, what it is, and what its
+//! store does.
 
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::HeaderValue;
+use hyper::http::uri::Authority;
 use hyper::{Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use tonic::body::Body;
+use umbel_events::Stats;
+
+use crate::service::Service;
+use crate::{metrics, pages};
 
 const PING: &str = r#"{"text":"Ping request successfully handled"}"#;
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Every path that is served.
+const PATHS: [&str; 7] =
+    ["/health/live", "/health/ready", "/ping", "/info", "/gossip", "/stats", "/metrics"];
 
 /// The answer to a request that is no call.
-pub fn answer(method: &Method, path: &str) -> Response<Body> {
-    let known = matches!(path, "/health/live" | "/ping");
-    if known && !matches!(*method, Method::GET | Method::HEAD) {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+pub async fn answer(
+    service: &Service,
+    method: &Method,
+    path: &str,
+    reached: Option<&Authority>,
+) -> Response<Body> {
+    if !PATHS.contains(&path) {
+        let paths = PATHS.join(", ");
+        let text = format!("there is nothing here but {paths} and the calls of its clients\n");
+        return response(StatusCode::NOT_FOUND, Some(TEXT), text);
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let text = "only GET is served here\n".to_string();
+        let mut response = response(StatusCode::METHOD_NOT_ALLOWED, Some(TEXT), text);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     match path {
-        "/health/live" => response(StatusCode::NO_CONTENT, None, ""),
-        "/ping" => response(StatusCode::OK, Some("application/json"), PING),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "there is nothing here; /health/live and /ping are, and the calls of event store \
-             clients\n",
-        ),
+        "/health/ready" if service.is_stopping() => {
+            let text = "the server stops\n".to_string();
+            response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
+        }
+        "/health/live" | "/health/ready" => response(StatusCode::NO_CONTENT, None, String::new()),
+        "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
+        "/info" => response(StatusCode::OK, Some(JSON), pages::info().to_string()),
+        "/gossip" => {
+            let page = pages::gossip(service, reached).to_string();
+            response(StatusCode::OK, Some(JSON), page)
+        }
+        _ => match service.store.stats().await {
+            Ok(stats) => of_stats(service, path, &stats),
+            Err(error) => {
+                let text = format!("the store does not answer: {error}\n");
+                response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
+            }
+        },
+    }
+}
+
+fn of_stats(service: &Service, path: &str, stats: &Stats) -> Response<Body> {
+    if path == "/stats" {
+        return response(StatusCode::OK, Some(JSON), pages::stats(stats).to_string());
+    }
+    match metrics::text(stats, &service.calls) {
+        Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
+        Err(error) => {
+            let text = format!("the metrics could not be written: {error}\n");
+            response(StatusCode::INTERNAL_SERVER_ERROR, Some(TEXT), text)
+        }
     }
 }
 
 /// A call that is no HTTP/2 request, or a path of a call without the content type of one.
 pub fn no_call() -> Response<Body> {
-    text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "calls come by HTTP/2 with application/grpc\n")
+    let text = "calls come by HTTP/2 with application/grpc\n".to_string();
+    response(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some(TEXT), text)
 }
 
-fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-    response(status, Some("text/plain; charset=utf-8"), text)
-}
-
-fn response(status: StatusCode, kind: Option<&'static str>, text: &'static str) -> Response<Body> {
-    let body = Full::new(Bytes::from_static(text.as_bytes()));
-    let mut response = Response::new(Body::new(body));
+fn response(status: StatusCode, kind: Option<&'static str>, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::new(Bytes::from(text))));
     *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(kind) = kind {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_path_has_its_status() {
-        let cases = [
-            (Method::GET, "/health/live", 204),
-            (Method::HEAD, "/health/live", 204),
-            (Method::GET, "/ping", 200),
-            (Method::POST, "/ping", 405),
-            (Method::GET, "/", 404),
-            (Method::DELETE, "/streams/a", 404),
-        ];
-        for (method, path, status) in cases {
-            assert_eq!(answer(&method, path).status().as_u16(), status, "{method} {path}");
-        }
-        assert_eq!(no_call().status().as_u16(), 415);
-    }
 }

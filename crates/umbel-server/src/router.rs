@@ -30,7 +30,7 @@ pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse
         return if path.starts_with("/event_store.client.") {
             http::no_call()
         } else {
-            http::answer(request.method(), path)
+            http::answer(&service, request.method(), path, reached(&request).as_ref()).await
         };
     }
     if request.version() != Version::HTTP_2 {
@@ -43,10 +43,16 @@ pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse
         Ok(deadline) => deadline,
         Err(status) => return status.into_http(),
     };
-    match deadline.limit(call(service, deadline, request)).await {
+    let (calls, path) = (service.calls.clone(), path.to_string());
+    let clock = Arc::clone(&service.env.clock);
+    let began = clock.now();
+    let response = match deadline.limit(call(service, deadline, request)).await {
         Ok(response) => response,
         Err(status) => status.into_http(),
-    }
+    };
+    let status = Status::from_header_map(response.headers()).map(|status| status.code());
+    calls.note(&path, status, clock.now().saturating_sub(began));
+    response
 }
 
 /// Serves a call up to the head of its answer. What is answered in many messages keeps the deadline

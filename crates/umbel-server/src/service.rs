@@ -8,6 +8,7 @@ use umbel_env::Env;
 use umbel_events::EventId;
 
 use crate::budget::Budget;
+use crate::calls::Calls;
 use crate::config::Config;
 use crate::store::EventStore;
 
@@ -16,6 +17,8 @@ use crate::store::EventStore;
 pub struct Service {
     /// The store.
     pub store: EventStore,
+    /// How many calls came.
+    pub calls: Calls,
     /// What appends may hold in memory.
     pub budget: Arc<Budget>,
     /// The clock.
@@ -46,7 +49,8 @@ impl Service {
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
         let Config { advertise, parts_time, .. } = config;
-        Ok(Service { store, budget, env, instance, advertise, port, parts_time, stop })
+        let calls = Calls::default();
+        Ok(Service { store, calls, budget, env, instance, advertise, port, parts_time, stop })
     }
 
     /// A new identifier for what needs one.

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AllReader, Appended, Direction, Error, Expected, NewEvent, Position, RecordedEvent, Request,
-    Revision, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch, Watched,
+    Revision, Stats, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch, Watched,
 };
 
 use crate::budget::Share;
@@ -175,6 +175,11 @@ impl EventStore {
     /// The position of the newest event that can be read; 0 where there is none.
     pub fn visible(&self) -> u64 {
         self.store.visible().0
+    }
+
+    /// What the store consists of.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.blocking(Store::stats).await
     }
 
     /// Rings when more of these events can be read than can be now.

@@ -11,4 +11,5 @@ mod suite {
     mod streams;
     mod subscriptions;
     mod surface;
+    mod watching;
 }
