@@ -10,6 +10,7 @@ use crate::decide::{Decision, Known, decide};
 use crate::error::{Error, Result};
 use crate::event::{Expected, NewEvent};
 use crate::event_log::{LogCursor, LogEnd};
+use crate::format;
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::{Change, IndexBatch};
@@ -119,7 +120,7 @@ impl Appender {
         self.name = name;
         let Some(metadata) = metadata? else { return Ok((hash, known)) };
         let rests_on = rests_on.max(metadata.last_position);
-        Ok((hash, Known { head, settings: metadata.settings, rests_on }))
+        Ok((hash, Known { head, settings: metadata.settings_of(head), rests_on }))
     }
 
     /// The position of the last append in the queue, where one is about this stream, its metadata
@@ -336,7 +337,9 @@ impl Appender {
     fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
         let payload_bytes = commit::payload_bytes(plans);
         if self.end.is_full(payload_bytes) {
-            let begun = self.end.chunk_start().unwrap_or(0);
+            // Before the first append it is the last chunk of whoever had the store open before.
+            let last = || parts.log.chunks.all().last().map(|chunk| chunk.start);
+            let begun = self.end.chunk_start().or_else(last).unwrap_or(0);
             if parts.index.durable_through()? < begun && self.has_events_before(parts, begun) {
                 return Ok(None);
             }
@@ -354,12 +357,14 @@ impl Appender {
         let encoded = commit::encode(&mut self.buffer, plans, beginning, created);
         self.end.append(position, &self.buffer, encoded.last_event)?;
         self.last_created = created;
+        self.window.begin(position);
         let mut written = encoded.positions.iter().copied();
         let mut positions = Vec::with_capacity(plans.len());
         for plan in plans {
             let mut last = position;
             for (event, position) in plan.events.iter().zip(&mut written) {
-                self.window.insert(plan.hash, event.id, position);
+                let bytes = format::frame_bytes(&plan.stream, event) as u64;
+                self.window.insert(plan.hash, event.id, (position, bytes));
                 last = position;
             }
             positions.push(last);

@@ -207,6 +207,13 @@ impl ChunkTable {
         file.sync()
     }
 
+    /// Goes on behind the ids and positions of another table, which may or may not be the one on
+    /// the disk.
+    pub fn skip(&mut self, other: &ChunkTable) {
+        self.generation = other.generation;
+        (self.next_id, self.next_start) = (other.next_id, other.next_start);
+    }
+
     /// The last chunk.
     pub fn last(&self) -> Option<&ChunkEntry> {
         self.chunks.last()

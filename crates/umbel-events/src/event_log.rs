@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Populator};
@@ -47,6 +47,10 @@ pub struct EventLog {
     durable: AtomicU64,
     /// The chunk that was made ready for when the present one is full.
     next: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
+    /// Chunks of which nobody knows whether the table on the disk names them.
+    skipped: Mutex<Vec<u64>>,
+    /// Why nothing can be written any more.
+    pub failed: Arc<OnceLock<String>>,
 }
 
 /// A chunk that was written and not synced to its end.
@@ -92,6 +96,8 @@ impl EventLog {
             table: Mutex::new(table),
             unsynced: Mutex::default(),
             next: Mutex::default(),
+            skipped: Mutex::default(),
+            failed: Arc::default(),
         }
     }
 
@@ -117,6 +123,13 @@ impl EventLog {
     /// A failed sync, which is final: what it was to cover may be lost although a later one
     /// succeeds.
     pub fn sync(&self) -> Result<()> {
+        self.try_sync().inspect_err(|error| {
+            // The first reason stays.
+            let _ = self.failed.set(error.to_string());
+        })
+    }
+
+    fn try_sync(&self) -> Result<()> {
         let mut unsynced = locked(&self.unsynced);
         let mut durable = self.durable();
         let mut done = 0;
@@ -183,10 +196,17 @@ impl EventLog {
         writer.file().sync()?;
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
-        changed.write(&self.env, &self.folder)?;
+        if let Err(error) = changed.write(&self.env, &self.folder) {
+            // The table on the disk may name it already or not: the file stays, and neither its id
+            // nor its positions are given again.
+            table.skip(&changed);
+            locked(&self.skipped).push(entry.id);
+            return Err(error);
+        }
         *table = changed;
         drop(table);
         self.let_go(&empty);
+        remove_chunks(&self.env, &self.folder, &std::mem::take(&mut *locked(&self.skipped)));
         let chunk = Arc::new(Chunk::written_by(&self.folder, &entry, writer.progress()));
         self.chunks.add(&chunk);
         *next = Some((chunk, writer));

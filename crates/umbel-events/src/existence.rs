@@ -53,6 +53,16 @@ impl Existence {
         Ok(Existence { filter, secret: HashSecret::from_seed(seed) })
     }
 
+    /// No filter, for who may not change a file.
+    pub fn none(seed: [u8; 16]) -> Existence {
+        Existence { filter: ExistenceFilter::none(), secret: HashSecret::from_seed(seed) }
+    }
+
+    /// Whether it has to be made anew from the index, which needs nothing of the log for that.
+    pub fn is_lost(&self) -> bool {
+        self.filter.stats().lost.is_some()
+    }
+
     /// The hash of a name.
     pub fn hash(&self, stream: &str) -> u64 {
         hash_key(&self.secret, stream.as_bytes())

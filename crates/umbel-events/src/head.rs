@@ -28,6 +28,17 @@ pub struct Head {
 }
 
 impl Head {
+    /// Of the head of a stream with metadata: what that says about the stream whose head is
+    /// `subject`. A deletion that came before the stream's first event says nothing of it.
+    pub fn settings_of(&self, subject: Option<Head>) -> Option<Settings> {
+        let mut settings = self.settings?;
+        let came_before = subject.is_some_and(|subject| self.last_position < subject.id);
+        if came_before && settings.is_deleted() {
+            settings.truncate_before = 0;
+        }
+        Some(settings)
+    }
+
     /// Writes the head as bytes behind what is in `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;

@@ -11,23 +11,26 @@ use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 struct Part {
     positions: ByHash<u64>,
     events: usize,
-    /// The position of its first event.
-    start: u64,
+    /// Bytes of the log that they take.
+    bytes: u64,
 }
 
 /// The ids of the newest events. Two parts, of which the older one goes as a whole: so there are
-/// always at least as many as one part holds, and nothing is taken out one by one.
+/// always at least as many as one part holds, and nothing is taken out one by one. An append is in
+/// one of them as a whole.
 #[derive(Debug)]
 pub struct IdWindow {
     secret: HashSecret,
     newer: Part,
     older: Part,
+    /// The position of the first event of the append that is being taken in.
+    append: u64,
 }
 
 impl IdWindow {
     /// An empty one.
     pub fn new(secret: HashSecret) -> IdWindow {
-        IdWindow { secret, newer: Part::default(), older: Part::default() }
+        IdWindow { secret, newer: Part::default(), older: Part::default(), append: 0 }
     }
 
     fn hash(&self, stream: u64, id: EventId) -> u64 {
@@ -37,20 +40,33 @@ impl IdWindow {
         hash_key(&self.secret, &key)
     }
 
-    /// Takes in an event of the stream whose name has the hash `stream`.
-    pub fn insert(&mut self, stream: u64, id: EventId, position: u64) {
-        let is_full = self.newer.events >= WINDOW_EVENTS
-            || position.saturating_sub(self.newer.start) >= WINDOW_BYTES;
-        if self.newer.events == 0 {
-            self.newer.start = position;
-        } else if is_full {
+    /// Whether so many events and bytes that came behind an append make it be forgotten.
+    pub fn is_past(events: usize, bytes: u64) -> bool {
+        events > WINDOW_EVENTS || bytes > WINDOW_BYTES
+    }
+
+    /// Begins an append, whose first event stands at `position`.
+    pub fn begin(&mut self, position: u64) {
+        self.append = position;
+        if IdWindow::is_past(self.newer.events, self.newer.bytes) {
             std::mem::swap(&mut self.newer, &mut self.older);
             self.newer.positions.clear();
-            (self.newer.events, self.newer.start) = (0, position);
+            (self.newer.events, self.newer.bytes) = (0, 0);
         }
+    }
+
+    /// Takes in an event of the append that was begun, of the stream whose name has the hash
+    /// `stream`; it takes so many bytes of the log. Of events of one append with the same id the
+    /// first one counts, as a retry is compared from there on.
+    pub fn insert(&mut self, stream: u64, id: EventId, (position, bytes): (u64, u64)) {
         self.newer.events += 1;
+        self.newer.bytes += bytes;
         let hash = self.hash(stream, id);
-        self.newer.positions.insert(hash, position);
+        let is_first = position == self.append
+            || self.newer.positions.get(&hash).is_none_or(|other| *other < self.append);
+        if is_first {
+            self.newer.positions.insert(hash, position);
+        }
     }
 
     /// Where an event of this stream with this id may stand. The log has the last word.
@@ -73,17 +89,56 @@ mod tests {
             bytes[..8].copy_from_slice(&number.to_le_bytes());
             EventId(bytes)
         };
+        let insert = |window: &mut IdWindow, stream: u64, number: u64, bytes: u64| {
+            let position = number * 8 + 96;
+            window.begin(position);
+            window.insert(stream, id(number), (position, bytes));
+        };
         let count = 3 * WINDOW_EVENTS as u64 + 17;
         for number in 0..count {
-            window.insert(number % 3, id(number), number * 8 + 96);
+            insert(&mut window, number % 3, number, 8);
         }
         for number in count - WINDOW_EVENTS as u64..count {
             assert_eq!(window.find(number % 3, id(number)), Some(number * 8 + 96));
         }
         assert_eq!(window.find(0, id(0)), None, "long gone");
         assert_eq!(window.find(7, id(count - 1)), None, "of another stream");
-        window.insert(0, id(0), (count + 2) * 8 + WINDOW_BYTES);
-        window.insert(0, id(1), (count + 2) * 8 + 2 * WINDOW_BYTES);
+        insert(&mut window, 0, count + 1, WINDOW_BYTES + 1);
+        insert(&mut window, 0, count + 2, WINDOW_BYTES + 1);
+        insert(&mut window, 0, count + 3, WINDOW_BYTES + 1);
         assert_eq!(window.find((count - 1) % 3, id(count - 1)), None, "too many bytes ago");
+    }
+
+    /// An append is forgotten by what came behind it, not by what came behind its first event.
+    #[test]
+    fn an_append_is_known_as_a_whole() {
+        let mut window = IdWindow::new(HashSecret::from_seed([1; 16]));
+        let id = |number: u64| EventId(u128::from(number).to_le_bytes());
+        let (first, large, behind) = (WINDOW_EVENTS as u64, 100_000, WINDOW_EVENTS as u64);
+        let mut next = 96;
+        for events in std::iter::repeat_n(1, first as usize)
+            .chain([large])
+            .chain(std::iter::repeat_n(1, behind as usize))
+        {
+            window.begin(next);
+            for number in next..next + events {
+                window.insert(1, id(number), (number, 8));
+            }
+            next += events;
+        }
+        assert_eq!(window.find(1, id(96 + first)), Some(96 + first));
+    }
+
+    #[test]
+    fn of_an_id_that_an_append_has_twice_the_first_place_counts() {
+        let mut window = IdWindow::new(HashSecret::from_seed([1; 16]));
+        let id = EventId([5; 16]);
+        for append in [96, 200] {
+            window.begin(append);
+            window.insert(1, id, (append, 8));
+            window.insert(1, id, (append + 8, 8));
+            window.insert(1, id, (append + 16, 8));
+            assert_eq!(window.find(1, id), Some(append));
+        }
     }
 }

@@ -20,12 +20,11 @@ use crate::chunk_table::{
 use crate::commit;
 use crate::error::{Error, Result};
 use crate::event_log::EventLog;
-use crate::existence::{Existence, Size};
+use crate::existence::Existence;
 use crate::format::{BETWEEN_RECORDS, FrameHead};
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::{Change, Index};
-use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
 use crate::shared::Shared;
@@ -38,20 +37,12 @@ const CATCH_UP_EVENTS: usize = 4096;
 pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
     options.check()?;
     let env = options.env.clone();
-    let exists = ChunkTable::exists(&env, folder)?;
-    if read_only && !exists {
-        return Err(Error::invalid(format!("there is no event store in {}", folder.display())));
-    }
-    if !exists {
-        check_new(&env, folder, &options)?;
-        env.files.create_dir_all(&chunk_folder(folder))?;
-    } else if options.error_if_exists && !read_only {
-        let folder = folder.display();
-        return Err(Error::invalid(format!(
-            "{folder} holds an event store already; name another folder"
-        )));
+    if !admit(&env, folder, &options, read_only)? {
+        create_folders(&env, folder)?;
     }
     let lock = env.files.lock(&folder.join("LOCK"))?;
+    // Somebody else may have made it meanwhile.
+    let exists = admit(&env, folder, &options, read_only)?;
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
     recover(&env, folder, &mut table, read_only)?;
     check_files(&env, folder, &table)?;
@@ -60,11 +51,14 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let syncs = options.durability == Durability::Synced;
     let shape = (options.chunk_bytes, syncs && !read_only);
     let log = EventLog::new(&env, folder.to_path_buf(), shape, table);
-    let (log, failed) = (Arc::new(log), Arc::new(OnceLock::new()));
+    let log = Arc::new(log);
+    let failed = Arc::clone(&log.failed);
     let index_options = index_options(&options, &log, &failed);
     let existence_folder = folder.join("existence");
-    let size = if read_only { Size::Off } else { options.existence };
-    let existence = Existence::open(&env, &existence_folder, size, seed)?;
+    let existence = match read_only {
+        true => Existence::none(seed),
+        false => Existence::open(&env, &existence_folder, options.existence, seed)?,
+    };
     let index = Index::open(&folder.join("index"), index_options, read_only)?;
     let parts = Parts {
         folder: folder.to_path_buf(),
@@ -95,6 +89,44 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         background::start(&shared)?;
     }
     Ok(shared)
+}
+
+/// Whether there is a store in the folder; an error where it may not be opened or made.
+fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) -> Result<bool> {
+    let exists = ChunkTable::exists(env, folder)?;
+    let shown = folder.display();
+    if read_only && !exists {
+        return Err(Error::invalid(format!("there is no event store in {shown}")));
+    }
+    if !exists {
+        check_new(env, folder, options)?;
+    } else if options.error_if_exists && !read_only {
+        return Err(Error::invalid(format!(
+            "{shown} holds an event store already; name another folder"
+        )));
+    }
+    Ok(exists)
+}
+
+/// Makes the folder with those it lies in, and the names of all of them durable: before there is a
+/// table, so that nobody takes a store for made whose name a power cut can take.
+fn create_folders(env: &Env, folder: &Path) -> Result<()> {
+    let mut missing = 0;
+    for level in folder.ancestors() {
+        if level.as_os_str().is_empty() || env.files.exists(level)? {
+            break;
+        }
+        missing += 1;
+    }
+    env.files.create_dir_all(&chunk_folder(folder))?;
+    for (number, parent) in folder.ancestors().filter_map(Path::parent).enumerate() {
+        let synced = env.files.sync_dir(parent);
+        // Those above may be somebody's who died before he synced them, or nobody's to open.
+        if number <= missing {
+            synced?;
+        }
+    }
+    Ok(())
 }
 
 /// An error where no store can be made in the folder.
@@ -139,9 +171,6 @@ fn create(env: &Env, folder: &Path) -> Result<ChunkTable> {
     env.entropy.fill(&mut seed)?;
     let mut table = ChunkTable::new(seed);
     table.write(env, folder)?;
-    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        env.files.sync_dir(parent)?;
-    }
     Ok(table)
 }
 
@@ -318,8 +347,11 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     }
     let mut cursor = parts.log.cursor();
     let created = cursor.at(last)?.stamp.created;
-    // The filter may lack what the index has.
-    let through = through.min(parts.existence.covered());
+    // The filter may lack what the index has; one that is made anew takes that from the index.
+    let through = match parts.existence.is_lost() {
+        true => through,
+        false => through.min(parts.existence.covered()),
+    };
     if through >= last {
         parts.visible.advance(last, std::iter::empty());
         return Ok(created);
@@ -389,15 +421,29 @@ fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
     if umbel_base::canary::Switch::EventsWindowLost.is_on() {
         next = None;
     }
-    let from = next.unwrap_or(0).saturating_sub(WINDOW_BYTES);
-    while let Some(position) = next.filter(|at| *at >= from && newest.len() < WINDOW_EVENTS) {
+    let (mut events, mut bytes) = (0, 0);
+    while let Some(position) = next {
         let frame = cursor.at(position)?;
-        newest.push((parts.existence.hash(frame.stream), frame.event.id, position));
+        // Behind each append, what came after it decides. Positions say nothing: rooms of chunks
+        // that were not used lie between them.
+        if frame.stamp.ends_append && IdWindow::is_past(events, bytes) {
+            break;
+        }
+        events += 1;
+        bytes += frame.bytes as u64;
+        let place = (position, frame.bytes as u64);
+        let ends_append = frame.stamp.ends_append;
+        newest.push((parts.existence.hash(frame.stream), frame.event.id, place, ends_append));
         let back = frame.stamp.back;
         next = cursor.previous_position(position, back);
     }
-    for (stream, id, position) in newest.into_iter().rev() {
-        window.insert(stream, id, position);
+    let mut begins = true;
+    for (stream, id, place, ends_append) in newest.into_iter().rev() {
+        if begins {
+            window.begin(place.0);
+        }
+        window.insert(stream, id, place);
+        begins = ends_append;
     }
     Ok(window)
 }

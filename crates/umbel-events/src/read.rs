@@ -21,16 +21,16 @@ const TICKS: u64 = 10_000_000;
 
 /// What readers know of a stream.
 pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
-    let (head, settings) = (shared.head(stream)?, settings(shared, stream)?);
-    Ok(Known { head, settings, rests_on: 0 })
+    let head = shared.head(stream)?;
+    Ok(Known { head, settings: settings(shared, stream, head)?, rests_on: 0 })
 }
 
-fn settings(shared: &Shared, stream: &str) -> Result<Option<Settings>> {
+fn settings(shared: &Shared, stream: &str, head: Option<Head>) -> Result<Option<Settings>> {
     if names::subject(stream).is_some() {
         return Ok(Some(Settings::OF_METADATA));
     }
     let metadata = shared.head(&names::metadata_stream(stream))?;
-    Ok(metadata.and_then(|metadata| metadata.settings))
+    Ok(metadata.and_then(|metadata| metadata.settings_of(head)))
 }
 
 /// Names and states of streams.
@@ -42,7 +42,8 @@ pub fn streams(
 ) -> Result<Vec<(String, StreamState)>> {
     let mut found = Vec::new();
     for (name, head) in shared.index.names(prefix, after, most)? {
-        let known = Known { head: Some(head), settings: settings(shared, &name)?, rests_on: 0 };
+        let settings = settings(shared, &name, Some(head))?;
+        let known = Known { head: Some(head), settings, rests_on: 0 };
         found.push((name, StreamState::of(&known)));
     }
     Ok(found)
@@ -274,12 +275,17 @@ impl AllReader {
 
     fn backwards(&mut self) -> Result<Option<RecordedEvent>> {
         let visible = self.shared.visible.position();
-        let next = match self.at {
+        let mut next = match self.at {
             At::Begin(position) => self.cursor.seek_before(position.min(visible + 1))?,
             At::Event(position) => Some(position),
             At::Behind(..) | At::End => None,
         };
         self.at = At::End;
+        // Looking for the end of the log finds what was appended meanwhile, too.
+        while let Some(unseen) = next.filter(|position| *position > visible) {
+            let back = self.cursor.at(unseen)?.stamp.back;
+            next = self.cursor.previous_position(unseen, back);
+        }
         let Some(position) = next else { return Ok(None) };
         let frame = self.cursor.at(position)?;
         let (event, back) = (frame.to_recorded(), frame.stamp.back);

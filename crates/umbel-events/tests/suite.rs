@@ -7,6 +7,7 @@ mod suite {
     pub mod ends;
     pub mod full_disk;
     pub mod hooks;
+    pub mod opening;
     pub mod page;
     pub mod reading;
     pub mod support;

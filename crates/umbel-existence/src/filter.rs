@@ -87,6 +87,11 @@ impl ExistenceFilter {
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
     }
 
+    /// No filter: every answer is "maybe", and no file is looked at.
+    pub fn none() -> ExistenceFilter {
+        ExistenceFilter { inner: None }
+    }
+
     /// What the files in a folder say of their filter, without changing any: how large it is and
     /// how full, up to where it covers the user's log, and `lost` where an open with these options
     /// would make it anew. Hashes in journals count each time they stand there. Nobody asked it, so

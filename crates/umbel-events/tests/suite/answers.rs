@@ -2,7 +2,7 @@
 //! first time and when it is tried again. `docs/event-store.md` shows the same.
 
 use umbel_events::{
-    Appended, Direction, Error, Expected, NewEvent, Revision, Store, metadata_stream,
+    Appended, Direction, Error, Expected, NewEvent, Revision, Store, StreamState, metadata_stream,
 };
 
 use super::support::{append, event, id, outline, store};
@@ -218,4 +218,31 @@ fn a_stream_that_comes_back_shows_what_is_new_and_keeps_its_other_metadata() {
     let kept = store.read(&metadata_stream(STREAM), Revision::END, Direction::Backwards).next();
     let kept = kept.expect("metadata").expect("readable");
     assert_eq!(kept.data, br#"{"$acl":{},"$tb":3,"color":"red"}"#);
+}
+
+/// A deletion that was written before the stream had an event says nothing of what came then.
+#[test]
+fn a_stream_that_was_deleted_before_it_existed_can_be_read_once_it_does() {
+    for expected in [Expected::Any, Expected::NoStream] {
+        let store = store();
+        let deleted = NewEvent::json(id(90), "$metadata", br#"{"$tb":9223372036854775807}"#);
+        store.append("$$a", Expected::Any, &[deleted]).expect("metadata alone");
+        store.append("a", expected, &[event(0)]).expect("a first event");
+        store.append("a", Expected::Exact(0), &[event(1)]).expect("a second one");
+        let read = outline(store.read("a", Revision::START, Direction::Forwards));
+        assert_eq!(read, [(0, id(0)), (1, id(1))]);
+        assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 0, last: 1 });
+        store.delete("a", Expected::Any).expect("deleted now");
+        assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)), []);
+    }
+}
+
+#[test]
+fn an_append_with_an_id_twice_is_known_again() {
+    let store = store();
+    let events = [event(7), event(7)];
+    let first = store.append("a", Expected::Any, &events).expect("appended");
+    let again = store.append("a", Expected::Any, &events).expect("known again");
+    assert_eq!((first.first, first.last), (Some(0), Some(1)));
+    assert_eq!((again.first, again.last, again.was_there), (Some(0), Some(1), true));
 }

@@ -17,6 +17,8 @@ pub enum Moment {
     Writing,
     /// A file was synced.
     Synced,
+    /// A folder is about to be locked.
+    Locking,
     /// So many bytes of a file are about to be read.
     Reading(usize),
 }
@@ -97,6 +99,7 @@ impl FileSystem for Files {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        (self.hook)(Moment::Locking, path);
         self.inner.lock(path)
     }
 }
