@@ -1,4 +1,5 @@
-//! The event log: a table of chunks and the frame of an event out of any bytes.
+//! The event log: a table of chunks, the frame of an event, points and gaps of a packed chunk out of
+//! any bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,4 +7,5 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: &[u8]| {
     umbel_events::fuzz_chunk_table(input);
     umbel_events::fuzz_frame(input);
+    umbel_events::fuzz_packed(input);
 });

@@ -14,7 +14,7 @@ const ADDRESS: &str = "127.0.0.1:2113";
 
 /// A part of the page.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+pub enum Part {
     /// A file that the reader writes: its name and text.
     File(String, String),
     /// A command, and the lines it answers with.
@@ -22,7 +22,7 @@ enum Part {
 }
 
 /// The files and commands of a page, in order.
-fn parts(page: &str) -> Vec<Part> {
+pub fn parts(page: &str) -> Vec<Part> {
     let mut found = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -50,7 +50,7 @@ fn commands(block: &[&str]) -> Vec<Part> {
 }
 
 /// Whether a line is as shown, where `...` stands for anything.
-fn is_as_shown(line: &str, shown: &str) -> bool {
+pub fn is_as_shown(line: &str, shown: &str) -> bool {
     let mut pieces = shown.split("...");
     let Some(mut rest) = pieces.next().and_then(|first| line.strip_prefix(first)) else {
         return false;

@@ -9,7 +9,11 @@ use umbel_lab::command::LabCommand;
 
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
-use crate::events::args::{AppendArgs, ReadArgs, ServeArgs, StreamsArgs};
+use crate::events::args::{
+    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RestoreArgs, ServeArgs,
+    StreamsArgs,
+};
+use crate::events::args::{AppendArgs, ReadArgs, ScavengeArgs, ServeArgs, StreamsArgs};
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
 use crate::number::counts;
@@ -69,12 +73,23 @@ pub enum Command {
     Compact(CompactArgs),
     /// Copy the store as it is now into a new folder, by hard links
     Checkpoint(CheckpointArgs),
+    /// Give back the space of an event store's deleted, truncated and too old events
+    Scavenge(ScavengeArgs),
     /// Append events to an event store: JSON lines in, one line out as each is acknowledged
+    /// Append events to an event store: JSON lines in, one out as each is acknowledged
     Append(AppendArgs),
     /// Write the events of a stream, or of an event store, as JSON lines
     Read(ReadArgs),
     /// List the streams of an event store
     Streams(StreamsArgs),
+    /// Show or change the metadata of a stream of an event store
+    Metadata(MetadataArgs),
+    /// Copy an event store into a backup; again, only what is new
+    Backup(BackupArgs),
+    /// Make an event store, in an empty or missing folder, out of a backup
+    Restore(RestoreArgs),
+    /// Append events of another event store with the ids, times and revisions they had
+    ImportEvents(ImportEventsArgs),
     /// Serve an event store to the clients that event stores have
     Serve(ServeArgs),
     /// Filters by themselves, without a store: size, build, check, inspect, bench

@@ -1,11 +1,17 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `serve`.
+//! `scavenge`, `serve`.
+//! `serve`, `backup`, `restore`, `import-events`, `metadata`.
 
 pub mod append;
 pub mod args;
+pub mod backup;
 pub mod delete;
+pub mod import;
 pub mod line;
+pub mod metadata;
 pub mod read;
+pub mod remote;
+pub mod scavenge;
 pub mod serve;
 mod serve_config;
 mod serve_options;

@@ -125,6 +125,9 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Stats => stats::run(&store()?, json),
         Command::Advise => advise::run(&store()?, json),
         Command::Verify if db.is_some_and(is_event_store) => events::verify::run(db, json, limits),
+        Command::Verify if db.is_some_and(events::backup::is_backup) => {
+            events::backup::verify(db, json)
+        }
         Command::Verify => verify::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
@@ -132,6 +135,11 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Append(args) => events::append::run(db, args, limits),
         Command::Read(args) => events::read::run(db, args, limits),
         Command::Streams(args) => events::streams::run(db, args, json, limits),
+        Command::Scavenge(args) => events::scavenge::run(db, args, json, limits),
+        Command::Metadata(args) => events::metadata::run(db, args, limits),
+        Command::Backup(args) => events::backup::run(db, args, json, limits),
+        Command::Restore(args) => events::backup::restore(db, args, json),
+        Command::ImportEvents(args) => events::import::run(db, args, json, limits),
         Command::Serve(args) => events::serve::run(db, args, json, limits),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),

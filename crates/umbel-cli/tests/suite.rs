@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod suite {
+    mod backups;
     mod bad_input;
     mod bench;
     mod bench_parsers;
@@ -12,6 +13,9 @@ mod suite {
     mod filter;
     mod harness;
     mod import;
+    mod import_events;
     mod lab;
+    mod metadata;
     mod serve;
+    mod transcript;
 }

@@ -13,6 +13,7 @@ use crate::event_log::{LogCursor, LogEnd};
 use crate::format;
 use crate::head::Head;
 use crate::id_window::IdWindow;
+use crate::imported::ImportTask;
 use crate::index::{Change, IndexBatch};
 use crate::limits::{POSITION_MAX, REVISION_MAX, TOMBSTONE_REVISION};
 use crate::looking::Looking;
@@ -21,6 +22,8 @@ use crate::parts::Parts;
 use crate::queued::Queued;
 use crate::request::{Appended, Request};
 use crate::settings::{DELETED, with_truncate_before};
+
+mod import;
 
 /// A stream with appends that are not in the index.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ pub struct Appender {
 pub enum Tried {
     /// It is in the log, or was. What it rests on can be seen once this position can.
     Done(Vec<Appended>, u64),
-    /// There is no room in the chunk, and what came before it has to be in the index first.
+    /// There is no room in the chunk or in memory, and what came before it has to be in the index
+    /// first.
     Full,
 }
 
@@ -65,6 +69,8 @@ pub enum Task<'a> {
     Delete(&'a str, Expected),
     /// To delete a stream for good.
     Tombstone(&'a str, Expected),
+    /// To append an event of another store as it was there.
+    Import(&'a ImportTask<'a>),
 }
 
 impl Appender {
@@ -139,6 +145,7 @@ impl Appender {
             Task::Append(request) => self.append(parts, request),
             Task::Delete(stream, expected) => self.delete(parts, stream, *expected),
             Task::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
+            Task::Import(task) => self.import(parts, task),
         }
     }
 
@@ -335,6 +342,21 @@ impl Appender {
     /// Writes the plans to the log. Returns the position of the last event of each; `None` where
     /// there is no room yet, with nothing done.
     fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
+        let created = (parts.env.clock.wall_micros().saturating_mul(10)).max(self.last_created);
+        self.commit_at(parts, plans, created)
+    }
+
+    /// As [`Appender::commit`], with events that were created then.
+    /// REQUIRES: no event was created later.
+    fn commit_at(
+        &mut self,
+        parts: &Parts,
+        plans: &[Planned<'_>],
+        created: u64,
+    ) -> Result<Option<Vec<u64>>> {
+        if parts.index.views.is_full() {
+            return Ok(None);
+        }
         let payload_bytes = commit::payload_bytes(plans);
         if self.end.is_full(payload_bytes) {
             // Before the first append it is the last chunk of whoever had the store open before.
@@ -352,7 +374,6 @@ impl Appender {
         if end > POSITION_MAX {
             return Err(Error::invalid("the store has as many events as can be"));
         }
-        let created = (parts.env.clock.wall_micros().saturating_mul(10)).max(self.last_created);
         self.buffer.clear();
         let encoded = commit::encode(&mut self.buffer, plans, beginning, created);
         self.end.append(position, &self.buffer, encoded.last_event)?;

@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 use umbel_log::{HEADER_BYTES, LogProgress, RECORD_HEADER_BYTES};
 
-use crate::chunk_table::{ChunkEntry, Ended, chunk_path, unopened};
+use crate::chunk_table::{ChunkEntry, Ended, Packed, unopened};
 use crate::lock::locked;
+use crate::packed::{self, Points};
 
 /// How many files of chunks are open for reading at the same time.
 const OPEN_FILES: usize = 128;
@@ -28,7 +29,10 @@ pub struct Chunk {
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
-    path: PathBuf,
+    /// What is known of its file, where it was written anew.
+    pub packed: Option<Packed>,
+    /// Its file.
+    pub path: PathBuf,
     /// The offset behind the last append.
     end: AtomicU64,
     /// The offset of the last event; 0 where there is none.
@@ -38,6 +42,11 @@ pub struct Chunk {
     /// How far it is written, for as long as this process writes it or has to sync it.
     progress: Weak<LogProgress>,
     file: Mutex<Option<Arc<dyn File>>>,
+    /// Whether another chunk has taken its place and its file goes: it stays open as long as
+    /// anybody reads it.
+    is_retired: AtomicBool,
+    /// Where events begin in a file that was written anew.
+    points: Mutex<Option<Arc<Points>>>,
     /// Offsets at which events begin, rising. Somebody came to each of them from the one before.
     marks: Mutex<Vec<u64>>,
 }
@@ -46,16 +55,20 @@ impl Chunk {
     /// A chunk of the store in `folder`.
     pub fn new(folder: &Path, entry: &ChunkEntry) -> Chunk {
         let (end, last_event) = entry.ended.map_or((HEADER_BYTES, 0), |e| (e.end, e.last_event));
+        let last_event = entry.packed.map_or(last_event, |packed| packed.last_event);
         Chunk {
             id: entry.id,
             start: entry.start,
             capacity: entry.capacity,
-            path: chunk_path(folder, entry.id),
+            packed: entry.packed,
+            path: entry.path(folder),
             end: AtomicU64::new(end),
             last_event: AtomicU64::new(last_event),
             ended: entry.ended.map(OnceLock::from).unwrap_or_default(),
             progress: Weak::new(),
             file: Mutex::default(),
+            is_retired: AtomicBool::new(false),
+            points: Mutex::default(),
             marks: Mutex::default(),
         }
     }
@@ -83,6 +96,26 @@ impl Chunk {
         Chunk { progress: Arc::downgrade(progress), ..Chunk::new(folder, entry) }
     }
 
+    /// Which of its files this is.
+    pub fn version(&self) -> u64 {
+        self.packed.map_or(0, |packed| packed.version)
+    }
+
+    /// How long its file is, as far as it is written.
+    pub fn file_bytes(&self) -> u64 {
+        self.packed.map_or(self.end(), |packed| packed.file_bytes)
+    }
+
+    /// The offset in its file at which its first event begins, where it has one.
+    pub fn first_offset(&self) -> u64 {
+        if self.packed.is_some() { packed::HEADER_BYTES } else { FIRST_EVENT_AT }
+    }
+
+    /// The position of its first event. REQUIRES: it has one.
+    pub fn first_position(&self) -> u64 {
+        self.start + self.packed.map_or(FIRST_EVENT_AT, |packed| packed.first_event)
+    }
+
     /// The offset behind its last append.
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
@@ -101,7 +134,7 @@ impl Chunk {
         Ok(self.end().min(progress.written()))
     }
 
-    /// The offset of its last event; `None` where it has none.
+    /// How far behind its start the position of its last event is; `None` where it has none.
     pub fn last_event(&self) -> Option<u64> {
         Some(self.last_event.load(Ordering::Acquire)).filter(|offset| *offset > 0)
     }
@@ -148,6 +181,40 @@ impl ChunkList {
         *chunks = Arc::new(longer);
     }
 
+    /// Puts a chunk in the place of the one with the same id.
+    pub fn replace(&self, chunk: &Arc<Chunk>) {
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        let replaced = chunks.iter().map(|old| if old.id == chunk.id { chunk } else { old });
+        let replaced: Vec<_> = replaced.cloned().collect();
+        *chunks = Arc::new(replaced);
+    }
+
+    /// Keeps the file of a chunk, which will be removed, open for those who read it yet, and no
+    /// longer.
+    ///
+    /// REQUIRES: another has taken its place.
+    pub fn retire(&self, chunk: &Arc<Chunk>) -> Result<()> {
+        chunk.is_retired.store(true, Ordering::SeqCst);
+        let file = self.file(chunk)?;
+        *locked(&chunk.file) = Some(file);
+        locked(&self.open).retain(|open| !Arc::ptr_eq(open, chunk));
+        Ok(())
+    }
+
+    /// Where events begin in the file of a chunk that was written anew.
+    pub fn points(&self, chunk: &Arc<Chunk>) -> Result<Arc<Points>> {
+        let held = locked(&chunk.points).clone();
+        if let Some(points) = held {
+            return Ok(points);
+        }
+        // Not under the lock: opening a file closes another, and forgets its points.
+        let file = self.file(chunk)?;
+        let range = (chunk.start, chunk.start + chunk.capacity);
+        let points = Arc::new(packed::read_points(&*file, chunk.id, chunk.version(), range)?);
+        *locked(&chunk.points) = Some(Arc::clone(&points));
+        Ok(points)
+    }
+
     /// Takes chunks out that hold nothing.
     pub fn retain(&self, keep: impl Fn(&Chunk) -> bool) {
         let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
@@ -188,11 +255,17 @@ impl ChunkList {
         *held = Some(Arc::clone(&file));
         drop(held);
         let mut open = locked(&self.open);
-        open.push_back(Arc::clone(chunk));
+        if !chunk.is_retired.load(Ordering::SeqCst) {
+            open.push_back(Arc::clone(chunk));
+        }
         let closed = if open.len() > OPEN_FILES { open.pop_front() } else { None };
         drop(open);
         if let Some(closed) = closed {
-            *locked(&closed.file) = None;
+            *locked(&closed.points) = None;
+            let mut file = locked(&closed.file);
+            if !closed.is_retired.load(Ordering::SeqCst) {
+                *file = None;
+            }
         }
         Ok(file)
     }

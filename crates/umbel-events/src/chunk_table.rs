@@ -12,7 +12,7 @@ use umbel_log::{HEADER_BYTES, Sealed};
 const NAME: &str = "CHUNKS";
 const NEW_NAME: &str = "CHUNKS.new";
 const MAGIC: [u8; 8] = *b"UmbelChk";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// No table is longer; a damaged length cannot make anybody take more memory.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -38,6 +38,23 @@ impl Ended {
     }
 }
 
+/// A chunk that was written anew, with events left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed {
+    /// Which file of the chunk it is; 0 is the one that was appended to.
+    pub version: u64,
+    /// The version it was made of.
+    pub made_of: u64,
+    /// How long its file is.
+    pub file_bytes: u64,
+    /// The checksum of its file.
+    pub checksum: u64,
+    /// The position of its first event, as a distance from the chunk's start; 0 where it has none.
+    pub first_event: u64,
+    /// That of its last event.
+    pub last_event: u64,
+}
+
 /// One chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEntry {
@@ -49,6 +66,69 @@ pub struct ChunkEntry {
     pub capacity: u64,
     /// How it ended; `None` as long as it may be written.
     pub ended: Option<Ended>,
+    /// The file that counts, where the chunk was written anew.
+    pub packed: Option<Packed>,
+}
+
+impl ChunkEntry {
+    /// The chunk's file in the store of this folder.
+    pub fn path(&self, folder: &Path) -> PathBuf {
+        version_path(folder, self.id, self.packed.map_or(0, |packed| packed.version))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.id, self.start, self.capacity] {
+            varint::put_u64(out, number);
+        }
+        let Some(ended) = self.ended else {
+            out.push(0);
+            return;
+        };
+        let sealed = u8::from(ended.sealed.is_some());
+        out.push(1 + sealed + 2 * u8::from(self.packed.is_some()));
+        varint::put_u64(out, ended.end);
+        varint::put_u64(out, ended.last_event);
+        if let Some(sealed) = ended.sealed {
+            varint::put_u64(out, sealed.len);
+            out.extend_from_slice(&sealed.checksum.to_le_bytes());
+        }
+        if let Some(packed) = self.packed {
+            let Packed { version, made_of, file_bytes, first_event, last_event, .. } = packed;
+            for number in [version, made_of, file_bytes, first_event, last_event] {
+                varint::put_u64(out, number);
+            }
+            out.extend_from_slice(&packed.checksum.to_le_bytes());
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Option<ChunkEntry> {
+        let (id, start, capacity) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+        let state = decoder.u8().filter(|state| *state <= 4)?;
+        if state == 0 {
+            return Some(ChunkEntry { id, start, capacity, ended: None, packed: None });
+        }
+        let (end, last_event) = (decoder.varint()?, decoder.varint()?);
+        let mut sealed = None;
+        if state % 2 == 0 {
+            let len = decoder.varint()?;
+            let sum = *decoder.take(8)?.first_chunk()?;
+            sealed = Some(Sealed { len, checksum: u64::from_le_bytes(sum) });
+        }
+        let ended = Some(Ended { end, last_event, sealed });
+        let packed = if state > 2 { Some(Packed::decode(decoder, capacity)?) } else { None };
+        Some(ChunkEntry { id, start, capacity, ended, packed })
+    }
+}
+
+impl Packed {
+    fn decode(decoder: &mut Decoder<'_>, capacity: u64) -> Option<Packed> {
+        let (version, made_of) = (decoder.varint()?, decoder.varint()?);
+        let (file_bytes, first_event) = (decoder.varint()?, decoder.varint()?);
+        let last_event = decoder.varint()?;
+        let checksum = u64::from_le_bytes(*decoder.take(8)?.first_chunk()?);
+        let fits = made_of < version && first_event <= last_event && last_event < capacity.max(1);
+        fits.then_some(Packed { version, made_of, file_bytes, checksum, first_event, last_event })
+    }
 }
 
 /// The chunks of a store, by position.
@@ -62,6 +142,8 @@ pub struct ChunkTable {
     pub next_id: u64,
     /// The position its first byte will have: no event was ever given one as high.
     pub next_start: u64,
+    /// A scavenge that did not end goes on with the chunk that begins here; 0 where none did.
+    pub scavenge_from: u64,
     /// The chunks.
     pub chunks: Vec<ChunkEntry>,
 }
@@ -69,7 +151,14 @@ pub struct ChunkTable {
 impl ChunkTable {
     /// That of a new store.
     pub fn new(seed: [u8; 16]) -> ChunkTable {
-        ChunkTable { seed, generation: 0, next_id: 1, next_start: 0, chunks: Vec::new() }
+        ChunkTable {
+            seed,
+            generation: 0,
+            next_id: 1,
+            next_start: 0,
+            scavenge_from: 0,
+            chunks: Vec::new(),
+        }
     }
 
     /// Whether there is one in the folder.
@@ -77,29 +166,17 @@ impl ChunkTable {
         env.files.exists(&folder.join(NAME))
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The bytes of its file.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
         out.extend_from_slice(&self.seed);
-        for number in [self.generation, self.next_id, self.next_start, self.chunks.len() as u64] {
+        let count = self.chunks.len() as u64;
+        let numbers = [self.generation, self.next_id, self.next_start, self.scavenge_from, count];
+        for number in numbers {
             varint::put_u64(&mut out, number);
         }
-        for chunk in &self.chunks {
-            for number in [chunk.id, chunk.start, chunk.capacity] {
-                varint::put_u64(&mut out, number);
-            }
-            let Some(ended) = chunk.ended else {
-                out.push(0);
-                continue;
-            };
-            out.push(1 + u8::from(ended.sealed.is_some()));
-            varint::put_u64(&mut out, ended.end);
-            varint::put_u64(&mut out, ended.last_event);
-            if let Some(sealed) = ended.sealed {
-                varint::put_u64(&mut out, sealed.len);
-                out.extend_from_slice(&sealed.checksum.to_le_bytes());
-            }
-        }
+        self.chunks.iter().for_each(|chunk| chunk.encode(&mut out));
         let sum = checksum(0, 0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
         out
@@ -107,37 +184,30 @@ impl ChunkTable {
 
     /// Reads what [`ChunkTable::encode`] wrote; `None` where it is malformed. The checksum was
     /// checked.
-    fn decode_body(bytes: &[u8]) -> Option<ChunkTable> {
+    fn decode_body(version: u8, bytes: &[u8]) -> Option<ChunkTable> {
         let mut decoder = Decoder::new(bytes);
         let seed = *decoder.take(16)?.first_chunk()?;
         let (generation, next_id) = (decoder.varint()?, decoder.varint()?);
-        let (next_start, count) = (decoder.varint()?, decoder.varint_usize()?);
+        let next_start = decoder.varint()?;
+        let scavenge_from = if version < 2 { 0 } else { decoder.varint()? };
+        let count = decoder.varint_usize()?;
         let mut chunks: Vec<ChunkEntry> = Vec::new();
         for _ in 0..count {
-            let (id, start, capacity) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
-            let ended = match decoder.u8()? {
-                0 => None,
-                state @ 1..=2 => {
-                    let (end, last_event) = (decoder.varint()?, decoder.varint()?);
-                    let mut sealed = None;
-                    if state == 2 {
-                        let len = decoder.varint()?;
-                        let sum = *decoder.take(8)?.first_chunk()?;
-                        sealed = Some(Sealed { len, checksum: u64::from_le_bytes(sum) });
-                    }
-                    Some(Ended { end, last_event, sealed })
-                }
-                _ => return None,
-            };
+            let entry = ChunkEntry::decode(&mut decoder)?;
+            let ChunkEntry { id, start, capacity, packed, .. } = entry;
+            if version < 2 && packed.is_some() {
+                return None;
+            }
             let from = chunks.last().map_or(0, |last| last.start + last.capacity);
             let end = start.checked_add(capacity)?;
             let in_order = start >= from && chunks.last().is_none_or(|last| last.id < id);
             if !in_order || end > next_start || id >= next_id {
                 return None;
             }
-            chunks.push(ChunkEntry { id, start, capacity, ended });
+            chunks.push(entry);
         }
-        decoder.is_done().then_some(ChunkTable { seed, generation, next_id, next_start, chunks })
+        let table = ChunkTable { seed, generation, next_id, next_start, scavenge_from, chunks };
+        decoder.is_done().then_some(table)
     }
 
     /// Reads the table of a file.
@@ -163,7 +233,7 @@ impl ChunkTable {
                 path.display()
             )));
         }
-        ChunkTable::decode_body(&head[MAGIC.len() + 1..])
+        ChunkTable::decode_body(version, &head[MAGIC.len() + 1..])
             .ok_or_else(|| corrupt(MAGIC.len() as u64, "the table of chunks is malformed"))
     }
 
@@ -222,7 +292,9 @@ impl ChunkTable {
     /// Takes out the chunks that have ended and hold nothing, and returns their ids. Their files go
     /// once a table without them was written.
     pub fn take_empty(&mut self) -> Vec<u64> {
-        let is_empty = |entry: &ChunkEntry| entry.ended.is_some_and(|ended| ended.last_event == 0);
+        let is_empty = |entry: &ChunkEntry| {
+            entry.packed.is_none() && entry.ended.is_some_and(|ended| ended.last_event == 0)
+        };
         let empty = self.chunks.extract_if(.., |entry| is_empty(entry));
         empty.map(|entry| entry.id).collect()
     }
@@ -237,7 +309,8 @@ impl ChunkTable {
             last.capacity = ended.end;
             self.next_start = last.start + last.capacity;
         }
-        let entry = ChunkEntry { id: self.next_id, start: self.next_start, capacity, ended: None };
+        let (id, start) = (self.next_id, self.next_start);
+        let entry = ChunkEntry { id, start, capacity, ended: None, packed: None };
         self.next_id += 1;
         self.next_start += capacity;
         self.chunks.push(entry);
@@ -247,7 +320,7 @@ impl ChunkTable {
 
 /// Decodes a table without its checksum, and encodes it again. For fuzzing only.
 pub fn fuzz(body: &[u8]) {
-    if let Some(table) = ChunkTable::decode_body(body) {
+    for table in [1, 2].into_iter().filter_map(|version| ChunkTable::decode_body(version, body)) {
         let bytes = table.encode();
         let again = ChunkTable::decode(&bytes, Path::new(NAME)).ok();
         assert_eq!(again, Some(table), "what was read can be written and read again");
@@ -260,9 +333,18 @@ pub fn chunk_folder(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
-/// The file of a chunk.
+/// The file of a chunk that was not written anew.
 pub fn chunk_path(folder: &Path, id: u64) -> PathBuf {
-    chunk_folder(folder).join(format!("{id:08}.chunk"))
+    version_path(folder, id, 0)
+}
+
+/// A file of a chunk; version 0 is the one that was appended to.
+pub fn version_path(folder: &Path, id: u64, version: u64) -> PathBuf {
+    let name = match version {
+        0 => format!("{id:08}.chunk"),
+        _ => format!("{id:08}-{version:06}.chunk"),
+    };
+    chunk_folder(folder).join(name)
 }
 
 /// Removes the files of chunks that no table names any more. One that stays costs room and nothing
@@ -294,6 +376,11 @@ mod tests {
         let sealed = Some(Sealed { len: 5000, checksum: 77 });
         table.chunks[0].ended = Some(Ended { end: 4952, last_event: 4800, sealed });
         table.chunks[1].ended = Some(Ended { end: 64, last_event: 0, sealed: None });
+        let (version, made_of, file_bytes, checksum) = (3, 1, 700, 8);
+        let (first_event, last_event) = (96, 4800);
+        let packed = Packed { version, made_of, file_bytes, checksum, first_event, last_event };
+        table.chunks[0].packed = Some(packed);
+        table.scavenge_from = 1 << 20;
         table
     }
 

@@ -11,6 +11,7 @@ use crate::index::Change;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::names;
 use crate::settings::Settings;
+use crate::view_tails::Placed;
 
 /// Events that will be appended to one stream.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ pub fn encode<'a>(
     let mut changes = Vec::with_capacity(plans.len());
     for plan in plans {
         let mut change = Growing::new(&plan.stream, plan.hash, plan.head);
+        change.placed.reserve_exact(plan.events.len());
         for (revision, event) in (plan.first..).zip(plan.events) {
             left -= 1;
             let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
@@ -86,14 +88,17 @@ struct Growing<'a> {
     head: Option<Head>,
     entries: Vec<(u64, u64)>,
     is_new: bool,
+    placed: Vec<Placed<'a>>,
 }
 
 impl<'a> Growing<'a> {
     fn new(stream: &'a str, hash: u64, head: Option<Head>) -> Growing<'a> {
-        Growing { stream, hash, head, entries: Vec::new(), is_new: head.is_none() }
+        let (entries, placed) = (Vec::new(), Vec::new());
+        Growing { stream, hash, head, entries, is_new: head.is_none(), placed }
     }
 
-    fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> Head {
+    fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'a>) -> Head {
+        self.placed.push(Placed { position, revision, kind: Cow::Borrowed(event.kind) });
         let settings = names::subject(self.stream)
             .map(|subject| Settings::parse(subject, event.data).unwrap_or_default());
         // Of a stream that nobody wrote to but to end it, the ending is all there is.
@@ -113,8 +118,9 @@ impl<'a> Growing<'a> {
     }
 
     fn finish(self) -> Option<Change<'a>> {
-        let Growing { stream, hash, head, entries, is_new } = self;
-        head.map(|head| Change { stream: Cow::Borrowed(stream), hash, head, entries, is_new })
+        let Growing { stream, hash, head, entries, is_new, placed } = self;
+        let stream = Cow::Borrowed(stream);
+        head.map(|head| Change { stream, hash, head, entries, is_new, placed })
     }
 }
 
@@ -131,11 +137,13 @@ pub fn replay<'a>(head: Option<Head>, frame: &Frame<'a>, hash: u64) -> Change<'a
         let is_event = revision != TOMBSTONE_REVISION;
         let entries = if is_event { vec![(revision, position)] } else { Vec::new() };
         let stream = Cow::Borrowed(frame.stream);
+        let placed = vec![Placed { position, revision, kind: Cow::Borrowed(frame.event.kind) }];
         // Which events the filter lacks is not known here.
-        return Change { stream, hash, head, entries, is_new: true };
+        return Change { stream, hash, head, entries, is_new: true, placed };
     }
     let mut change = Growing::new(frame.stream, hash, head);
     let head = change.add(revision, position, &frame.event);
     let stream = Cow::Borrowed(frame.stream);
-    Change { stream, hash, head, entries: change.entries, is_new: true }
+    let Growing { entries, placed, .. } = change;
+    Change { stream, hash, head, entries, is_new: true, placed }
 }

@@ -9,8 +9,17 @@ pub struct EventId(pub [u8; 16]);
 
 impl EventId {
     /// A random UUID (version 4) out of 16 random bytes.
-    pub fn from_random(mut bytes: [u8; 16]) -> EventId {
-        bytes[6] = bytes[6] & 0x0f | 0x40;
+    pub fn from_random(bytes: [u8; 16]) -> EventId {
+        EventId::of_version(4, bytes)
+    }
+
+    /// A UUID of our own making (version 8) out of the 16 bytes of a hash.
+    pub(crate) fn from_hash(bytes: [u8; 16]) -> EventId {
+        EventId::of_version(8, bytes)
+    }
+
+    fn of_version(version: u8, mut bytes: [u8; 16]) -> EventId {
+        bytes[6] = bytes[6] & 0x0f | version << 4;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         EventId(bytes)
     }
@@ -46,7 +55,7 @@ impl Revision {
 }
 
 /// Where an event stands in the order of all events of a store. Positions grow, with gaps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
 impl Position {

@@ -15,20 +15,20 @@ use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
 };
 
-use crate::chunk::{Chunk, ChunkList, FIRST_EVENT_AT};
+use crate::chunk::{Chunk, ChunkList};
 use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks};
-use crate::format::{BETWEEN_RECORDS, FRAME_HEADER_BYTES, Frame, FrameHead, Place};
+use crate::format::{BETWEEN_RECORDS, Place};
 use crate::lock::locked;
-use crate::window::Window;
+
+mod cursor;
+mod swap;
+
+pub use cursor::LogCursor;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
-/// How much is read for one event that nobody knows the length of.
-const SINGLE_BYTES: usize = 4 << 10;
 /// From so many bytes on, pages are given back before they are synced.
 const RELEASE_BYTES: u64 = 256 << 10;
-/// How much is read at a time by whoever walks.
-const WALK_BYTES: usize = 256 << 10;
 
 /// The event log of a store.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ pub struct EventLog {
     holds: bool,
     /// The chunks as readers see them.
     pub chunks: ChunkList,
-    table: Mutex<ChunkTable>,
+    /// The table as it was written last.
+    pub table: Mutex<ChunkTable>,
     /// Chunks that were written and not synced to their end, oldest first.
     unsynced: Mutex<Vec<Unsynced>>,
     /// Events below this position are durable.
@@ -49,6 +50,8 @@ pub struct EventLog {
     next: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
     /// Chunks of which nobody knows whether the table on the disk names them.
     skipped: Mutex<Vec<u64>>,
+    /// Held while files of chunks are copied; no other takes the place of one meanwhile.
+    pub copying: Mutex<()>,
     /// Why nothing can be written any more.
     pub failed: Arc<OnceLock<String>>,
 }
@@ -97,13 +100,14 @@ impl EventLog {
             unsynced: Mutex::default(),
             next: Mutex::default(),
             skipped: Mutex::default(),
+            copying: Mutex::default(),
             failed: Arc::default(),
         }
     }
 
     /// Bytes of the chunks, as far as they are written.
     pub fn bytes(&self) -> u64 {
-        self.chunks.all().iter().map(|chunk| chunk.end()).sum()
+        self.chunks.all().iter().map(|chunk| chunk.file_bytes()).sum()
     }
 
     /// Events below this position are durable.
@@ -265,7 +269,7 @@ impl EventLog {
 
     /// A cursor over the events.
     pub fn cursor(self: &Arc<Self>) -> LogCursor {
-        LogCursor { log: Arc::clone(self), window: Window::default() }
+        LogCursor::new(self)
     }
 }
 
@@ -363,150 +367,6 @@ impl LogEnd {
         active.last_event = last_event;
         active.chunk.grew(appended.end, last_event);
         Ok(())
-    }
-}
-
-/// Reads events by their place, and walks from one to the next.
-#[derive(Debug)]
-pub struct LogCursor {
-    log: Arc<EventLog>,
-    window: Window,
-}
-
-impl LogCursor {
-    /// The event at `position`.
-    ///
-    /// # Errors
-    /// `Corruption` where there is none, or not the one that was written.
-    pub fn at(&mut self, position: u64) -> Result<Frame<'_>> {
-        let Some(chunk) = self.log.chunks.find(position) else {
-            return Err(Error::corruption(
-                &chunk_folder(&self.log.folder),
-                position,
-                format!("no part of the event log holds position {position}"),
-            ));
-        };
-        let offset = position - chunk.start;
-        self.frame(&chunk, offset)
-    }
-
-    /// The event that begins at `offset` of a chunk.
-    pub fn frame(&mut self, chunk: &Arc<Chunk>, offset: u64) -> Result<Frame<'_>> {
-        let end = chunk.readable(offset)?;
-        let most = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
-        if offset < FIRST_EVENT_AT || most < FRAME_HEADER_BYTES {
-            return Err(chunk.no_event_at(offset));
-        }
-        self.load(chunk, offset, FRAME_HEADER_BYTES, end)?;
-        let head = FrameHead::decode(self.held(offset), most);
-        // Before the rest is read: what is no frame may say that it is long.
-        let head = head.filter(|head| head.position == chunk.start + offset);
-        let head = head.ok_or_else(|| chunk.no_event_at(offset))?;
-        let bytes = head.padded_bytes().min(most);
-        self.load(chunk, offset, bytes, end)?;
-        let place = Place { chunk: chunk.id, offset };
-        let frame = Frame::decode(self.held(offset), place);
-        frame.ok_or_else(|| chunk.no_event_at(offset))
-    }
-
-    fn held(&self, offset: u64) -> &[u8] {
-        &self.window.buffer[(offset - self.window.start) as usize..]
-    }
-
-    /// Brings the bytes into the window. What lies near what was read last is read with much that
-    /// follows it, anything else with little.
-    fn load(&mut self, chunk: &Arc<Chunk>, offset: u64, len: usize, end: u64) -> Result<()> {
-        if self.window.holds(chunk, offset, len) {
-            return Ok(());
-        }
-        let window = &mut self.window;
-        let held_end = window.start + window.buffer.len() as u64;
-        let is_same = window.chunk.as_ref().is_some_and(|(held, _)| held.id == chunk.id);
-        let near = is_same
-            && offset + WALK_BYTES as u64 >= window.start
-            && offset <= held_end + SINGLE_BYTES as u64;
-        if !is_same {
-            window.chunk = Some((Arc::clone(chunk), self.log.chunks.file(chunk)?));
-        }
-        let Some((_, file)) = &window.chunk else { return Ok(()) };
-        let wanted = len.max(if near { WALK_BYTES } else { SINGLE_BYTES }) as u64;
-        // Whoever walks backwards wants what lies before it, and the rest of this event.
-        let behind = (len as u64).max(WALK_BYTES as u64 / 4);
-        let back = if near && offset < window.start { wanted.saturating_sub(behind) } else { 0 };
-        let start = offset.saturating_sub(back);
-        let wanted = wanted.min(end - start) as usize;
-        window.start = start;
-        window.buffer.clear();
-        window.buffer.resize(wanted, 0);
-        let read = file.read_exact_at(&mut window.buffer, start);
-        if read.is_err() {
-            window.buffer.clear();
-        }
-        read
-    }
-
-    /// The position of the event after the one at `position`, which lies in `chunk` and is `step`
-    /// long; `None` at the end of the log.
-    pub fn next_position(&self, position: u64, step: u64) -> Option<u64> {
-        let chunk = self.log.chunks.find(position)?;
-        let next = position + step;
-        if next - chunk.start < chunk.end() {
-            return Some(next);
-        }
-        let after = self.log.chunks.after(&chunk)?;
-        Some(after.start + FIRST_EVENT_AT)
-    }
-
-    /// The position of the event before the one at `position`, which begins `back` bytes behind
-    /// it; `None` at the beginning of the log.
-    pub fn previous_position(&self, position: u64, back: u32) -> Option<u64> {
-        if back > 0 {
-            return position.checked_sub(u64::from(back));
-        }
-        let chunk = self.log.chunks.find(position)?;
-        let before = self.log.chunks.before(&chunk)?;
-        Some(before.start + before.last_event()?)
-    }
-
-    /// The position of the first event at or behind `position`; `None` where there is none.
-    pub fn seek(&mut self, position: u64) -> Result<Option<u64>> {
-        let chunks = self.log.chunks.all();
-        let from = chunks.partition_point(|chunk| chunk.start + chunk.end() <= position);
-        let Some(chunk) = chunks[from..].iter().find(|chunk| chunk.last_event().is_some()) else {
-            return Ok(None);
-        };
-        let mut at = chunk.start + FIRST_EVENT_AT;
-        if position <= at {
-            return Ok(Some(at));
-        }
-        if self.frame(chunk, position - chunk.start).is_ok() {
-            return Ok(Some(position));
-        }
-        // Between two events: only the way from one before tells where. It is walked once, and
-        // leaves marks from which the next one begins.
-        at = chunk.start + chunk.mark_before(position - chunk.start);
-        while at < position {
-            let step = self.at(at)?.step();
-            match self.next_position(at, step) {
-                Some(next) => at = next,
-                None => return Ok(None),
-            }
-            if at < chunk.start + chunk.end() {
-                chunk.mark(at - chunk.start);
-            }
-        }
-        Ok(Some(at))
-    }
-
-    /// The position of the last event before `position`; `None` where there is none.
-    pub fn seek_before(&mut self, position: u64) -> Result<Option<u64>> {
-        match self.seek(position)? {
-            Some(at) => {
-                let back = self.at(at)?.stamp.back;
-                Ok(self.previous_position(at, back))
-            }
-            None => Ok(self.log.last_position()),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use umbel_log::HEADER_BYTES;
 use umbel_sim::Sim;
 
 use super::*;
+use crate::chunk::FIRST_EVENT_AT;
 
 fn log(holds: bool) -> EventLog {
     let env = Sim::new(1).env();

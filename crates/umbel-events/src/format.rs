@@ -15,6 +15,9 @@ pub const BETWEEN_RECORDS: u64 = RECORD_HEADER_BYTES as u64;
 
 const IS_JSON: u8 = 1;
 const ENDS_APPEND: u8 = 2;
+const IS_STUB: u8 = 4;
+/// Where the flags stand in a frame.
+const FLAGS_AT: usize = 68;
 
 /// The place of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +87,18 @@ pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Sta
     out.resize(start + padded(len), 0);
 }
 
+/// Appends the frame of an event that was scavenged but for its name, type, id and revision.
+/// REQUIRES: as [`encode`].
+pub fn encode_stub(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Stamp) {
+    let start = out.len();
+    let bare = NewEvent { data: &[], metadata: &[], ..*event };
+    encode(out, stream, &bare, stamp);
+    out[start + FLAGS_AT] |= IS_STUB;
+    let end = start + FRAME_HEADER_BYTES + stream.len() + event.kind.len();
+    let sum = checksum(stamp.place.chunk, stamp.place.offset, &out[start + 8..end]);
+    out[start..start + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
 /// The head of a frame, of which nothing is known to be right yet.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHead {
@@ -120,6 +135,8 @@ pub struct Frame<'a> {
     pub event: NewEvent<'a>,
     /// Bytes of the frame, padding included.
     pub bytes: usize,
+    /// Whether the event was scavenged, so that this is what is left of it: no reader sees it.
+    pub is_stub: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -136,7 +153,7 @@ impl<'a> Frame<'a> {
         let id = EventId(*frame.get(40..56)?.first_chunk()?);
         let (data, metadata) = (u32_at(56)? as usize, u32_at(60)? as usize);
         let (stream, kind) = (u16_at(64)? as usize, u16_at(66)? as usize);
-        let flags = frame.get(68..72).filter(|rest| rest[0] < 4 && rest[1..] == [0; 3])?[0];
+        let flags = frame.get(FLAGS_AT..72).filter(|rest| rest[0] < 8 && rest[1..] == [0; 3])?[0];
         let mut rest = &frame[FRAME_HEADER_BYTES..];
         let mut take = |len: usize| {
             let (part, after) = rest.split_at_checked(len)?;
@@ -146,7 +163,8 @@ impl<'a> Frame<'a> {
         let stream = std::str::from_utf8(take(stream)?).ok()?;
         let kind = std::str::from_utf8(take(kind)?).ok()?;
         let (metadata, data) = (take(metadata)?, take(data)?);
-        if !rest.is_empty() {
+        let is_stub = flags & IS_STUB != 0;
+        if !rest.is_empty() || is_stub && !(data.is_empty() && metadata.is_empty()) {
             return None;
         }
         let stamp = Stamp {
@@ -158,7 +176,7 @@ impl<'a> Frame<'a> {
             ends_append: flags & ENDS_APPEND != 0,
         };
         let event = NewEvent { id, kind, is_json: flags & IS_JSON != 0, data, metadata };
-        Some(Frame { stamp, stream, event, bytes: head.padded_bytes() })
+        Some(Frame { stamp, stream, event, bytes: head.padded_bytes(), is_stub })
     }
 
     /// How far behind its beginning the next frame of the chunk begins.
@@ -193,6 +211,7 @@ pub fn fuzz(bytes: &[u8]) {
     bytes[..8].copy_from_slice(&sum.to_le_bytes());
     if let Some(frame) = Frame::decode(&bytes, place) {
         let mut again = Vec::new();
+        let encode = if frame.is_stub { encode_stub } else { encode };
         encode(&mut again, frame.stream, &frame.event, &frame.stamp);
         assert_eq!(again[..head.len as usize], bytes[..head.len as usize], "one encoding");
     }
@@ -225,6 +244,20 @@ mod tests {
         );
         assert_eq!((frame.event.metadata, frame.event.is_json), (&b"m"[..], true));
         assert_eq!(frame.step(), bytes.len() as u64 + 32);
+    }
+
+    #[test]
+    fn a_stub_has_neither_data_nor_metadata() {
+        let (bytes, stamp) = example();
+        let frame = Frame::decode(&bytes, stamp.place).expect("just written");
+        assert!(!frame.is_stub);
+        let mut stub = Vec::new();
+        encode_stub(&mut stub, frame.stream, &frame.event, &stamp);
+        let read = Frame::decode(&stub, stamp.place).expect("just written");
+        assert_eq!((read.stamp, read.stream, read.is_stub), (stamp, "cart-1", true));
+        assert_eq!((read.event.id, read.event.kind), (frame.event.id, "Opened"));
+        assert!(read.event.data.is_empty() && read.event.metadata.is_empty());
+        assert!(stub.len() < bytes.len() + 8);
     }
 
     #[test]

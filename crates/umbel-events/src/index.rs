@@ -12,11 +12,15 @@ use umbel::{
 use umbel_base::{Error, Result};
 
 use crate::head::Head;
+use crate::view_tails::Placed;
+use crate::views::Views;
 
 /// Which events a stream has: stream id and revision, big-endian, to position.
 const EVENTS: &str = "events";
 /// The head of each stream, by its name.
 const HEADS: &str = "heads";
+/// The events of each view, by their numbers.
+const VIEWS: &str = "views";
 
 /// The filters of the tables. Names that never were do not come here, so that one which is made
 /// quickly is worth more than one that lets fewer through.
@@ -34,6 +38,8 @@ pub struct Index {
     db: Db,
     heads: Keyspace,
     events: Keyspace,
+    /// The numbers of events in views.
+    pub views: Views,
 }
 
 /// One stream as an append leaves it.
@@ -49,12 +55,15 @@ pub struct Change<'a> {
     pub entries: Vec<(u64, u64)>,
     /// Whether the stream had no event before.
     pub is_new: bool,
+    /// The events that change it, in order, as views know them.
+    pub placed: Vec<Placed<'a>>,
 }
 
 impl Change<'_> {
     /// The same, for as long as anybody wants.
     pub fn into_owned(self) -> Change<'static> {
-        Change { stream: Cow::Owned(self.stream.into_owned()), ..self }
+        let placed = self.placed.into_iter().map(Placed::into_owned).collect();
+        Change { stream: Cow::Owned(self.stream.into_owned()), placed, ..self }
     }
 }
 
@@ -73,8 +82,8 @@ fn event_key(id: u64, revision: u64) -> [u8; 16] {
 }
 
 impl Index {
-    /// Opens the index in a folder.
-    pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Index> {
+    /// Opens the index in a folder, of the store with this seed.
+    pub fn open(folder: &Path, options: Options, read_only: bool, seed: [u8; 16]) -> Result<Index> {
         let db = match read_only {
             true => Db::open_read_only(folder, options)?,
             false => Db::open(folder, options)?,
@@ -91,14 +100,26 @@ impl Index {
                 Error::invalid(format!("the index has no keyspace '{name}'; open it for writing"))
             }),
         };
-        let (heads, events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
-        Ok(Index { db, heads, events })
+        let (heads, events, views) = (keyspace(HEADS)?, keyspace(EVENTS)?, keyspace(VIEWS)?);
+        let through = marker(&views)?;
+        let views = Views::new(&db, views, seed, through);
+        Ok(Index { db, heads, events, views })
     }
 
-    /// The position up to which both hold what the log has, after a crash too; 0 where they hold
-    /// nothing.
+    /// The position up to which all of it holds what the log has, after a crash too; 0 where it
+    /// holds nothing.
     pub fn durable_through(&self) -> Result<u64> {
+        Ok(self.streams_through()?.min(self.views_through()?))
+    }
+
+    /// The same of what is kept of streams.
+    pub fn streams_through(&self) -> Result<u64> {
         Ok(marker(&self.heads)?.min(marker(&self.events)?))
+    }
+
+    /// The same of the views.
+    pub fn views_through(&self) -> Result<u64> {
+        marker(self.views.keyspace())
     }
 
     /// The head of a stream; `None` where it never had an event.
@@ -167,9 +188,26 @@ impl Index {
         batch.try_commit(Durability::Buffered)
     }
 
-    /// Makes durable what is in it, which holds everything up to `position`.
+    /// Deletes entries of events that are gone, given by the stream's id and their revision.
+    pub fn forget(&self, entries: &[(u64, u64)]) -> Result<()> {
+        let mut batch = self.db.batch();
+        for (id, revision) in entries {
+            batch.delete(&self.events, event_key(*id, *revision));
+        }
+        batch.try_commit(Durability::Buffered)
+    }
+
+    /// Makes durable what is in it, which holds everything up to `position` at least.
+    /// REQUIRES: nobody else does the same.
     pub fn flush(&self, position: u64) -> Result<()> {
-        self.db.flush_all(&[&self.heads, &self.events], &position.to_le_bytes())
+        // What goes into the views is in the other keyspaces by then.
+        let through = self.views.write(&self.db)?.max(position);
+        let (marker, views) = (through.to_le_bytes(), self.views.keyspace());
+        match self.streams_through()? > through {
+            // The views of a store that had none are being made.
+            true => self.db.flush_all(&[views], &marker),
+            false => self.db.flush_all(&[&self.heads, &self.events, views], &marker),
+        }
     }
 
     /// Names of streams that begin with `prefix`, in order, behind the name `after`.

@@ -26,6 +26,10 @@
 
 mod appender;
 mod background;
+mod backup;
+mod backup_copy;
+mod backup_manifest;
+mod backup_verify;
 mod bell;
 mod by_name;
 mod callbacks;
@@ -40,6 +44,8 @@ mod existence;
 mod format;
 mod head;
 mod id_window;
+mod import;
+mod imported;
 mod index;
 pub mod limits;
 mod lock;
@@ -47,35 +53,59 @@ mod looking;
 mod names;
 mod open;
 mod options;
+mod packed;
 mod parts;
 mod queued;
 mod read;
 mod request;
+mod restore;
+mod scavenge;
+mod seldom;
 mod settings;
 mod shared;
 mod state;
 mod stats;
 mod store;
+mod sweep;
 mod ticket;
+mod turn;
 mod uuid;
+mod verdict;
 mod verify;
+mod view_block;
+mod view_gaps;
+mod view_name;
+mod view_reader;
+mod view_tails;
+mod view_targets;
+mod view_verify;
+mod views;
 mod visible;
 mod watchers;
 mod window;
 
+pub use backup::BackupReport;
+pub use backup_copy::{CopyOptions, CopyProgress};
+pub use backup_verify::{BackupVerifyReport, is_backup, verify_backup};
 pub use error::{Error, Result};
 pub use event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
 pub use existence::{ExistenceStats, Size};
+pub use import::{Import, ImportReport};
+pub use imported::{Imported, ImportedEvent};
 pub use names::metadata_stream;
 pub use options::StoreOptions;
 pub use read::{AllReader, StreamReader};
 pub use request::{Appended, Check, Request, StreamAppend};
+pub use restore::{RestoreReport, restore};
+pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
 pub use state::StreamState;
 pub use stats::Stats;
 pub use store::Store;
 pub use ticket::Ticket;
 pub use umbel::Durability;
 pub use verify::VerifyReport;
+pub use view_name::{ViewKind, is_view};
+pub use view_reader::{ViewEvent, ViewReader, ViewState};
 pub use visible::Watch;
 pub use watchers::Watched;
 
@@ -85,10 +115,30 @@ pub fn fuzz_chunk_table(body: &[u8]) {
     chunk_table::fuzz(body);
 }
 
+/// Decodes the manifest of a backup and, where it is well formed, encodes it again. For fuzzing
+/// only.
+#[doc(hidden)]
+pub fn fuzz_backup_manifest(body: &[u8]) {
+    backup_manifest::fuzz(body);
+}
+
 /// Decodes the frame of an event, first as it is, then with a checksum that fits. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_frame(bytes: &[u8]) {
     format::fuzz(bytes);
+}
+
+/// Decodes points and gaps of a chunk that was scavenged, and encodes them again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_packed(bytes: &[u8]) {
+    packed::fuzz(bytes);
+}
+
+/// Decodes the head of a view and a block of one, and encodes them again where they are well
+/// formed. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_view(bytes: &[u8]) {
+    view_block::fuzz(bytes);
 }
 
 /// Decodes a head and, where it is well formed, encodes it again. For fuzzing only.

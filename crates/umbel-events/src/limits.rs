@@ -28,3 +28,6 @@ pub const WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 pub const CHUNK_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Smallest file of the event log that can be asked for, in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
+/// A restored store gives its next event a position so many bytes behind the room of the backup, so
+/// that it gives no position which the original gave after the backup, up to so much of its log.
+pub const RESTORE_GAP_BYTES: u64 = 1 << 40;

@@ -51,12 +51,13 @@ impl Written for Looking<'_> {
             return Ok(None);
         };
         let Some(position) = self.position(&head, revision)? else { return Ok(None) };
-        Ok(Some((self.cursor.at(position)?.event.id, position)))
+        // One that was scavenged is there no longer, one of which a stub is left is.
+        Ok(self.cursor.find(position)?.map(|frame| (frame.event.id, position)))
     }
 
     fn recent(&mut self, id: EventId) -> Result<Option<u64>> {
         let Some(position) = self.window.find(self.hash, id) else { return Ok(None) };
-        let frame = self.cursor.at(position)?;
+        let Some(frame) = self.cursor.find(position)? else { return Ok(None) };
         let is_it = frame.stream == self.stream && frame.event.id == id;
         Ok(is_it.then_some(frame.stamp.revision))
     }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits::{EVENT_TYPE_BYTES_MAX, STREAM_NAME_BYTES_MAX};
+use crate::view_name::is_view;
 
 /// What the name of a stream with the metadata of another begins with.
 const METADATA_PREFIX: &str = "$$";
@@ -9,8 +10,8 @@ const METADATA_PREFIX: &str = "$$";
 pub const METADATA_TYPE: &str = "$metadata";
 /// The type of the event that ends a tombstoned stream.
 pub const TOMBSTONE_TYPE: &str = "$streamDeleted";
-/// What is made of the index and can be read like a stream, but holds no events of its own.
-const VIEW_PREFIXES: [&str; 2] = ["$ce-", "$et-"];
+/// The type of events that point at others.
+pub const LINK_TYPE: &str = "$>";
 
 /// The stream that holds the metadata of `stream`.
 pub fn metadata_stream(stream: &str) -> String {
@@ -48,7 +49,7 @@ pub fn check_stream(stream: &str) -> Result<()> {
     if subject(stream).is_some_and(|name| name.starts_with(METADATA_PREFIX)) {
         return reserved("metadata has no metadata");
     }
-    if stream == "$streams" || VIEW_PREFIXES.iter().any(|prefix| stream.starts_with(prefix)) {
+    if is_view(stream) {
         return reserved("it is a view of other streams");
     }
     Ok(())

@@ -12,6 +12,7 @@ use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
 
 use crate::appender::Appender;
 use crate::background;
+use crate::backup_manifest::check_no_backup;
 use crate::bell::Bell;
 use crate::callbacks::Callbacks;
 use crate::chunk_table::{
@@ -28,6 +29,9 @@ use crate::index::{Change, Index};
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
 use crate::shared::Shared;
+use crate::sweep;
+use crate::turn::Turn;
+use crate::view_gaps::ViewGaps;
 use crate::visible::Visible;
 
 /// How many events are put into the index at a time when catching up.
@@ -59,7 +63,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         true => Existence::none(seed),
         false => Existence::open(&env, &existence_folder, options.existence, seed)?,
     };
-    let index = Index::open(&folder.join("index"), index_options, read_only)?;
+    let index = Index::open(&folder.join("index"), index_options, read_only, seed)?;
     let parts = Parts {
         folder: folder.to_path_buf(),
         read_only,
@@ -75,6 +79,10 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         env,
     };
     let last_created = catch_up(&parts)?;
+    if !read_only {
+        sweep::remove_unnamed(&parts)?;
+        sweep::finish(&parts)?;
+    }
     let window = window(&parts, secret)?;
     let appender = Appender::new(&parts, window, last_created);
     let shared = Arc::new(Shared {
@@ -82,6 +90,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         callbacks: Callbacks::default(),
         appender: Mutex::new(Some(appender)),
         driver: Mutex::default(),
+        scavenger: Turn::default(),
         flusher: Mutex::default(),
         thread: Mutex::default(),
     });
@@ -140,6 +149,7 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     if !env.files.exists(folder)? {
         return Ok(());
     }
+    check_no_backup(env, folder)?;
     let chunks = chunk_folder(folder);
     let has_chunks = env.files.exists(&chunks)?
         && env.files.read_dir(&chunks)?.iter().any(|entry| entry.name.ends_with(".chunk"));
@@ -234,7 +244,7 @@ fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     if !env.files.exists(&path)? {
         return Ok(());
     }
-    let entry = ChunkEntry { id, start, capacity: 0, ended: None };
+    let entry = ChunkEntry { id, start, capacity: 0, ended: None, packed: None };
     if read_chunk(env, folder, &entry, Expectation::Open)?.0.records == 0 {
         // Made and not yet in the table when the process or the machine died.
         return Ok(());
@@ -316,11 +326,11 @@ pub fn read_chunk(
 fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     for entry in &table.chunks {
         let Some(ended) = entry.ended else { continue };
-        let path = chunk_path(folder, entry.id);
+        let path = entry.path(folder);
         let opened = env.files.open(&path, Access::Read);
         let file = opened.map_err(|error| unopened(&path, error))?;
         let len = file.len()?;
-        let wanted = ended.file_bytes();
+        let wanted = entry.packed.map_or(ended.file_bytes(), |packed| packed.file_bytes);
         if len < wanted {
             let reason = format!("the file ends here, but this chunk has {wanted} bytes");
             return Err(umbel::Error::corruption(&path, len, reason).into());
@@ -333,17 +343,19 @@ fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
 /// appended.
 fn catch_up(parts: &Parts) -> Result<u64> {
     let through = parts.index.durable_through()?;
+    let streams_through = parts.index.streams_through()?;
+    let most = streams_through.max(parts.index.views_through()?);
     if parts.existence.covered() != u64::MAX {
         parts.existence.truncate(parts.log.last_position().unwrap_or(0))?;
     }
     let Some(last) = parts.log.last_position() else {
-        if through > 0 {
-            return Err(ahead(parts, through, 0));
+        if most > 0 {
+            return Err(ahead(parts, most, 0));
         }
         return Ok(0);
     };
-    if through > last {
-        return Err(ahead(parts, through, last));
+    if most > last {
+        return Err(ahead(parts, most, last));
     }
     let mut cursor = parts.log.cursor();
     let created = cursor.at(last)?.stamp.created;
@@ -364,14 +376,21 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     }
     let mut next = match through {
         0 => cursor.seek(0)?,
-        _ => {
-            let step = cursor.at(through)?.step();
-            cursor.next_position(through, step)
-        }
+        _ => match cursor.find(through)?.map(|frame| frame.step()) {
+            Some(step) => cursor.next_position(through, step)?,
+            None => cursor.seek(through + 1)?,
+        },
     };
     let mut heads: HashMap<String, Head> = HashMap::new();
     let mut changes: Vec<Change<'_>> = Vec::new();
+    let (mut gaps, mut before) = (ViewGaps::new(parts), through);
     while let Some(position) = next {
+        if gaps.is_before(parts, position)? {
+            apply(parts, &mut changes, (streams_through, before))?;
+            heads.clear();
+            gaps.tell(parts, position)?;
+        }
+        before = position;
         let frame = cursor.at(position)?;
         let head = match heads.get(frame.stream) {
             Some(head) => Some(*head),
@@ -381,24 +400,32 @@ fn catch_up(parts: &Parts) -> Result<u64> {
         heads.insert(frame.stream.to_string(), change.head);
         changes.push(change.into_owned());
         let step = frame.step();
-        next = cursor.next_position(position, step);
+        next = cursor.next_position(position, step)?;
         if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
-            apply(parts, &mut changes, position)?;
+            apply(parts, &mut changes, (streams_through, position))?;
             heads.clear();
         }
     }
+    gaps.tell(parts, u64::MAX)?;
     parts.visible.advance(last, std::iter::empty());
     Ok(created)
 }
 
-fn apply(parts: &Parts, changes: &mut Vec<Change<'_>>, position: u64) -> Result<()> {
-    let mut batch = parts.index.batch();
-    for change in changes.iter() {
-        parts.index.add(&mut batch, change);
+/// Puts changes into the index, which holds those of streams up to the first position already, and
+/// everything up to the second one then.
+fn apply(parts: &Parts, changes: &mut Vec<Change<'_>>, (held, position): (u64, u64)) -> Result<()> {
+    if position > held && !changes.is_empty() {
+        let mut batch = parts.index.batch();
+        for change in changes.iter() {
+            parts.index.add(&mut batch, change);
+        }
+        parts.index.commit(&mut batch, position)?;
     }
-    parts.index.commit(&mut batch, position)?;
     parts.insert(changes.iter());
     changes.clear();
+    if parts.index.views.wants_flush() {
+        parts.index.flush(position)?;
+    }
     Ok(())
 }
 
@@ -435,7 +462,7 @@ fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
         let ends_append = frame.stamp.ends_append;
         newest.push((parts.existence.hash(frame.stream), frame.event.id, place, ends_append));
         let back = frame.stamp.back;
-        next = cursor.previous_position(position, back);
+        next = cursor.previous_position(position, back)?;
     }
     let mut begins = true;
     for (stream, id, place, ends_append) in newest.into_iter().rev() {

@@ -89,8 +89,13 @@ impl Parts {
         Ok(head)
     }
 
-    /// Takes the streams that are new into the filter. REQUIRES: they are in the index.
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) {
+    /// Gives the events their numbers in the views, and takes the streams that are new into the
+    /// filter. REQUIRES: they are in the index.
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>> + Clone) {
+        let placed = changes.clone().map(|change| (&*change.stream, &change.placed[..]));
+        if self.index.views.add(placed) {
+            self.bell.wants_flush();
+        }
         if self.existence.insert(changes) {
             self.bell.wants_step();
         }

@@ -25,12 +25,20 @@ pub fn known(shared: &Shared, stream: &str) -> Result<Known> {
     Ok(Known { head, settings: settings(shared, stream, head)?, rests_on: 0 })
 }
 
-fn settings(shared: &Shared, stream: &str, head: Option<Head>) -> Result<Option<Settings>> {
+/// What the metadata of a stream with this head says; `None` where it never had any.
+pub fn settings(shared: &Shared, stream: &str, head: Option<Head>) -> Result<Option<Settings>> {
     if names::subject(stream).is_some() {
         return Ok(Some(Settings::OF_METADATA));
     }
     let metadata = shared.head(&names::metadata_stream(stream))?;
     Ok(metadata.and_then(|metadata| metadata.settings_of(head)))
+}
+
+/// Events that were appended before this moment are gone.
+pub fn oldest(shared: &Shared, settings: Option<Settings>) -> u64 {
+    let Some(age) = settings.and_then(|settings| settings.max_age_seconds) else { return 0 };
+    let now = shared.env.clock.wall_micros().saturating_mul(10);
+    now.saturating_sub(age.saturating_mul(TICKS))
 }
 
 /// Names and states of streams.
@@ -102,9 +110,7 @@ impl StreamReader {
             Direction::Forwards => (first.max(from.0), last),
             Direction::Backwards => (first, last.min(from.0)),
         };
-        let age = known.settings.and_then(|settings| settings.max_age_seconds);
-        let now = shared.env.clock.wall_micros().saturating_mul(10);
-        let oldest = age.map_or(0, |age| now.saturating_sub(age.saturating_mul(TICKS)));
+        let oldest = oldest(shared, known.settings);
         self.walk = Some(Walk {
             shared: Arc::clone(shared),
             cursor: shared.log.cursor(),
@@ -151,7 +157,9 @@ impl Walk {
     fn next(&mut self, stream: &str) -> Result<Option<RecordedEvent>> {
         loop {
             let Some((revision, position)) = self.next_entry()? else { return Ok(None) };
-            let frame = self.cursor.at(position)?;
+            // What was scavenged had been hidden before.
+            let frame = self.cursor.find(position)?.filter(|frame| !frame.is_stub);
+            let Some(frame) = frame else { continue };
             if frame.stream != stream || frame.stamp.revision != revision {
                 let reason = format!(
                     "revision {revision} of stream '{}' is said to stand at position {position}, \
@@ -246,51 +254,70 @@ impl AllReader {
     }
 
     fn forwards(&mut self) -> Result<Option<RecordedEvent>> {
-        let visible = self.shared.visible.position();
-        let next = match self.at {
-            At::Begin(position) => self.first_from(position)?,
-            At::Behind(position, step) => self.cursor.next_position(position, step),
-            At::Event(position) => Some(position),
-            At::End => None,
-        };
-        let Some(position) = next.filter(|position| *position <= visible) else { return Ok(None) };
-        let frame = self.cursor.at(position)?;
-        self.at = At::Behind(position, frame.step());
-        Ok(Some(frame.to_recorded()))
+        loop {
+            let visible = self.shared.visible.position();
+            let next = match self.at {
+                At::Begin(position) => self.first_from(position)?,
+                At::Behind(position, step) => self.cursor.next_position(position, step)?,
+                At::Event(position) => Some(position),
+                At::End => None,
+            };
+            let seen = next.filter(|position| *position <= visible);
+            let Some(position) = seen else { return Ok(None) };
+            let Some(frame) = self.cursor.find(position)? else {
+                // It was scavenged just now.
+                self.at = At::Begin(position + 1);
+                continue;
+            };
+            self.at = At::Behind(position, frame.step());
+            if !frame.is_stub {
+                return Ok(Some(frame.to_recorded()));
+            }
+        }
     }
 
     /// The position of the first event at or behind `position`. Whoever goes on behind an event
     /// asks for the position behind it, where none begins: that event tells where the next one is,
     /// without the way from the beginning of its chunk.
     fn first_from(&mut self, position: u64) -> Result<Option<u64>> {
-        if self.cursor.at(position).is_err()
+        if self.cursor.find(position).is_err()
             && let Some(before) = position.checked_sub(1)
-            && let Ok(frame) = self.cursor.at(before)
+            && let Ok(Some(frame)) = self.cursor.find(before)
         {
             let step = frame.step();
-            return Ok(self.cursor.next_position(before, step));
+            return Ok(self.cursor.next_position(before, step)?);
         }
         Ok(self.cursor.seek(position)?)
     }
 
     fn backwards(&mut self) -> Result<Option<RecordedEvent>> {
-        let visible = self.shared.visible.position();
-        let mut next = match self.at {
-            At::Begin(position) => self.cursor.seek_before(position.min(visible + 1))?,
-            At::Event(position) => Some(position),
-            At::Behind(..) | At::End => None,
-        };
-        self.at = At::End;
-        // Looking for the end of the log finds what was appended meanwhile, too.
-        while let Some(unseen) = next.filter(|position| *position > visible) {
-            let back = self.cursor.at(unseen)?.stamp.back;
-            next = self.cursor.previous_position(unseen, back);
+        loop {
+            let visible = self.shared.visible.position();
+            let next = match self.at {
+                At::Begin(position) => self.cursor.seek_before(position.min(visible + 1))?,
+                At::Event(position) => Some(position),
+                At::Behind(..) | At::End => None,
+            };
+            self.at = At::End;
+            let Some(position) = next else { return Ok(None) };
+            if position > visible {
+                // Looking for the end of the log finds what was appended meanwhile, too.
+                self.at = At::Begin(position);
+                continue;
+            }
+            let Some(frame) = self.cursor.find(position)? else {
+                // It was scavenged just now.
+                self.at = At::Begin(position);
+                continue;
+            };
+            let event = if frame.is_stub { None } else { Some(frame.to_recorded()) };
+            let back = frame.stamp.back;
+            let before = self.cursor.previous_position(position, back)?;
+            self.at = before.map_or(At::End, At::Event);
+            if event.is_some() {
+                return Ok(event);
+            }
         }
-        let Some(position) = next else { return Ok(None) };
-        let frame = self.cursor.at(position)?;
-        let (event, back) = (frame.to_recorded(), frame.stamp.back);
-        self.at = self.cursor.previous_position(position, back).map_or(At::End, At::Event);
-        Ok(Some(event))
     }
 }
 

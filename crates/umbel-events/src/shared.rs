@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::parts::Parts;
 use crate::request::Appended;
+use crate::turn::Turn;
 
 /// What every handle of a store shares.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct Shared {
     pub driver: Mutex<()>,
     /// Held by whoever flushes the index.
     pub flusher: Mutex<()>,
+    /// Held by whoever scavenges.
+    pub scavenger: Turn,
     /// The thread in the background.
     pub thread: Mutex<Option<Box<dyn JoinHandle>>>,
 }

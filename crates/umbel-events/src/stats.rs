@@ -13,8 +13,14 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Files of the event log.
     pub chunks: usize,
+    /// How many of them were written anew by scavenges.
+    pub scavenged_chunks: usize,
+    /// Bytes of the event log that scavenges gave back.
+    pub scavenged_bytes: u64,
     /// The index holds everything up to this position, after a crash too.
     pub indexed_through: u64,
+    /// Bytes of memory, about, that views take until the index is flushed.
+    pub view_tail_bytes: usize,
     /// The existence filter.
     pub existence: ExistenceStats,
     /// The store the index is.
@@ -22,11 +28,16 @@ pub struct Stats {
 }
 
 pub(crate) fn of(shared: &Shared) -> Result<Stats> {
+    let chunks = shared.log.chunks.all();
+    let scavenged = chunks.iter().filter(|chunk| chunk.packed.is_some());
     Ok(Stats {
         position: shared.visible.position(),
         log_bytes: shared.log.bytes(),
-        chunks: shared.log.chunks.all().len(),
+        chunks: chunks.len(),
+        scavenged_chunks: scavenged.clone().count(),
+        scavenged_bytes: scavenged.map(|c| c.end().saturating_sub(c.file_bytes())).sum(),
         indexed_through: shared.index.durable_through()?,
+        view_tail_bytes: shared.index.views.bytes(),
         existence: shared.existence.stats(),
         index: shared.index.db().stats(),
     })

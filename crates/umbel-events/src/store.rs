@@ -8,18 +8,24 @@ use core::time::Duration;
 
 use crate::appender::Task;
 use crate::background;
+use crate::backup::{self, BackupReport};
+use crate::backup_copy::CopyOptions;
 use crate::error::Result;
 use crate::event::{Direction, EventId, Expected, NewEvent, Position, Revision};
+use crate::import::Import;
 use crate::lock::locked;
 use crate::open;
 use crate::options::StoreOptions;
 use crate::read::{self, AllReader, StreamReader};
 use crate::request::{Appended, Check, Request, StreamAppend};
+use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared::Shared;
 use crate::state::StreamState;
 use crate::stats::{self, Stats};
 use crate::ticket::Ticket;
 use crate::verify::{self, VerifyReport};
+use crate::view_name::ViewKind;
+use crate::view_reader::{self, ViewReader, ViewState};
 use crate::visible::Watch;
 use crate::watchers::Watched;
 
@@ -160,6 +166,44 @@ impl Store {
         AllReader::new(self.shared(), from, direction)
     }
 
+    /// The events of a view from a number on, that one included: `$ce-` and a category has the
+    /// events of all streams whose names begin with it and a hyphen, `$et-` and a type those of
+    /// that type, `$streams` the first one of each stream. Of events behind `through` nothing is
+    /// there. A view without events has none to be read; for another name the first item is an
+    /// error.
+    pub fn read_view(
+        &self,
+        view: &str,
+        from: Revision,
+        direction: Direction,
+        through: Position,
+    ) -> ViewReader {
+        ViewReader::new(self.shared(), view, from, direction, through)
+    }
+
+    /// What can be read of a view up to the position `through`; `None` where no event was in it.
+    ///
+    /// # Errors
+    /// `Invalid` where this is the name of no view.
+    pub fn view(&self, view: &str, through: Position) -> Result<Option<ViewState>> {
+        self.shared().check_open()?;
+        view_reader::state(self.shared(), view, through)
+    }
+
+    /// Categories or types that begin with `prefix`, in order of their bytes, behind the name
+    /// `after`, with how many events each has; at most `most` of them. Of [`ViewKind::Streams`]
+    /// there is one, whose name is empty.
+    pub fn views(
+        &self,
+        kind: ViewKind,
+        prefix: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, u64)>> {
+        self.shared().check_open()?;
+        Ok(self.shared().index.views.list(kind, prefix, after, most)?)
+    }
+
     /// What there is of a stream.
     pub fn stream(&self, stream: &str) -> Result<StreamState> {
         self.shared().check_open()?;
@@ -202,7 +246,8 @@ impl Store {
         callback: impl FnOnce(Position) + Send + 'static,
     ) -> Watch {
         let stream = match watched {
-            Watched::All => None,
+            // Which views an event is in is not looked at where somebody waits.
+            Watched::All | Watched::View(_) => None,
             Watched::Stream(name) => Some(self.shared().existence.hash(name)),
         };
         let callback = Box::new(move |position| callback(Position(position)));
@@ -233,6 +278,48 @@ impl Store {
         verify::verify(self.shared())
     }
 
+    /// Gives back the space of events that nobody can read from their streams any more, while all
+    /// else goes on, and returns when that is done. `docs/event-store.md` says what goes.
+    ///
+    /// # Errors
+    /// `Invalid` where somebody scavenges already or the store is open for reading only; `Full`
+    /// where the disk has no room: nothing is lost, and another scavenge goes on where this ended.
+    pub fn scavenge(&self, options: &ScavengeOptions) -> Result<ScavengeReport> {
+        scavenge::run(self.shared(), options)
+    }
+
+    /// As [`Store::scavenge`], on a thread of its own.
+    ///
+    /// # Errors
+    /// `Invalid` where somebody scavenges already or the store is open for reading only.
+    pub fn start_scavenge(&self, options: &ScavengeOptions) -> Result<Scavenge> {
+        scavenge::start(self.shared(), options)
+    }
+
+    /// Backs up everything that was appended before the call, and perhaps some of what came after,
+    /// while the store is used: up to the position that the report names, nothing is missing. The
+    /// target is an empty or missing folder, or one with an earlier backup of this store, of which
+    /// only what is new is copied. [`restore`](crate::restore) makes a store of it.
+    ///
+    /// # Errors
+    /// `Invalid` where the folder holds anything else, `Corruption` where the event log is damaged,
+    /// and what the disk refuses. The backup that was there before is there then.
+    pub fn backup(
+        &self,
+        target: impl AsRef<Path>,
+        options: CopyOptions<'_>,
+    ) -> Result<BackupReport> {
+        backup::backup(self.shared(), target.as_ref(), options)
+    }
+
+    /// Begins an import of events of another store, which keep their ids, times and revisions.
+    ///
+    /// # Errors
+    /// Where nothing can be written.
+    pub fn import(&self) -> Result<Import> {
+        Import::new(self.shared())
+    }
+
     /// Closes the store for every handle: makes everything durable and writes down where each file
     /// ends, so that the next open notices any change to them. Whoever waits is woken.
     pub fn close(self) -> Result<()> {
@@ -250,6 +337,7 @@ fn close(shared: &Arc<Shared>) -> Result<()> {
         return Ok(());
     }
     background::stop(shared);
+    shared.scavenger.wait_until_free();
     let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
     shared.callbacks.run(&shared.parts);
     shared.visible.wake();

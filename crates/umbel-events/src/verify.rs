@@ -1,15 +1,18 @@
 //! Verifying: every record of the log, every event in it, and whether the index says the same.
 
+use std::sync::Arc;
+
 use umbel_log::Expectation;
 
-use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk::Chunk;
 use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
 use crate::error::{Error, Result};
-use crate::event_log::LogCursor;
 use crate::format::Frame;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::open::read_chunk;
+use crate::packed;
 use crate::shared::Shared;
+use crate::view_verify::ViewChecks;
 
 /// What verifying found.
 #[derive(Debug, Clone)]
@@ -32,37 +35,71 @@ pub fn verify(shared: &Shared) -> Result<VerifyReport> {
         damage: Vec::new(),
         index: shared.index.db().verify()?,
     };
+    let (visible, mut views) = (shared.visible.position(), ViewChecks::default());
     for chunk in shared.log.chunks.all().iter() {
-        if chunk.last_event().is_none() {
+        if chunk.last_event().is_none() && chunk.packed.is_none() {
             continue;
         }
-        if let Some(ended) = chunk.ended.get() {
-            let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
-            let entry = ChunkEntry { id, start, capacity, ended: Some(*ended) };
-            report.damage.extend(check_records(shared, &entry, ended).err());
-        }
-        let mut cursor = shared.log.cursor();
-        let mut next = Some(chunk.start + FIRST_EVENT_AT);
-        let visible = shared.visible.position();
-        while let Some(position) =
-            next.filter(|at| *at <= visible && *at - chunk.start < chunk.end())
-        {
-            match check_event(shared, &mut cursor, position) {
-                Ok((step, damage)) => {
-                    report.events += 1;
-                    report.bytes += step;
-                    report.damage.extend(damage);
-                    next = cursor.next_position(position, step);
-                }
-                Err(error) => {
-                    report.damage.push(error);
-                    // Where one event is not readable, nothing says where the next begins.
-                    next = None;
-                }
-            }
-        }
+        report.damage.extend(check_file(shared, chunk).err());
+        check_events(shared, chunk, &mut views, &mut report);
+    }
+    // Views hold what was scavenged until they are made anew.
+    let is_whole = shared.log.chunks.all().iter().all(|chunk| chunk.packed.is_none());
+    if report.damage.is_empty() && is_whole {
+        report.damage.extend(views.check_counts(shared, visible).err());
     }
     Ok(report)
+}
+
+/// Reads the events of a chunk one after the other.
+fn check_events(
+    shared: &Shared,
+    chunk: &Arc<Chunk>,
+    views: &mut ViewChecks,
+    report: &mut VerifyReport,
+) {
+    let mut cursor = shared.log.cursor();
+    let visible = shared.visible.position();
+    let mut offset = chunk.first_offset();
+    loop {
+        let walked = cursor.walk(chunk, offset);
+        let (frame, next) = match walked {
+            Ok(Some(walked)) => walked,
+            Ok(None) => return,
+            // Where one event is not readable, nothing says where the next begins.
+            Err(error) => return report.damage.push(error.into()),
+        };
+        let position = frame.stamp.position;
+        if position > visible {
+            return;
+        }
+        report.events += u64::from(!frame.is_stub);
+        report.bytes += next - offset;
+        offset = next;
+        // It may be scavenged meanwhile, and the index forget it.
+        if let Err(error) = compare(shared, &frame).and(views.check(shared, &frame))
+            && !matches!(shared.log.cursor().find(position), Ok(None))
+        {
+            report.damage.push(error);
+        }
+    }
+}
+
+/// Compares the file of a chunk that has ended with the table of chunks.
+fn check_file(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
+    let Some(packed) = &chunk.packed else {
+        let Some(ended) = chunk.ended.get() else { return Ok(()) };
+        let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
+        let entry = ChunkEntry { id, start, capacity, ended: Some(*ended), packed: None };
+        let checked = check_records(shared, &entry, ended);
+        // Its file is gone where it was scavenged meanwhile.
+        let is_there = shared.log.chunks.all().iter().any(|other| Arc::ptr_eq(other, chunk));
+        return if is_there { checked } else { Ok(()) };
+    };
+    let file = shared.log.chunks.file(chunk)?;
+    packed::check(&*file, chunk.id, packed)?;
+    shared.log.gaps(chunk)?;
+    Ok(())
 }
 
 fn check_records(shared: &Shared, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
@@ -75,17 +112,6 @@ fn check_records(shared: &Shared, entry: &ChunkEntry, ended: &Ended) -> Result<(
     let path = chunk_path(&shared.folder, entry.id);
     let reason = format!("the chunk ends here, but the table of chunks says at byte {end}");
     Err(umbel::Error::corruption(&path, outcome.end, reason).into())
-}
-
-/// Reads one event and compares it with the index. Returns how far away the next one is.
-fn check_event(
-    shared: &Shared,
-    cursor: &mut LogCursor,
-    position: u64,
-) -> Result<(u64, Option<Error>)> {
-    let frame = cursor.at(position)?;
-    let step = frame.step();
-    Ok((step, compare(shared, &frame).err()))
 }
 
 fn compare(shared: &Shared, frame: &Frame<'_>) -> Result<()> {

@@ -38,6 +38,8 @@ pub enum Watched<'a> {
     All,
     /// An event of this stream. Its metadata is a stream of its own.
     Stream(&'a str),
+    /// An event of this view, such as `$ce-cart`. Other events may call, too.
+    View(&'a str),
 }
 
 /// Who waits for events to become visible.

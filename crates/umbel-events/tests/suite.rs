@@ -2,14 +2,28 @@
 
 mod suite {
     pub mod answers;
+    pub mod backup_cuts;
+    pub mod backup_scavenged;
+    pub mod backups;
     pub mod crashes;
     pub mod damage;
     pub mod ends;
     pub mod full_disk;
     pub mod hooks;
+    pub mod imports;
+    pub mod live_backups;
     pub mod opening;
     pub mod page;
     pub mod reading;
+    pub mod restores;
+    pub mod scavenge_crashes;
+    pub mod scavenge_histories;
+    pub mod scavenge_speed;
+    pub mod scavenging;
     pub mod support;
     pub mod together;
+    pub mod view_crashes;
+    pub mod view_speed;
+    pub mod views;
+    pub mod views_scavenged;
 }

@@ -11,7 +11,7 @@ use umbel_env::Env;
 use umbel_events::{Request, Store, StreamAppend, Ticket, limits};
 
 use super::args::AppendArgs;
-use super::line::Line;
+use super::line::{Defaults, Line};
 use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::input::{self, Counting};
@@ -24,9 +24,9 @@ use crate::progress::{Progress, Unit};
 /// Appends that are not acknowledged yet, at most.
 const IN_FLIGHT: usize = 1024;
 /// A line takes at most so many bytes: two for each of an event, and what stands around them.
-const LINE_BYTES_MAX: usize = 2 * limits::EVENT_BYTES_MAX + (64 << 10);
+pub const LINE_BYTES_MAX: usize = 2 * limits::EVENT_BYTES_MAX + (64 << 10);
 /// Damaged lines that --skip-bad names one by one.
-const NAMED_BAD_LINES: u64 = 10;
+pub const NAMED_BAD_LINES: u64 = 10;
 
 /// Appends the events of the input.
 pub fn run(folder: Option<&Path>, args: &AppendArgs, limits: Limits) -> Outcome<()> {
@@ -97,6 +97,12 @@ struct Append<'a> {
 
 impl Append<'_> {
     fn all<R: Read>(&mut self, mut lines: Lines<R>, consumed: &Cell<u64>) -> Outcome<()> {
+        let defaults = Defaults {
+            stream: self.args.stream.as_deref(),
+            kind: self.args.kind.as_deref(),
+            expected: self.args.expected,
+            has_flags: true,
+        };
         loop {
             let piece = lines.next();
             let piece = piece.map_err(|e| Failure::system("read", Path::new(&self.name), &e))?;
@@ -104,7 +110,7 @@ impl Append<'_> {
             let parsed = match piece {
                 None => return Ok(()),
                 Some(Piece::Whole) if lines.line().trim_ascii().is_empty() => continue,
-                Some(Piece::Whole) => Line::parse(lines.line(), self.args, || self.store.new_id()),
+                Some(Piece::Whole) => Line::parse(lines.line(), &defaults, || self.store.new_id()),
                 Some(Piece::TooLong) => {
                     Err(format!("has more than {LINE_BYTES_MAX} bytes, which no event can have"))
                 }

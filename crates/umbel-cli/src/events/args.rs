@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use umbel_events::Expected;
 
+use crate::number::counts;
+
 /// Arguments of `append`.
 #[derive(Debug, Args)]
 pub struct AppendArgs {
@@ -33,9 +35,12 @@ pub struct AppendArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
 pub struct ReadArgs {
-    /// The stream to read
+    /// The stream to read, or a view: $ce- and a category, $et- and a type, or $streams
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
+    /// Of a view, print the events that its links point at; links to what cannot be read as they are
+    #[arg(long, conflicts_with = "all")]
+    pub resolve_links: bool,
     /// Read the events of all streams
     #[arg(long)]
     pub all: bool,
@@ -51,6 +56,21 @@ pub struct ReadArgs {
     pub count: Option<u64>,
 }
 
+/// Arguments of `scavenge`.
+#[derive(Debug, Args)]
+pub struct ScavengeArgs {
+    /// Read and write so many MiB of the log a second at most, both together
+    #[arg(long, value_name = "MiB/s", value_parser = counts(1, 1 << 20))]
+    pub throttle: Option<u64>,
+    /// How much of its time it works, in percent; the rest it leaves to others
+    #[arg(long, value_name = "PERCENT", default_value = "100",
+        value_parser = counts(1, 100))]
+    pub busy: u64,
+    /// Begin with the oldest chunk also where an earlier scavenge did not end
+    #[arg(long)]
+    pub from_start: bool,
+}
+
 /// Arguments of `streams`.
 #[derive(Debug, Args)]
 pub struct StreamsArgs {
@@ -60,6 +80,13 @@ pub struct StreamsArgs {
     /// Streams of metadata and others whose names begin with `$`, too
     #[arg(long)]
     pub system: bool,
+    /// List categories instead, what stands before the hyphen in names of streams, with the number
+    /// of events in each
+    #[arg(long, conflicts_with = "system")]
+    pub categories: bool,
+    /// List types of events instead, with the number of events of each
+    #[arg(long, conflicts_with_all = ["system", "categories"])]
+    pub types: bool,
 }
 
 /// Arguments of `serve`. What a file and the environment may say as well is text until
@@ -103,6 +130,73 @@ pub struct ServeArgs {
     /// KurrentDB's name for the port of --advertise.
     #[arg(long, hide = true)]
     pub advertise_node_port_to_client_as: Option<String>,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// Where to: an empty or missing folder, or one with an earlier backup of this store
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// Copy at most so many bytes a second (10MiB)
+    #[arg(long, value_name = "BYTES", value_parser = counts(1, u64::MAX),
+        allow_negative_numbers = true)]
+    pub throttle: Option<u64>,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The folder of the backup
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Read and copy at most so many bytes a second (10MiB)
+    #[arg(long, value_name = "BYTES", value_parser = counts(1, u64::MAX),
+        allow_negative_numbers = true)]
+    pub throttle: Option<u64>,
+}
+
+/// Arguments of `import-events`.
+#[derive(Debug, Args)]
+pub struct ImportEventsArgs {
+    /// A file of JSON lines, as `umbel read --all` writes them; `-` or nothing is standard input
+    #[arg(value_name = "FILE", conflicts_with = "from")]
+    pub file: Option<PathBuf>,
+    /// Read a KurrentDB, EventStoreDB or Umbel server instead: esdb://HOST:PORT?tls=false
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
+    /// With --from: streams of the server's own (`$...`), too, but for views and statistics
+    #[arg(long, requires = "from")]
+    pub system: bool,
+    /// Leave aside what cannot be imported and count it, instead of stopping at the first
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Sync what was imported every 1,000 events, and not only at the end
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Arguments of `metadata`.
+#[derive(Debug, Args)]
+pub struct MetadataArgs {
+    /// The stream whose metadata it is
+    #[arg(long, value_name = "NAME")]
+    pub stream: String,
+    /// Set these keys; others stay as they are
+    #[arg(long, value_name = "JSON")]
+    pub set: Option<String>,
+    /// Only so many of the newest events stay ($maxCount)
+    #[arg(long, value_name = "EVENTS")]
+    pub max_count: Option<u64>,
+    /// Events older than this are gone ($maxAge)
+    #[arg(long, value_name = "SECONDS")]
+    pub max_age: Option<u64>,
+    /// Events with lower revisions are gone ($tb)
+    #[arg(long, value_name = "REVISION")]
+    pub truncate_before: Option<u64>,
+    /// Take a key out; may be given several times
+    #[arg(long, value_name = "KEY")]
+    pub clear: Vec<String>,
 }
 
 /// What `--expected` says.

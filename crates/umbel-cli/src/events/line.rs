@@ -1,14 +1,15 @@
 //! Events as JSON lines: `{"stream","type","data","metadata"?,"id"?,"expected"?}` going in, the
 //! same with revision, position and time coming out. What is no JSON stands in hex under
-//! `data_hex` and `metadata_hex`. A line that came out can go in again.
+//! `data_hex` and `metadata_hex`; what only says that it is JSON has `"json":true` beside it. What
+//! came out can go in again.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use umbel_events::{EventId, Expected, NewEvent, RecordedEvent};
+use umbel_events::{EventId, Expected, ImportedEvent, NewEvent, RecordedEvent};
 
-use super::args::{self, AppendArgs};
+use super::args;
 use super::time;
 use crate::text;
 
@@ -21,16 +22,34 @@ struct Written {
     kind: Option<String>,
     data: Option<Box<RawValue>>,
     data_hex: Option<String>,
+    json: Option<bool>,
     metadata: Option<Box<RawValue>>,
     metadata_hex: Option<String>,
     id: Option<String>,
     expected: Option<Value>,
-    #[serde(rename = "revision")]
-    _revision: Option<IgnoredAny>,
+    revision: Option<Value>,
     #[serde(rename = "position")]
     _position: Option<IgnoredAny>,
-    #[serde(rename = "created")]
-    _created: Option<IgnoredAny>,
+    created: Option<Value>,
+}
+
+/// What holds for lines that do not say it.
+#[derive(Debug)]
+pub struct Defaults<'a> {
+    /// Their stream.
+    pub stream: Option<&'a str>,
+    /// Their type.
+    pub kind: Option<&'a str>,
+    /// What is expected of their streams.
+    pub expected: Expected,
+    /// Whether there are flags for this.
+    pub has_flags: bool,
+}
+
+impl Defaults<'_> {
+    /// Lines that have to say everything.
+    pub const NONE: Defaults<'static> =
+        Defaults { stream: None, kind: None, expected: Expected::Any, has_flags: false };
 }
 
 /// An event to be appended.
@@ -40,6 +59,9 @@ pub struct Line {
     pub stream: String,
     /// What is expected of that.
     pub expected: Expected,
+    revision: Option<Value>,
+    created: Option<Value>,
+    says_expected: bool,
     kind: String,
     id: EventId,
     is_json: bool,
@@ -51,7 +73,7 @@ impl Line {
     /// Reads a line; the error is the reason why it is none.
     pub fn parse(
         line: &[u8],
-        args: &AppendArgs,
+        defaults: &Defaults<'_>,
         new_id: impl FnOnce() -> Result<EventId, umbel_events::Error>,
     ) -> Result<Line, String> {
         let written: Written = serde_json::from_slice(line).map_err(|error| {
@@ -59,12 +81,14 @@ impl Line {
             // Every line is line 1 to the reader.
             format!("is no event: {}", text.replace("line 1 ", ""))
         })?;
-        let lacks = |what: &str, flag: &str| {
-            format!("has no \"{what}\"; write one, or give one for all with {flag}")
+        let lacks = |what: &str, flag: &str| match defaults.has_flags {
+            true => format!("has no \"{what}\"; write one, or give one for all with {flag}"),
+            false => format!("has no \"{what}\"; write one"),
         };
-        let stream = written.stream.or_else(|| args.stream.clone());
+        let says_expected = written.expected.is_some();
+        let stream = written.stream.or_else(|| defaults.stream.map(str::to_string));
         let stream = stream.ok_or_else(|| lacks("stream", "--stream"))?;
-        let kind = written.kind.or_else(|| args.kind.clone());
+        let kind = written.kind.or_else(|| defaults.kind.map(str::to_string));
         let kind = kind.ok_or_else(|| lacks("type", "--type"))?;
         let id = match written.id {
             Some(id) => id.parse().map_err(|error: umbel_events::Error| error.to_string())?,
@@ -74,14 +98,55 @@ impl Line {
             Some(Value::String(text)) => args::expected(&text),
             Some(Value::Number(number)) => args::expected(&number.to_string()),
             Some(other) => Err(format!("{other} is nothing that can be expected")),
-            None => Ok(args.expected),
+            None => Ok(defaults.expected),
         };
         let expected = expected.map_err(|reason| format!("\"expected\": {reason}"))?;
-        let (is_json, data) = bytes("data", written.data, written.data_hex)?
+        let (is_written_as_json, data) = bytes("data", written.data, written.data_hex)?
             .ok_or("has no \"data\"; write JSON, or bytes in hex as \"data_hex\"")?;
+        if is_written_as_json && written.json == Some(false) {
+            return Err("has \"data\" and says that it is no JSON; write \"data_hex\"".to_string());
+        }
+        let is_json = written.json.unwrap_or(is_written_as_json);
         let metadata = bytes("metadata", written.metadata, written.metadata_hex)?;
         let metadata = metadata.map(|(_, bytes)| bytes).unwrap_or_default();
-        Ok(Line { stream, expected, kind, id, is_json, data, metadata })
+        let (revision, created) = (written.revision, written.created);
+        Ok(Line {
+            stream,
+            expected,
+            revision,
+            created,
+            says_expected,
+            kind,
+            id,
+            is_json,
+            data,
+            metadata,
+        })
+    }
+
+    /// The event as it was in another store; the error is the reason why it is none.
+    pub fn imported(&self) -> Result<ImportedEvent<'_>, String> {
+        if self.says_expected {
+            return Err("has \"expected\", which an import does not ask; write the event's own \
+                 \"revision\", or use `umbel append`"
+                .to_string());
+        }
+        let revision = match &self.revision {
+            Some(value) => Some(value.as_u64().ok_or_else(|| {
+                format!("\"revision\" is {value}, but must be the event's number in its stream")
+            })?),
+            None => None,
+        };
+        let created = match &self.created {
+            Some(value) => Some(value.as_str().and_then(time::parse).ok_or_else(|| {
+                format!(
+                    "\"created\" is {value}, but must be a time in UTC such as \
+                     \"2026-11-23T08:00:00Z\""
+                )
+            })?),
+            None => None,
+        };
+        Ok(ImportedEvent { stream: &self.stream, revision, created, event: self.event() })
     }
 
     /// The event.
@@ -129,6 +194,8 @@ struct Shown<'a> {
     data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data_hex: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    json: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +230,7 @@ impl<'a> Shown<'a> {
             kind: event.kind,
             data,
             data_hex: hex_of(event.data, data.is_some()),
+            json: event.is_json && data.is_none(),
             metadata,
             metadata_hex: hex_of(event.metadata, metadata.is_some() || event.metadata.is_empty()),
             id: event.id.to_string(),

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use umbel::Durability;
-use umbel_events::{Direction, Position, RecordedEvent, Result, Revision, StreamState};
+use umbel_events::{
+    Direction, Position, RecordedEvent, Result, Revision, Store, StreamState, ViewEvent, is_view,
+};
 
 use super::args::ReadArgs;
 use super::line;
@@ -18,19 +20,34 @@ pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()
     let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
     let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
     match &args.stream {
+        Some(view) if is_view(view) => {
+            if store.view(view, Position::END)?.is_none() {
+                return Err(nothing(&store, "event in the view", view));
+            }
+            let resolve = |event: ViewEvent| match args.resolve_links {
+                true => event.event.unwrap_or(event.link),
+                false => event.link,
+            };
+            let events = store.read_view(view, Revision(from), direction, Position::END);
+            write(events.map(|event| event.map(resolve)), args.count)?;
+        }
         Some(stream) => {
             if let StreamState::Missing | StreamState::Deleted { .. } = store.stream(stream)? {
-                return Err(Failure::NoSuchKey(format!(
-                    "there is no stream '{}' in {}; `umbel streams` lists those there are",
-                    stream.escape_debug(),
-                    store.path().display()
-                )));
+                return Err(nothing(&store, "stream", stream));
             }
             write(store.read(stream, Revision(from), direction), args.count)?;
         }
         None => write(store.read_all(Position(from), direction), args.count)?,
     }
     Ok(store.close()?)
+}
+
+fn nothing(store: &Store, what: &str, name: &str) -> Failure {
+    Failure::NoSuchKey(format!(
+        "there is no {what} '{}' in {}; `umbel streams` lists those there are",
+        name.escape_debug(),
+        store.path().display()
+    ))
 }
 
 fn write(events: impl Iterator<Item = Result<RecordedEvent>>, count: Option<u64>) -> Outcome<()> {

@@ -1,10 +1,11 @@
-//! `umbel streams`: the names of streams and what can be read of each.
+//! `umbel streams`: the names of streams and what can be read of each, or categories and types with
+//! the number of their events.
 
 use std::path::Path;
 
 use serde_json::json;
 use umbel::Durability;
-use umbel_events::StreamState;
+use umbel_events::{Store, StreamState, ViewKind};
 
 use super::args::StreamsArgs;
 use super::store;
@@ -19,6 +20,39 @@ const PAGE: usize = 1000;
 pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits) -> Outcome<()> {
     let store = store::open(folder, limits, Durability::Buffered)?;
     let mut output = Output::new();
+    match args.categories || args.types {
+        true => list_views(&store, args, json, &mut output)?,
+        false => list_streams(&store, args, json, &mut output)?,
+    }
+    output.flush()?;
+    Ok(store.close()?)
+}
+
+fn list_views(store: &Store, args: &StreamsArgs, json: bool, output: &mut Output) -> Outcome<()> {
+    let (kind, key) = match args.categories {
+        true => (ViewKind::Category, "category"),
+        false => (ViewKind::Type, "type"),
+    };
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.views(kind, &args.prefix, after.as_deref(), PAGE)?;
+        for (name, events) in &page {
+            match json {
+                true => output.json(&json!({key: name, "events": events}))?,
+                false => {
+                    let name = crate::text::escaped(name.as_bytes());
+                    output.line(&format!("{name}\t{events}"))?;
+                }
+            }
+        }
+        match page.into_iter().last() {
+            Some((name, _)) => after = Some(name),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn list_streams(store: &Store, args: &StreamsArgs, json: bool, output: &mut Output) -> Outcome<()> {
     let mut after: Option<String> = None;
     loop {
         let page = store.streams(&args.prefix, after.as_deref(), PAGE)?;
@@ -34,11 +68,9 @@ pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits
         }
         match page.into_iter().last() {
             Some((name, _)) => after = Some(name),
-            None => break,
+            None => return Ok(()),
         }
     }
-    output.flush()?;
-    Ok(store.close()?)
 }
 
 fn to_json(name: &str, state: StreamState) -> serde_json::Value {

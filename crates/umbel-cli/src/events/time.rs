@@ -26,9 +26,87 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+/// Reads what [`rfc3339`] writes, with up to seven digits behind the second or none; `None` where
+/// it is no time in UTC since 1970.
+pub fn parse(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    let is_separated = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')]
+        .iter()
+        .all(|(at, separator)| bytes.get(*at) == Some(separator));
+    let number = |at: usize, len: usize| -> Option<u64> {
+        let digits = text.get(at..at + len)?;
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    };
+    let (year, month, day) = (number(0, 4)?, number(5, 2)?, number(8, 2)?);
+    let (hour, minute, second) = (number(11, 2)?, number(14, 2)?, number(17, 2)?);
+    let rest = text.get(19..)?.strip_suffix('Z')?;
+    let fraction = match rest.strip_prefix('.') {
+        Some(digits) if (1..=7).contains(&digits.len()) => {
+            let at = text.len() - 1 - digits.len();
+            number(at, digits.len())? * 10u64.pow(7 - digits.len() as u32)
+        }
+        None if rest.is_empty() => 0,
+        _ => return None,
+    };
+    let is_in_range = (1970..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    if !is_separated || !is_in_range {
+        return None;
+    }
+    let days = days_until(year, month, day);
+    let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+    // The thirty-first of a month with thirty days is no day.
+    (date(days) == (year, month, day)).then_some(seconds * TICKS_PER_SECOND + fraction)
+}
+
+/// The number of a day since 1970: [`date`] turned round.
+fn days_until(year: u64, month: u64, day: u64) -> u64 {
+    let year = year - u64::from(month <= 2);
+    let (era, year_of_era) = (year / 400, year % 400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for day in (0..2_900_000).step_by(13) {
+            let ticks =
+                day * SECONDS_PER_DAY * TICKS_PER_SECOND + (day * 7_919_777_711) % 863_999_999_999;
+            let text = rfc3339(ticks);
+            assert_eq!(parse(&text), Some(ticks), "{text}");
+        }
+        assert_eq!(parse("1970-01-01T00:00:01Z"), Some(TICKS_PER_SECOND));
+        assert_eq!(parse("1970-01-01T00:00:00.25Z"), Some(2_500_000));
+        for wrong in [
+            "",
+            "now",
+            "2026-11-23",
+            "2026-11-23T08:00:00",
+            "2026-11-23T08:00:00+01:00",
+            "2026-11-23T24:00:00Z",
+            "2026-11-23T08:60:00Z",
+            "2026-11-23T08:00:00.Z",
+            "2026-11-23T08:00:00.12345678Z",
+            "2026-11-23 08:00:00Z",
+            "2026-02-29T08:00:00Z",
+            "2026-13-01T08:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2026-11-+3T08:00:00Z",
+            "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}Z",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

@@ -49,6 +49,31 @@ fn what_was_read_can_be_appended_again_and_a_retry_is_known() {
 }
 
 #[test]
+fn views_are_read_and_categories_and_types_listed() {
+    let ground = Ground::new();
+    let other = r#"{"stream":"plain","type":"Added","data":1}"#;
+    let input = format!("{FIRST}\n{other}\n{SECOND}\n");
+    ground.feed(&["append"], input.as_bytes()).succeeds();
+    ground.run(&["streams", "--categories"]).writes("cart\t2\n");
+    ground.run(&["streams", "--types", "--prefix=A"]).writes("Added\t2\n");
+    let types = ground.run(&["streams", "--types", "--json"]).succeeds().text();
+    let opened = json!({"type": "Opened", "events": 1});
+    assert_eq!(lines(&types), [json!({"type": "Added", "events": 2}), opened]);
+    let links = lines(&ground.run(&["read", "--stream=$et-Added"]).succeeds().text());
+    assert_eq!((&links[0]["stream"], &links[0]["type"]), (&json!("$et-Added"), &json!("$>")));
+    assert_eq!(links[1]["data_hex"], json!("3140636172742d3432"), "1@cart-42");
+    let read = ["read", "--stream=$ce-cart", "--resolve-links", "--backwards"];
+    let events = lines(&ground.run(&read).succeeds().text());
+    assert_eq!(events.len(), 2);
+    assert_eq!((&events[0]["revision"], &events[0]["stream"]), (&json!(1), &json!("cart-42")));
+    ground.run(&["delete", "--stream=cart-42"]).succeeds();
+    let events = lines(&ground.run(&read).succeeds().text());
+    assert_eq!((events.len(), &events[0]["type"]), (2, &json!("$>")), "they are gone");
+    ground.run(&["read", "--stream=$ce-x"]).fails(1, &["there is no event in the view '$ce-x'"]);
+    ground.run(&["read", "--all", "--resolve-links"]).fails(2, &["`--all` and `--resolve-links`"]);
+}
+
+#[test]
 fn streams_are_deleted_and_come_back_or_not() {
     let ground = Ground::new();
     ground.feed(&["append"], FIRST.as_bytes()).succeeds();
@@ -63,6 +88,30 @@ fn streams_are_deleted_and_come_back_or_not() {
     ground.run(&["read", "--stream", "cart-42"]).fails(2, &["was tombstoned"]);
     let system = ground.run(&["streams", "--system", "--json"]).succeeds().text();
     assert_eq!(lines(&system)[0]["stream"], json!("$$cart-42"));
+}
+
+#[test]
+fn scavenging_gives_space_back_and_says_so() {
+    let ground = Ground::new();
+    let line = format!(r#"{{"stream":"a","type":"t","data":"{}"}}"#, "x".repeat(1000));
+    let input = [line.as_str()].repeat(50).join("\n");
+    ground.feed(&["append"], input.as_bytes()).succeeds();
+    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
+    let none = ground.run(&["scavenge"]).succeeds().text();
+    assert!(none.contains("0 events removed, 0 emptied, 0 B given back out of 0 chunks"), "{none}");
+    ground.run(&["delete", "--stream", "a"]).writes("");
+    let report = ground.run(&["scavenge", "--throttle", "50", "--json"]).succeeds().json();
+    // Of the newest events the ids stay, so that retries are known.
+    assert_eq!((&report["events_removed"], &report["events_emptied"]), (&json!(0), &json!(50)));
+    assert!(report["bytes_given_back"].as_u64() > Some(49_000), "{report}");
+    let all = ground.run(&["read", "--all"]).succeeds().text();
+    let read: Vec<_> = lines(&all).iter().map(|event| event["stream"].clone()).collect();
+    assert_eq!(read, [json!("cart-42"), json!("$$a")]);
+    let whole = ground.run(&["verify"]).succeeds().text();
+    assert!(whole.contains("is whole: 2 events"), "{whole}");
+    ground.run(&["scavenge", "--throttle", "0"]).fails(2, &["must be 1"]);
+    ground.run(&["scavenge", "--busy", "101"]).fails(2, &["must be 1 to 100"]);
+    Ground::new().run(&["scavenge"]).fails(2, &["there is no event store"]);
 }
 
 #[test]

@@ -9,14 +9,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::harness::Ground;
 
 /// A server on the store of a ground.
-struct Serving {
+pub struct Serving {
     process: Child,
     stdout: BufReader<std::process::ChildStdout>,
     first_line: String,
 }
 
 impl Serving {
-    fn start(ground: &Ground, flags: &[&str]) -> Serving {
+    /// Starts one.
+    pub fn start(ground: &Ground, flags: &[&str]) -> Serving {
         let mut command = ground.command();
         command.arg("--db").arg(ground.store());
         command.args(["serve", "--insecure", "--listen", "127.0.0.1:0"]).args(flags);
@@ -29,13 +30,13 @@ impl Serving {
     }
 
     /// `127.0.0.1:PORT`.
-    fn address(&self) -> &str {
+    pub fn address(&self) -> &str {
         let rest = self.first_line.strip_prefix("kurrentdb://").unwrap();
         rest.strip_suffix("?tls=false").unwrap()
     }
 
     /// Sends a signal; the exit code, what else was written, and what was noted.
-    fn stop(mut self, signal: Signal) -> (Option<i32>, String, String) {
+    pub fn stop(mut self, signal: Signal) -> (Option<i32>, String, String) {
         let pid = Pid::from_raw(self.process.id().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
         let mut rest = String::new();

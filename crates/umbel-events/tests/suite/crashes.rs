@@ -244,3 +244,28 @@ fn histories_notice_calls_that_are_left_out() {
         assert!(noticed.is_some(), "{pattern}: nobody noticed");
     }
 }
+
+/// A chunk of a process that died keeps the positions of all its room, so that a few kills put more
+/// than 16 MiB of positions between an event and the end, with hardly an event in between. What was
+/// appended before them was then forgotten, although the promise is about bytes of the log.
+#[test]
+fn an_append_is_known_again_behind_the_gaps_that_kills_leave() {
+    let mut sim = Sim::new(9);
+    let shape = |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..options(sim) };
+    let append = |store: &Store, number: u64| {
+        let event = NewEvent::json(id(number), "Happened", b"{}");
+        store.append("a", Expected::Any, &[event]).expect("appended")
+    };
+    for number in 0..5 {
+        let store = Store::open("/events", shape(&sim)).expect("opened");
+        append(&store, number);
+        sim = sim.kill_image();
+    }
+    let store = Store::open("/events", shape(&sim)).expect("opened");
+    let first = append(&store, 0);
+    let gap = store.visible().0 - first.position.expect("its position");
+    assert!(first.was_there && gap > 32 << 20, "{first:?}, {gap} positions back");
+    // Also for those who go on appending.
+    append(&store, 100);
+    assert!((0..5).all(|number| append(&store, number).was_there));
+}

@@ -1,6 +1,9 @@
 //! What the tests share.
 
-use umbel_events::{EventId, Expected, NewEvent, RecordedEvent, Result, Store, StoreOptions};
+use umbel_events::{
+    CopyOptions, Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Result, Store,
+    StoreOptions, restore,
+};
 use umbel_sim::Sim;
 
 /// The id of the event with this number.
@@ -41,4 +44,27 @@ pub fn append(store: &Store, stream: &str, numbers: std::ops::Range<u64>) {
 /// Revisions and ids of what was read.
 pub fn outline(events: impl Iterator<Item = Result<RecordedEvent>>) -> Vec<(u64, EventId)> {
     events.map(|event| event.expect("readable")).map(|event| (event.revision, event.id)).collect()
+}
+
+/// All events of a store.
+pub fn all(store: &Store) -> Vec<RecordedEvent> {
+    let events = store.read_all(Position::START, Direction::Forwards);
+    events.map(|event| event.expect("readable")).collect()
+}
+
+/// Appends one event with so many bytes of data.
+pub fn append_large(store: &Store, stream: &str, number: u64, bytes: usize) {
+    let data = vec![number as u8; bytes];
+    let event = NewEvent::binary(id(number), "Large", &data).with_metadata(b"m");
+    store.append(stream, Expected::Any, &[event]).expect("appended");
+}
+
+/// What a backup on this disk holds, by restoring it on a copy of the disk.
+pub fn restored(sim: &Sim, backup: &str) -> Vec<RecordedEvent> {
+    let copy = sim.clone_disk();
+    restore(&copy.env(), backup.as_ref(), "/probe".as_ref(), CopyOptions::default())
+        .expect("restored");
+    let store = Store::open("/probe", options(&copy)).expect("opened");
+    assert!(store.verify().expect("verified").damage.is_empty());
+    all(&store)
 }

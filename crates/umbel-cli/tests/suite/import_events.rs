@@ -1,0 +1,128 @@
+//! `umbel import-events`: JSON lines and the events of a server, with their ids, times and
+//! revisions.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::harness::{Ground, Run};
+use super::serve::Serving;
+
+/// Lines of everything that can be in a store.
+const LINES: &str = concat!(
+    r#"{"stream":"cart-1","type":"Opened","data":{"by": "ada"},"metadata":[1, 2.50]}"#,
+    "\n",
+    r#"{"stream":"cart-1","type":"Raw","data_hex":"00ff","metadata_hex":"0a"}"#,
+    "\n",
+    r#"{"stream":"cart-2","type":"Odd","data_hex":"7b0a7d","json":true}"#,
+    "\n",
+    r#"{"stream":"cart-2","type":"Empty","data_hex":""}"#,
+    "\n",
+    r#"{"stream":"$$cart-2","type":"$metadata","data":{"$maxCount":7}}"#,
+    "\n",
+    r#"{"stream":"käse","type":"Opened","data":"x"}"#,
+    "\n",
+);
+
+/// A ground whose store has these, one stream deleted and one tombstoned.
+fn source() -> Ground {
+    let ground = Ground::new();
+    ground.feed(&["append"], LINES.as_bytes()).succeeds();
+    ground.run(&["delete", "--stream", "käse"]).succeeds();
+    ground.feed(&["append"], r#"{"stream":"käse","type":"t","data":2}"#.as_bytes()).succeeds();
+    ground.run(&["delete", "--stream", "cart-1", "--tombstone"]).succeeds();
+    ground
+}
+
+/// What was read, without positions.
+fn events(run: Run) -> Vec<Value> {
+    let text = run.succeeds().text();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines
+        .map(|mut line: Value| {
+            line.as_object_mut().unwrap().remove("position").unwrap();
+            line
+        })
+        .collect()
+}
+
+#[test]
+fn what_was_read_is_imported_exactly_and_only_once() {
+    let source = source();
+    let read = source.run(&["read", "--all"]).succeeds();
+    assert!(read.text().contains(r#""data_hex":"7b0a7d","json":true"#), "{}", read.text());
+    let target = Ground::new();
+    let said = target.feed(&["import-events"], read.text().as_bytes()).succeeds().text();
+    assert_eq!(said, "10 events imported\n");
+    let whole = || target.run(&["read", "--all"]);
+    assert_eq!(events(whole()), events(source.run(&["read", "--all"])));
+    let said = target.feed(&["import-events", "--sync"], read.text().as_bytes()).succeeds().text();
+    assert_eq!(said, "0 events imported; 10 were there already\n");
+    for store in [&source, &target] {
+        let listed = store.run(&["streams", "--system"]).succeeds().text();
+        assert!(
+            listed.contains("cart-1\ttombstoned") && listed.contains("käse\t1 to 1"),
+            "{listed}"
+        );
+    }
+    let file = target.path("lines");
+    std::fs::write(&file, read.text()).unwrap();
+    let report = target.run(&["import-events", "--json", file.to_str().unwrap()]).succeeds().json();
+    assert_eq!((&report["events"], &report["were_there"]), (&json!(0), &json!(10)));
+    assert!(target.run(&["verify"]).succeeds().text().contains("is whole"));
+}
+
+#[test]
+fn lines_that_cannot_be_imported_are_named_and_can_be_left_aside() {
+    let first =
+        r#"{"stream":"a","type":"t","data":1,"revision":0,"created":"2020-01-01T00:00:00Z"}"#;
+    let last =
+        r#"{"stream":"a","type":"t","data":2,"revision":1,"created":"2019-01-01T00:00:00Z"}"#;
+    for (line, why) in [
+        ("{", "is no event"),
+        (r#"{"type":"t","data":1}"#, "has no \"stream\"; write one;"),
+        (r#"{"stream":"a","type":"t","data":1,"revision":-1}"#, "\"revision\" is -1"),
+        (r#"{"stream":"a","type":"t","data":1,"created":"today"}"#, "\"created\" is \"today\""),
+        (r#"{"stream":"a","type":"t","data":1,"created":5}"#, "\"created\" is 5"),
+        (r#"{"stream":"a","type":"t","data":1,"created":"2999-01-01T00:00:00Z"}"#, "after now"),
+        (r#"{"stream":"a","type":"t","data":1,"expected":"any"}"#, "has \"expected\""),
+        (r#"{"stream":"a","type":"t","data":1,"json":false}"#, "says that it is no JSON"),
+        (r#"{"stream":"a","type":"t","data":1,"revision":0}"#, "another event with revision 0"),
+        (r#"{"stream":"$ce-a","type":"t","data":1}"#, "a view"),
+        (r#"{"stream":"a","type":"","data":1}"#, "type has 0 bytes"),
+    ] {
+        let ground = Ground::new();
+        let input = format!("{first}\n{line}\n{last}\n");
+        let stopped = ground.feed(&["import-events"], input.as_bytes());
+        stopped.fails(2, &["standard input, line 2", why, "--skip-bad"]);
+        assert_eq!(events(ground.run(&["read", "--all"])).len(), 1, "{line}");
+        let run = ground.feed(&["import-events", "--skip-bad"], input.as_bytes()).succeeds();
+        assert!(run.stderr.contains("line 2") && run.stderr.contains(why), "{}", run.stderr);
+        // The first line has no id, so it is another event.
+        let said = run.text();
+        assert!(said.contains("1 events imported; 2 were left aside"), "{said}");
+        assert!(said.contains("1 times moved by up to 31536000.0 s"), "{said}");
+    }
+}
+
+#[test]
+fn the_events_of_a_server_are_imported_exactly_and_only_once() {
+    let source = source();
+    let wanted = events(source.run(&["read", "--all"]));
+    let serving = Serving::start(&source, &[]);
+    let address = format!("esdb://admin:changeit@{}?tls=false", serving.address());
+    let target = Ground::new();
+    let said = target.run(&["import-events", "--from", &address]).succeeds().text();
+    assert_eq!(said, "10 events imported\n");
+    assert_eq!(events(target.run(&["read", "--all"])), wanted);
+    let said = target.run(&["import-events", "--from", &address, "--system"]).succeeds().text();
+    assert_eq!(said, "0 events imported; 10 were there already\n");
+    assert_eq!(serving.stop(Signal::TERM).0, Some(0));
+    let gone = target.run(&["import-events", "--from", &address]);
+    gone.fails(4, &["could not read from the server at 127.0.0.1", "in clear"]);
+    let other = Ground::new();
+    let refused = other.run(&["import-events", "--from", "esdb://localhost:2113"]);
+    refused.fails(2, &["--from esdb://localhost:2113", "in clear only", "tls=false"]);
+    assert!(!other.store().exists(), "no store is made for a wrong address");
+    other.run(&["import-events", "--from", &address, "file"]).fails(2, &["--from"]);
+    other.run(&["import-events", "--system"]).fails(2, &["--from"]);
+}

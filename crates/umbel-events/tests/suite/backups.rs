@@ -1,0 +1,283 @@
+//! Backups: what they hold, that they copy what is new and nothing else, what they refuse, and that
+//! no damage of theirs goes unnoticed.
+
+use std::path::{Path, PathBuf};
+
+use umbel_events::{
+    CopyOptions, Direction, Durability, Error, Position, Store, StoreOptions, is_backup, restore,
+    verify_backup,
+};
+use umbel_sim::{Fault, FaultKind, Sim};
+
+use super::support::{all, append, append_large, options, restored};
+
+fn plain() -> CopyOptions<'static> {
+    CopyOptions::default()
+}
+
+/// The bytes of all files of a folder.
+fn bytes_in(sim: &Sim, folder: &str) -> u64 {
+    let files = sim.files();
+    files.iter().filter(|p| p.starts_with(folder)).map(|p| sim.read(p).len() as u64).sum()
+}
+
+#[test]
+fn a_backup_holds_everything_that_was_appended_before() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        let sim = Sim::new(1);
+        let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
+        let store = store.expect("a new store");
+        let empty = store.backup("/backup", plain()).expect("of nothing");
+        assert_eq!((empty.through, empty.files, empty.number), (Position::START, 0, 1));
+        assert!(restored(&sim, "/backup").is_empty());
+        for number in 0..30 {
+            append_large(&store, ["a", "b"][number as usize % 2], number, 5000);
+            let report = store.backup("/backup", plain()).expect("backed up");
+            let events = all(&store);
+            assert_eq!(events.last().map(|event| event.position), Some(report.through.0));
+            assert_eq!(report.number, number + 2);
+            if number % 7 == 0 {
+                assert_eq!(restored(&sim, "/backup"), events, "{durability:?}, {number}");
+            }
+        }
+        assert!(store.stats().expect("stats").chunks > 2, "it went on in other chunks");
+        let checked = verify_backup(&sim.env(), "/backup".as_ref(), plain()).expect("checked");
+        assert!(checked.damage.is_empty() && checked.files > 2, "{checked:?}");
+    }
+}
+
+#[test]
+fn a_later_backup_copies_what_is_new_and_nothing_else() {
+    let sim = Sim::new(2);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    (0..40).for_each(|number| append_large(&store, "a", number, 6000));
+    let first = store.backup("/backup", plain()).expect("backed up");
+    assert_eq!(first.copied_bytes, first.bytes);
+    let again = store.backup("/backup", plain()).expect("backed up");
+    assert_eq!((again.copied_bytes, again.copied_files, again.bytes), (0, 0, first.bytes));
+    let calls = |sim: &Sim| {
+        sim.sites().into_iter().filter(|(site, _)| site == "write *.chunk").map(|(_, n)| n).sum()
+    };
+    for round in 0..25 {
+        let before: u64 = calls(&sim);
+        append_large(&store, "b", 1000 + round, 6000);
+        let wrote: u64 = calls(&sim);
+        assert_eq!(wrote, before, "the store maps its chunks");
+        let next = store.backup("/backup", plain()).expect("backed up");
+        let grew = next.bytes - again.bytes;
+        // One event is 6 KB; a chunk that ended brings its end record, a new one its header.
+        assert!(next.copied_bytes <= 6000 + 500, "{} of {grew}", next.copied_bytes);
+        assert!(next.copied_files <= 2 && calls(&sim) - wrote <= 2, "{next:?}");
+    }
+    let last = store.backup("/backup", plain()).expect("backed up");
+    assert_eq!(last.copied_bytes, 0);
+    assert!(bytes_in(&sim, "/backup") < last.bytes + 4000, "nothing but the files and a manifest");
+    store.close().expect("closed");
+    let store = Store::open("/events", options(&sim)).expect("opened again");
+    // The chunk that was written got its end record when the store was closed.
+    let closed = store.backup("/backup", plain()).expect("backed up");
+    assert!(closed.copied_bytes <= 64 && closed.through == last.through, "{closed:?}");
+    assert_eq!(restored(&sim, "/backup"), all(&store));
+}
+
+#[test]
+fn other_folders_and_other_stores_are_refused() {
+    let sim = Sim::new(3);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    append(&store, "a", 0..3);
+    let other = Store::open("/other", options(&sim)).expect("another store");
+    append(&other, "a", 0..3);
+    store.backup("/backup", plain()).expect("backed up");
+    sim.env().files.create_dir_all("/files".as_ref()).expect("a folder");
+    sim.env().files.create("/files/letter".as_ref()).expect("a file");
+    let refused = |store: &Store, target: &str, why: &str| {
+        let before = sim.files();
+        let said = store.backup(target, plain()).expect_err(target).to_string();
+        assert!(said.contains(why), "{target}: {said}");
+        assert_eq!(sim.files(), before, "nothing was written to {target}");
+    };
+    refused(&store, "/events", "the folder of the store itself");
+    refused(&store, "/events/backup", "the folder of the store itself");
+    refused(&store, "/other", "holds an event store");
+    refused(&store, "/files", "holds 'letter', but no backup");
+    refused(&other, "/backup", "a backup of another store");
+    let held = sim.env().files.lock("/backup/LOCK".as_ref()).expect("the lock");
+    let busy = store.backup("/backup", plain()).expect_err("somebody else backs up");
+    assert!(matches!(busy, Error::Store(umbel::Error::Locked(_))), "{busy}");
+    drop(held);
+    let said = Store::open("/backup", options(&sim)).expect_err("no store").to_string();
+    assert!(said.contains("holds a backup") && said.contains("umbel restore"), "{said}");
+    let env = sim.env();
+    assert!(is_backup(&env, "/backup".as_ref()).expect("looked"));
+    assert!(!is_backup(&env, "/events".as_ref()).expect("looked"));
+    let said = verify_backup(&env, "/events".as_ref(), plain()).expect_err("no backup");
+    assert!(said.to_string().contains("it holds an event store"), "{said}");
+}
+
+/// The store is restored from a backup and both go on: the folder of one is not for the other.
+#[test]
+fn copies_of_a_store_that_went_on_differently_are_told_apart() {
+    let sim = Sim::new(4);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    append(&store, "a", 0..3);
+    store.backup("/early", plain()).expect("backed up");
+    restore(&sim.env(), "/early".as_ref(), "/twin".as_ref(), plain()).expect("restored");
+    (3..40).for_each(|number| append_large(&store, "a", number, 6000));
+    store.backup("/late", plain()).expect("backed up");
+    let twin = Store::open("/twin", options(&sim)).expect("the twin");
+    // It is behind.
+    let said = twin.backup("/late", plain()).expect_err("another copy").to_string();
+    assert!(said.contains("another copy of this store") && said.contains("beyond"), "{said}");
+    append(&twin, "a", 100..103);
+    // It is ahead by position, but not the same.
+    let said = twin.backup("/late", plain()).expect_err("another copy").to_string();
+    assert!(said.contains("another copy of this store"), "{said}");
+    assert_eq!(restored(&sim, "/late"), all(&store), "the backup is as it was");
+    // That which it was made of is its own.
+    twin.backup("/early", plain()).expect("backed up");
+    assert_eq!(restored(&sim, "/early"), all(&twin));
+    let said = store.backup("/early", plain()).expect_err("now it is the twin's").to_string();
+    assert!(said.contains("another copy of this store"), "{said}");
+}
+
+/// A store and its backup, of several chunks, one of them open when it was made.
+fn specimen() -> Sim {
+    let sim = Sim::new(5);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    (0..25).for_each(|number| append_large(&store, "a", number, 6000));
+    store.backup("/backup", plain()).expect("backed up");
+    append(&store, "b", 100..103);
+    store.backup("/backup", plain()).expect("backed up");
+    store.close().expect("closed");
+    sim
+}
+
+fn files_of(sim: &Sim, folder: &str) -> Vec<PathBuf> {
+    sim.files().into_iter().filter(|p| p.starts_with(folder) && !p.ends_with("LOCK")).collect()
+}
+
+/// Whether the damage is found, named, and nothing is restored.
+fn is_noticed(sim: &Sim, path: &Path) -> bool {
+    let env = sim.env();
+    let found = verify_backup(&env, "/backup".as_ref(), plain());
+    let refused = restore(&env, "/backup".as_ref(), "/again".as_ref(), plain());
+    let said = match (&found, &refused) {
+        (Ok(report), Ok(_)) if report.damage.is_empty() => return false,
+        (Ok(report), Err(refused)) if !report.damage.is_empty() => {
+            assert_eq!(report.damage[0].to_string(), refused.to_string());
+            refused.to_string()
+        }
+        (Err(error), Err(refused)) => {
+            assert_eq!(error.to_string(), refused.to_string());
+            refused.to_string()
+        }
+        both => panic!("{}: {both:?}", path.display()),
+    };
+    let shown = path.display().to_string();
+    assert!(said.contains("corruption in") && said.contains(&shown), "{shown}: {said}");
+    assert!(!sim.files().iter().any(|p| p.starts_with("/again")), "nothing was written");
+    true
+}
+
+#[test]
+fn every_damage_of_a_backup_is_noticed_before_anything_is_restored() {
+    let sim = specimen();
+    let files = files_of(&sim, "/backup");
+    assert!(files.len() >= 4, "{files:?}");
+    assert!(!is_noticed(&sim.clone_disk(), "/backup/BACKUP".as_ref()), "undamaged");
+    for path in &files {
+        let len = sim.read(path).len() as u64;
+        for offset in (0..len).step_by(if len > 5000 { 2003 } else { 7 }) {
+            let damaged = sim.clone_disk();
+            damaged.flip(path, offset, 1 << (offset % 8));
+            assert!(is_noticed(&damaged, path), "{} at {offset}", path.display());
+        }
+        for len in [0, 1, len / 2, len - 1] {
+            let cut = sim.clone_disk();
+            cut.truncate(path, len);
+            assert!(is_noticed(&cut, path), "{} cut to {len}", path.display());
+        }
+        if !path.ends_with("BACKUP") {
+            let without = sim.clone_disk();
+            without.remove(path);
+            assert!(is_noticed(&without, path), "{} is missing", path.display());
+        }
+    }
+    let swapped = sim.clone_disk();
+    swapped.swap_files(&files[1], &files[2]);
+    assert!(is_noticed(&swapped, &files[1]));
+}
+
+#[test]
+fn a_damaged_log_is_not_backed_up_as_if_it_were_whole() {
+    for (number, is_sealed) in [(1, true), (9, false)] {
+        let sim = specimen();
+        let chunks = files_of(&sim, "/events/log");
+        let path = if is_sealed { chunks[number - 1].clone() } else { chunks[2].clone() };
+        let store = Store::open("/events", options(&sim)).expect("opened");
+        sim.flip(&path, 3000, 1);
+        let said = store.backup("/fresh", plain()).expect_err("damaged").to_string();
+        assert!(
+            said.contains("corruption in") && said.contains(&*path.to_string_lossy()),
+            "{said}"
+        );
+        let said = verify_backup(&sim.env(), "/fresh".as_ref(), plain()).expect_err("none yet");
+        assert!(said.to_string().contains("no backup came to its end"), "{said}");
+        sim.flip(&path, 3000, 1);
+        store.backup("/fresh", plain()).expect("mended");
+        assert_eq!(restored(&sim, "/fresh"), all(&store));
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_the_backup_that_was_there() {
+    let sim = Sim::new(6);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    (0..10).for_each(|number| append_large(&store, "a", number, 6000));
+    store.backup("/backup", plain()).expect("backed up");
+    let before = restored(&sim, "/backup");
+    (10..60).for_each(|number| append_large(&store, "a", number, 6000));
+    store.sync().expect("synced");
+    let whole = |path: &PathBuf| (sim.read(path).len() as u64).next_multiple_of(4096);
+    let used: u64 = sim.files().iter().map(whole).sum();
+    for room in [0, 10_000, 70_000, 200_000] {
+        sim.set_capacity(used + room);
+        let error = store.backup("/backup", plain()).expect_err("no room");
+        let said = error.to_string();
+        assert!(matches!(error, Error::Store(umbel::Error::Full { .. })), "{said}");
+        assert!(said.contains("/backup/") && said.contains("make room"), "{said}");
+        sim.clear_capacity();
+        assert_eq!(restored(&sim, "/backup"), before, "with room for {room}");
+    }
+    store.backup("/backup", plain()).expect("with room again");
+    assert_eq!(restored(&sim, "/backup"), all(&store));
+    assert_eq!(store.read_all(Position::START, Direction::Forwards).count(), 60);
+}
+
+#[test]
+fn a_backup_that_fails_somewhere_is_made_the_next_time_and_takes_over_what_is_whole() {
+    let sites = ["create *.chunk", "write *.chunk", "sync *.chunk", "sync BACKUP.new", "rename"];
+    for site in sites {
+        let sim = Sim::new(7);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        (0..30).for_each(|number| append_large(&store, "a", number, 6000));
+        store.sync().expect("synced");
+        // The folder is ready.
+        sim.fail_site("create *.chunk", 1, Fault { kind: FaultKind::Eio, sticky: false });
+        store.backup("/backup", plain()).expect_err("a fault");
+        sim.fail_site(site, 3.min(nth(site)), Fault { kind: FaultKind::Eio, sticky: false });
+        store.backup("/backup", plain()).expect_err(site);
+        sim.heal();
+        let report = store.backup("/backup", plain()).expect("backed up");
+        assert!(
+            site.contains("create") || report.copied_bytes < report.bytes,
+            "{site}: {report:?}"
+        );
+        assert_eq!(restored(&sim, "/backup"), all(&store), "{site}");
+    }
+}
+
+/// Of files there are several, of manifests one.
+fn nth(site: &str) -> u64 {
+    if site.ends_with("*.chunk") { 3 } else { 1 }
+}

@@ -1,0 +1,133 @@
+//! Restoring: what comes back, how the store goes on, and where nothing is restored.
+
+use umbel_events::{
+    CopyOptions, Direction, Expected, NewEvent, Position, Revision, Store, StreamState, restore,
+};
+use umbel_sim::Sim;
+
+use super::support::{all, append, append_large, id, options};
+
+fn plain() -> CopyOptions<'static> {
+    CopyOptions::default()
+}
+
+/// A disk with a store, closed, and a backup of all of it.
+fn specimen() -> Sim {
+    let sim = Sim::new(11);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    (0..25).for_each(|number| append_large(&store, "a", number, 6000));
+    append(&store, "b", 100..103);
+    store.delete("b", Expected::Exact(2)).expect("deleted");
+    store.tombstone("c", Expected::Any).expect("tombstoned");
+    let metadata = NewEvent::json(id(200), "$metadata", br#"{"$maxCount":4}"#);
+    store.append("$$a", Expected::Any, &[metadata]).expect("metadata");
+    store.backup("/backup", plain()).expect("backed up");
+    store.close().expect("closed");
+    sim
+}
+
+#[test]
+fn what_is_restored_is_the_store_event_by_event_and_goes_on_with_new_positions() {
+    let sim = specimen();
+    let report = restore(&sim.env(), "/backup".as_ref(), "/deep/down/here".as_ref(), plain());
+    let report = report.expect("restored");
+    let original = Store::open("/events", options(&sim)).expect("the original");
+    let store = Store::open("/deep/down/here", options(&sim)).expect("the restored");
+    assert_eq!(all(&store), all(&original));
+    assert_eq!(Some(report.through.0), all(&original).last().map(|event| event.position));
+    for stream in ["a", "b", "c", "$$a", "none"] {
+        let state = original.stream(stream).expect("known");
+        assert_eq!(store.stream(stream).expect("known"), state, "{stream}");
+        if state != StreamState::Tombstoned {
+            let read = |store: &Store| {
+                let events = store.read(stream, Revision::END, Direction::Backwards);
+                events.map(|event| event.expect("readable")).collect::<Vec<_>>()
+            };
+            assert_eq!(read(&store), read(&original), "{stream}");
+        }
+    }
+    // What the original appends after the backup has no position that the restored one gives.
+    (300..340).for_each(|number| append_large(&original, "a", number, 6000));
+    append(&store, "a", 300..303);
+    let behind =
+        |store: &Store| store.read_all(Position(report.through.0 + 1), Direction::Forwards);
+    let highest = behind(&original).map(|event| event.expect("readable").position).max();
+    let lowest = behind(&store).map(|event| event.expect("readable").position).min();
+    assert!(lowest > highest && highest > Some(report.through.0), "{lowest:?} {highest:?}");
+    // An append from before the backup is still known again.
+    let again = NewEvent::json(id(102), "Happened", b"{}");
+    let answer = store.append("b", Expected::Any, &[again]).expect("known");
+    assert!(answer.was_there);
+    assert!(store.verify().expect("verified").damage.is_empty());
+    store.close().expect("closed");
+    let store = Store::open("/deep/down/here", options(&sim)).expect("opened again");
+    assert_eq!(store.read_all(Position::START, Direction::Forwards).count(), 25 + 3 + 3 + 3);
+    // After a restart behind the gap too.
+    assert!(store.append("b", Expected::Any, &[again]).expect("known").was_there);
+}
+
+#[test]
+fn nothing_is_restored_over_anything() {
+    let sim = specimen();
+    let env = sim.env();
+    env.files.create_dir_all("/files".as_ref()).expect("a folder");
+    env.files.create("/files/letter".as_ref()).expect("a file");
+    env.files.create_dir_all("/empty".as_ref()).expect("a folder");
+    let held = Store::open("/other", options(&sim)).expect("a store in use");
+    append(&held, "a", 0..1);
+    for (target, why) in [
+        ("/events", "holds an event store already"),
+        ("/other", "holds an event store already"),
+        ("/files", "holds 'letter'"),
+        ("/backup", "holds a backup"),
+        ("/events/index", "holds"),
+    ] {
+        let before = sim.files();
+        let refused = restore(&env, "/backup".as_ref(), target.as_ref(), plain());
+        let said = refused.expect_err(target).to_string();
+        assert!(said.contains(why) && said.contains("empty folder"), "{target}: {said}");
+        assert_eq!(sim.files(), before, "{target}");
+    }
+    for (backup, why) in [
+        ("/events", "there is no backup in /events: it holds an event store"),
+        ("/empty", "there is no backup in /empty"),
+        ("/missing", "there is no backup in /missing"),
+    ] {
+        let refused = restore(&env, backup.as_ref(), "/new".as_ref(), plain()).expect_err(backup);
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    let lock = env.files.lock("/backup/LOCK".as_ref()).expect("somebody backs up");
+    let refused = restore(&env, "/backup".as_ref(), "/new".as_ref(), plain()).expect_err("busy");
+    assert!(refused.to_string().contains("somebody backs up to /backup"), "{refused}");
+    drop(lock);
+    restore(&env, "/backup".as_ref(), "/empty".as_ref(), plain()).expect("an empty one will do");
+}
+
+#[test]
+fn an_interrupted_restore_goes_on_with_the_same_backup_only() {
+    let sim = specimen();
+    let store = Store::open("/events", options(&sim)).expect("opened");
+    append(&store, "d", 500..503);
+    store.backup("/another", plain()).expect("backed up");
+    // Killed when half of the files were there.
+    let whole = sim.clone_disk();
+    let env = whole.env();
+    restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect("restored");
+    let calls = whole.changing_calls();
+    let killed = sim.clone_disk();
+    killed.crash_at(calls[calls.len() / 2], umbel_sim::When::Before);
+    let env = killed.env();
+    restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect_err("killed");
+    let killed = killed.kill_image();
+    let said = Store::open("/target", options(&killed)).expect_err("no store yet").to_string();
+    assert!(said.contains("is being restored from a backup"), "{said}");
+    let env = killed.env();
+    let other = restore(&env, "/another".as_ref(), "/target".as_ref(), plain());
+    let said = other.expect_err("of another backup").to_string();
+    assert!(said.contains("an interrupted restore of another backup"), "{said}");
+    let backing_up = Store::open("/events", options(&killed)).expect("opened");
+    let said = backing_up.backup("/target", plain()).expect_err("no backup").to_string();
+    assert!(said.contains("/target holds '"), "{said}");
+    restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect("goes on");
+    assert_eq!(Store::open("/target", options(&killed)).map(|s| all(&s).len()).ok(), Some(31));
+}
