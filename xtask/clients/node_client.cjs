@@ -1,13 +1,15 @@
 // The Node client, unchanged, against a server.
 //
-//     NODE_PATH=node_modules node node_client.cjs CONNECTION
+//     NODE_PATH=node_modules node node_client.cjs CONNECTION FILE [again]
 //
-// CONNECTION is what the client connects with. Each case is a line, the last line says how many
-// passed, failed and were skipped.
+// CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with,
+// once the server was started again. Each case is a line, the last line says how many passed,
+// failed and were skipped.
 "use strict";
 
 const assert = require("node:assert/strict");
 const { randomUUID } = require("node:crypto");
+const { readFileSync, writeFileSync } = require("node:fs");
 const {
   ANY,
   BACKWARDS,
@@ -21,10 +23,14 @@ const {
   StreamNotFoundError,
   WrongExpectedVersionError,
   binaryEvent,
+  eventTypeFilter,
+  excludeSystemEvents,
   jsonEvent,
+  streamNameFilter,
 } = require("@kurrent/kurrentdb-client");
 
-const client = KurrentDBClient.connectionString(process.argv[2]);
+const [connection, kept, turn] = process.argv.slice(2);
+const client = KurrentDBClient.connectionString(connection);
 // With credentials of its own a call goes by Append, else by BatchAppend.
 const ALONE = { credentials: { username: "nobody", password: "none" } };
 
@@ -211,7 +217,7 @@ const cases = {
     assert.deepEqual(await numbers(client.readStream(stream)), [3, 4]);
   },
   async "find the leader by gossip"() {
-    const { host } = new URL(process.argv[2].replace("kurrentdb:", "http:"));
+    const { host } = new URL(connection.replace("kurrentdb:", "http:"));
     const found = KurrentDBClient.connectionString(`kurrentdb+discover://${host}?tls=false`);
     const stream = newStream();
     const done = await found.appendToStream(stream, counted([1]), { streamState: NO_STREAM });
@@ -221,9 +227,89 @@ const cases = {
   },
 };
 
+// The numbers of the streams with a name of their own, every second one in a cart.
+async function mixed(from, to, name = newStream()) {
+  let first;
+  for (const n of range(from, to)) {
+    const done = await append(`${name}-${n % 2 ? "cart" : "order"}`, [n]);
+    first ??= done.position;
+  }
+  return { name, first };
+}
+
+Object.assign(cases, {
+  async "subscribe with filters by prefix and expression"() {
+    const { name, first } = await mixed(0, 20);
+    const odd = range(1, 20).filter((n) => n % 2);
+    for (const filter of [
+      streamNameFilter({ prefixes: [`${name}-cart`, "nobody"] }),
+      streamNameFilter({ regex: `^${name}-(?!order)` }),
+    ]) {
+      const subscription = client.subscribeToAll({ fromPosition: first, filter });
+      assert.deepEqual(await take(subscription, 10), odd);
+      await subscription.unsubscribe();
+    }
+    for (const filter of [eventTypeFilter({ prefixes: ["Count"] }), excludeSystemEvents()]) {
+      const subscription = client.subscribeToAll({ fromPosition: first, filter });
+      assert.deepEqual(await take(subscription, 19), range(1, 20));
+      await subscription.unsubscribe();
+    }
+  },
+  async "subscribe with a filter and keep a checkpoint"() {
+    const { name, first } = await mixed(0, 20);
+    const places = [];
+    const filter = streamNameFilter({
+      prefixes: [`${name}-cart`],
+      maxSearchWindow: 3,
+      checkpointReached: (_, place) => places.push(place.commit),
+    });
+    const subscription = client.subscribeToAll({ fromPosition: first, filter });
+    const seen = [];
+    subscription.on("data", ({ event }) => seen.push(event.data.n));
+    await new Promise((resolve) => subscription.on("caughtUp", resolve));
+    while (seen.length < 10) await new Promise(setImmediate);
+    assert.deepEqual(seen, range(1, 20).filter((n) => n % 2));
+    await subscription.unsubscribe();
+    assert.ok(places.length >= 6, places);
+    writeFileSync(kept, JSON.stringify({ name, place: String(places.at(-1)) }));
+  },
+  async "be told that an expression is broken"() {
+    const filter = eventTypeFilter({ regex: "a(b" });
+    await assert.rejects(take(client.subscribeToAll({ filter }), 1), /broken at character/);
+  },
+  async "resolve links"() {
+    const [stream, links] = [newStream(), newStream()];
+    await append(stream, [7, 8]);
+    for (const data of [`1@${stream}`, `0@${stream}`]) {
+      const bytes = Uint8Array.from(Buffer.from(data));
+      await client.appendToStream(links, binaryEvent({ type: "$>", data: bytes }));
+    }
+    const seen = [];
+    for await (const { event, link } of client.readStream(links, { resolveLinkTos: true })) {
+      seen.push([event.data.n, event.streamId, link.revision]);
+    }
+    assert.deepEqual(seen, [[8, stream, 0n], [7, stream, 1n]]);
+    const subscription = client.subscribeToStream(links, { resolveLinkTos: true });
+    assert.deepEqual(await take(subscription, 2), [8, 7]);
+    await subscription.unsubscribe();
+  },
+});
+
+const again = {
+  async "go on at a checkpoint after a restart"() {
+    const { name, place } = JSON.parse(readFileSync(kept, "utf8"));
+    await mixed(20, 26, name);
+    const fromPosition = { commit: BigInt(place), prepare: BigInt(place) };
+    const filter = streamNameFilter({ prefixes: [`${name}-cart`] });
+    const subscription = client.subscribeToAll({ fromPosition, filter });
+    assert.deepEqual(await take(subscription, 3), [21, 23, 25]);
+    await subscription.unsubscribe();
+  },
+};
+
 async function main() {
   let [passed, failed] = [0, 0];
-  for (const [name, run] of Object.entries(cases)) {
+  for (const [name, run] of Object.entries(turn === "again" ? again : cases)) {
     try {
       await run();
       passed += 1;

@@ -1,8 +1,9 @@
 """The Python client, unchanged, against a server.
 
-    python python_client.py CONNECTION
+    python python_client.py CONNECTION FILE [again]
 
-CONNECTION is what the client connects with. Each case is a line, the last line says how many passed,
+CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with, once
+the server was started again. Each case is a line, the last line says how many passed,
 failed and were skipped.
 """
 
@@ -12,7 +13,7 @@ import threading
 import traceback
 from uuid import uuid4
 
-from kurrentdbclient import CaughtUp, KurrentDBClient, NewEvent, StreamState
+from kurrentdbclient import CaughtUp, Checkpoint, KurrentDBClient, NewEvent, StreamState
 from kurrentdbclient.exceptions import (
     FailedPreconditionError,
     GrpcDeadlineExceededError,
@@ -25,10 +26,17 @@ from kurrentdbclient.exceptions import (
 
 ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS
 CASES = []
+AGAIN = []
+KEPT = None
 
 
 def case(function):
     CASES.append(function)
+    return function
+
+
+def again(function):
+    AGAIN.append(function)
     return function
 
 
@@ -302,10 +310,145 @@ def find_the_leader_by_gossip(client):
         found.close()
 
 
-def main(connection):
+def mixed(client):
+    """Two streams in turn, two types, and a name that nobody else has."""
+    name = f"python-{uuid4()}"
+    before = client.get_commit_position(filter_exclude=())
+    for n in range(20):
+        kind = "Opened" if n % 4 < 2 else "Closed"
+        event = NewEvent(type=f"{name}-{kind}", data=json.dumps({"n": n}).encode())
+        stream = f"{name}-{'cart' if n % 2 else 'order'}"
+        client.append_to_stream(stream, events=event, current_version=ANY)
+    return name, before
+
+
+@case
+def read_all_by_prefixes_and_expressions(client):
+    name, before = mixed(client)
+    read = lambda **filters: numbers(client.read_all(commit_position=before, **filters))
+    odd, even = list(range(1, 20, 2)), list(range(0, 20, 2))
+    opened = [n for n in range(20) if n % 4 < 2]
+    by_stream = dict(filter_by_stream_name=True)
+    expect(read(filter_include=[f"{name}-cart"], filter_by_prefix=True, **by_stream), odd)
+    expect(read(filter_include=[f"{name}-order.*"], **by_stream), even)
+    expect(read(filter_include=[f"{name}-Opened"]), opened)
+    expect(read(filter_include=[f"{name}-O", f"{name}-X"], filter_by_prefix=True), opened)
+    expect(read(filter_include=["nobody"]), [])
+    backwards = client.read_all(filter_include=[f"{name}-Opened"], backwards=True, limit=3)
+    expect(numbers(backwards), opened[::-1][:3])
+
+
+@case
+def read_all_with_what_is_left_out_by_default(client):
+    name, before = mixed(client)
+    client.set_stream_metadata(f"{name}-cart", metadata={"$maxAge": 1000}, current_version=ANY)
+    read = lambda **filters: [
+        event.type
+        for event in client.read_all(commit_position=before, **filters)
+        if name in event.stream_name
+    ]
+    by_default = read()
+    expect(len(by_default), 20)
+    assert not any(kind.startswith("$") for kind in by_default)
+    expect(read(filter_exclude=()).count("$metadata"), 1)
+    expect(len(read(filter_exclude=[f"{name}-Opened"])), 11)
+
+
+@case
+def be_told_what_is_wrong_with_an_expression(client):
+    work = lambda: list(client.read_all(filter_include=["a(b"]))
+    assert "broken at character" in str(fails(KurrentDBClientError, work))
+
+
+def carts(client, name, **options):
+    return client.subscribe_to_all(
+        filter_include=[f"{name}-cart"],
+        filter_by_prefix=True,
+        filter_by_stream_name=True,
+        include_checkpoints=True,
+        **options,
+    )
+
+
+@case
+def subscribe_with_a_filter_and_keep_a_checkpoint(client):
+    name, before = mixed(client)
+    subscription = carts(
+        client, name, commit_position=before, window_size=3, checkpoint_interval_multiplier=1,
+        include_caught_up=True,
+    )
+    seen, places = [], []
+    for event in subscription:
+        if isinstance(event, CaughtUp):
+            break
+        if isinstance(event, Checkpoint):
+            places.append(event.commit_position)
+        else:
+            seen.append(number(event))
+    subscription.stop()
+    expect(seen, list(range(1, 20, 2)))
+    assert len(places) >= 6 and places == sorted(places), places
+    expect(places[-1], client.get_commit_position(filter_exclude=()))
+    with open(KEPT, "w") as file:
+        json.dump({"name": name, "place": places[-1]}, file)
+
+
+@again
+def go_on_at_a_checkpoint_after_a_restart(client):
+    with open(KEPT) as file:
+        kept = json.load(file)
+    name = kept["name"]
+    for n in range(20, 26):
+        stream = f"{name}-{'cart' if n % 2 else 'order'}"
+        client.append_to_stream(stream, events=counted([n]), current_version=ANY)
+    subscription = carts(client, name, commit_position=kept["place"])
+    seen = []
+    for event in subscription:
+        if not isinstance(event, Checkpoint):
+            seen.append(number(event))
+        if len(seen) == 3:
+            break
+    subscription.stop()
+    expect(seen, [21, 23, 25])
+
+
+@case
+def be_told_of_a_checkpoint_although_nothing_passes(client):
+    stream = new_stream()
+    subscription = carts(client, "nobody", from_end=True)
+    first = next(subscription)
+    assert isinstance(first, Checkpoint), first
+    client.append_to_stream(stream, events=counted([1]), current_version=ANY)
+    last = client.get_stream(stream)[0].commit_position
+    while (told := next(subscription)).commit_position < last:
+        assert isinstance(told, Checkpoint), told
+    subscription.stop()
+
+
+@case
+def resolve_links(client):
+    stream, links = new_stream(), new_stream()
+    client.append_to_stream(stream, events=counted([7, 8]), current_version=ANY)
+    for data in [f"1@{stream}", f"0@{stream}"]:
+        link = NewEvent(type="$>", data=data.encode(), content_type="application/octet-stream")
+        client.append_to_stream(links, events=[link], current_version=ANY)
+    as_they_are = client.get_stream(links)
+    expect([event.type for event in as_they_are], ["$>", "$>"])
+    resolved = client.get_stream(links, resolve_links=True)
+    expect(numbers(resolved), [8, 7])
+    expect([event.stream_name for event in resolved], [stream, stream])
+    expect([event.link.stream_position for event in resolved], [0, 1])
+    subscription = client.subscribe_to_stream(links, resolve_links=True)
+    expect([number(next(subscription)) for _ in range(2)], [8, 7])
+    subscription.stop()
+
+
+def main(connection, kept, turn=None):
+    global KEPT
+    KEPT = kept
     passed = failed = 0
     client = KurrentDBClient(uri=connection)
-    for function in CASES:
+    for function in AGAIN if turn == "again" else CASES:
         name = "Python: " + function.__name__.replace("_", " ")
         try:
             function(client)
@@ -322,4 +465,4 @@ def main(connection):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

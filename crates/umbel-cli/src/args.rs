@@ -10,10 +10,9 @@ use umbel_lab::command::LabCommand;
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::args::{
-    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RestoreArgs, ServeArgs,
-    StreamsArgs,
+    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RestoreArgs, ScavengeArgs,
+    ServeArgs, StreamsArgs, SubscribeArgs,
 };
-use crate::events::args::{AppendArgs, ReadArgs, ScavengeArgs, ServeArgs, StreamsArgs};
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
 use crate::number::counts;
@@ -92,6 +91,8 @@ pub enum Command {
     ImportEvents(ImportEventsArgs),
     /// Serve an event store to the clients that event stores have
     Serve(ServeArgs),
+    /// Follow the events of a server as they come, as JSON lines
+    Subscribe(SubscribeArgs),
     /// Filters by themselves, without a store: size, build, check, inspect, bench
     #[command(subcommand)]
     Filter(FilterCommand),

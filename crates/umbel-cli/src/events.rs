@@ -1,11 +1,12 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `scavenge`, `serve`.
-//! `serve`, `backup`, `restore`, `import-events`, `metadata`.
+//! `metadata`, `scavenge`, `backup`, `restore`, `import-events`, `serve`, `subscribe`.
 
 pub mod append;
 pub mod args;
 pub mod backup;
+pub mod connection;
 pub mod delete;
+pub mod filter;
 pub mod import;
 pub mod line;
 pub mod metadata;
@@ -17,5 +18,6 @@ mod serve_config;
 mod serve_options;
 pub mod store;
 pub mod streams;
+pub mod subscribe;
 pub mod time;
 pub mod verify;

@@ -141,6 +141,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Restore(args) => events::backup::restore(db, args, json),
         Command::ImportEvents(args) => events::import::run(db, args, json, limits),
         Command::Serve(args) => events::serve::run(db, args, json, limits),
+        Command::Subscribe(args) => events::subscribe::run(args),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),

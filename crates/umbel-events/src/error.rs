@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::event::{EventId, Expected};
+use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -36,6 +37,13 @@ pub enum Error {
     },
     /// The request itself is wrong: change it.
     Invalid(String),
+    /// A filter's expression takes too long on a name: write another one.
+    Runaway {
+        /// The expression.
+        expression: String,
+        /// The name of the stream or the type that it was asked about.
+        name: String,
+    },
     /// The store below could not do it.
     Store(umbel::Error),
 }
@@ -81,6 +89,13 @@ impl fmt::Display for Error {
                 write!(f, "the append takes {bytes} bytes, but may take {most}; append it in parts")
             }
             Error::Invalid(message) => f.write_str(message),
+            Error::Runaway { expression, name } => write!(
+                f,
+                "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} steps back on \
+                 '{}'; write it without repetitions of repetitions, or use prefixes",
+                shortened(expression),
+                shortened(name)
+            ),
             Error::Store(error) => error.fmt(f),
         }
     }
@@ -93,4 +108,16 @@ impl std::error::Error for Error {
             _ => None,
         }
     }
+}
+
+/// How many characters of a text that somebody sent are shown in a message.
+const SHOWN: usize = 100;
+
+/// A text as it is shown in a message.
+pub(crate) fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
 }

@@ -31,3 +31,20 @@ pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
 /// A restored store gives its next event a position so many bytes behind the room of the backup, so
 /// that it gives no position which the original gave after the backup, up to so much of its log.
 pub const RESTORE_GAP_BYTES: u64 = 1 << 40;
+/// Longest regular expression of a filter, in bytes of UTF-8.
+pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes that each part of an expression may take once it is compiled, about.
+pub const EXPRESSION_COMPILED_BYTES_MAX: usize = 1024 * 1024;
+/// Most steps back that an expression may take for one name.
+pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;
+/// Most look-arounds, references back and atomic groups of an expression, each counted as often as
+/// it is repeated, and without a bound 16 times.
+pub const EXPRESSION_LOOKS_MAX: u64 = 32;
+/// Most repetitions that an expression with any of those asks for.
+pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;
+/// Most prefixes of a filter.
+pub const FILTER_PREFIXES_MAX: usize = 1000;
+/// A filtered read that finds nothing returns after so many milliseconds with how far it came.
+pub const FILTER_STEP_MILLIS: u64 = 10;
+/// Bytes of events after which a subscription's batch takes no more.
+pub const BATCH_BYTES: usize = 1024 * 1024;

@@ -7,6 +7,7 @@ use crate::decide::Known;
 use crate::error::{Error, Result};
 use crate::event::{Direction, Position, RecordedEvent, Revision};
 use crate::event_log::LogCursor;
+use crate::format::Frame;
 use crate::head::Head;
 use crate::names;
 use crate::settings::Settings;
@@ -122,6 +123,16 @@ impl StreamReader {
             oldest,
         });
         Ok(())
+    }
+
+    /// The event with this revision alone, or nothing where it cannot be read.
+    pub(crate) fn only(shared: &Arc<Shared>, stream: &str, revision: u64) -> StreamReader {
+        let from = Revision(revision);
+        let mut reader = StreamReader::new(shared, stream, from, Direction::Forwards);
+        if let Some(walk) = &mut reader.walk {
+            walk.left.1 = walk.left.1.min(revision);
+        }
+        reader
     }
 
     /// What there was of the stream when reading began; `None` where that could not be found out,
@@ -253,7 +264,19 @@ impl AllReader {
         AllReader { shared, cursor, direction, at: At::Begin(from.0) }
     }
 
-    fn forwards(&mut self) -> Result<Option<RecordedEvent>> {
+    /// The next event as `look` sees it where it stands, without a copy of it.
+    pub(crate) fn next_with<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Option<Result<T>> {
+        let read = self.shared.check_open().and_then(|()| match self.direction {
+            Direction::Forwards => self.forwards(look),
+            Direction::Backwards => self.backwards(look),
+        });
+        if read.is_err() {
+            self.at = At::End;
+        }
+        read.transpose()
+    }
+
+    fn forwards<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
         loop {
             let visible = self.shared.visible.position();
             let next = match self.at {
@@ -271,7 +294,7 @@ impl AllReader {
             };
             self.at = At::Behind(position, frame.step());
             if !frame.is_stub {
-                return Ok(Some(frame.to_recorded()));
+                return Ok(Some(look(frame)));
             }
         }
     }
@@ -290,7 +313,7 @@ impl AllReader {
         Ok(self.cursor.seek(position)?)
     }
 
-    fn backwards(&mut self) -> Result<Option<RecordedEvent>> {
+    fn backwards<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
         loop {
             let visible = self.shared.visible.position();
             let next = match self.at {
@@ -310,13 +333,16 @@ impl AllReader {
                 self.at = At::Begin(position);
                 continue;
             };
-            let event = if frame.is_stub { None } else { Some(frame.to_recorded()) };
-            let back = frame.stamp.back;
+            let (back, is_stub) = (frame.stamp.back, frame.is_stub);
+            if is_stub {
+                let before = self.cursor.previous_position(position, back)?;
+                self.at = before.map_or(At::End, At::Event);
+                continue;
+            }
+            let seen = look(frame);
             let before = self.cursor.previous_position(position, back)?;
             self.at = before.map_or(At::End, At::Event);
-            if event.is_some() {
-                return Ok(event);
-            }
+            return Ok(Some(seen));
         }
     }
 }
@@ -325,13 +351,6 @@ impl Iterator for AllReader {
     type Item = Result<RecordedEvent>;
 
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
-        let read = self.shared.check_open().and_then(|()| match self.direction {
-            Direction::Forwards => self.forwards(),
-            Direction::Backwards => self.backwards(),
-        });
-        if read.is_err() {
-            self.at = At::End;
-        }
-        read.transpose()
+        self.next_with(|frame| frame.to_recorded())
     }
 }

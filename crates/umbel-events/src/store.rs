@@ -11,8 +11,11 @@ use crate::background;
 use crate::backup::{self, BackupReport};
 use crate::backup_copy::CopyOptions;
 use crate::error::Result;
-use crate::event::{Direction, EventId, Expected, NewEvent, Position, Revision};
+use crate::event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
+use crate::event_filter::EventFilter;
+use crate::filtered::FilteredReader;
 use crate::import::Import;
+use crate::links::{self, ResolvedEvent};
 use crate::lock::locked;
 use crate::open;
 use crate::options::StoreOptions;
@@ -22,6 +25,7 @@ use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared::Shared;
 use crate::state::StreamState;
 use crate::stats::{self, Stats};
+use crate::subscription::{Since, Subscribed, Subscription};
 use crate::ticket::Ticket;
 use crate::verify::{self, VerifyReport};
 use crate::view_name::ViewKind;
@@ -202,6 +206,29 @@ impl Store {
     ) -> Result<Vec<(String, u64)>> {
         self.shared().check_open()?;
         Ok(self.shared().index.views.list(kind, prefix, after, most)?)
+    }
+
+    /// The events of the store that pass a filter, from a position on as for [`Store::read_all`].
+    pub fn read_filtered(
+        &self,
+        from: Position,
+        direction: Direction,
+        filter: Arc<EventFilter>,
+    ) -> FilteredReader {
+        FilteredReader::new(self.shared(), from, direction, filter)
+    }
+
+    /// A subscription: the events there are behind a place, then those that come.
+    ///
+    /// # Errors
+    /// `Deleted` where the stream was tombstoned and its end was asked for.
+    pub fn subscribe(&self, what: Subscribed, since: Since) -> Result<Subscription> {
+        Subscription::new(self.shared(), what, since)
+    }
+
+    /// The event, or, where it is a link, what it points to. A link to a link is not followed.
+    pub fn resolve(&self, event: RecordedEvent) -> Result<ResolvedEvent> {
+        links::resolve(self.shared(), event)
     }
 
     /// What there is of a stream.

@@ -8,9 +8,12 @@ mod suite {
     pub mod crashes;
     pub mod damage;
     pub mod ends;
+    pub mod filters;
+    pub mod following;
     pub mod full_disk;
     pub mod hooks;
     pub mod imports;
+    pub mod links;
     pub mod live_backups;
     pub mod opening;
     pub mod page;
@@ -20,6 +23,7 @@ mod suite {
     pub mod scavenge_histories;
     pub mod scavenge_speed;
     pub mod scavenging;
+    pub mod subscriptions;
     pub mod support;
     pub mod together;
     pub mod view_crashes;

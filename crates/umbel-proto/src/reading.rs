@@ -10,8 +10,9 @@
 //! ```
 
 use crate::streams::read_req::{
-    AllOption, AllOptions, ControlOption, CountOption, FilterOption, Options, Position,
-    ReadDirection, RevisionOption, StreamOption, StreamOptions, UuidForm, UuidOption,
+    AllOption, AllOptions, ControlOption, CountOption, Expression, Filter, FilterOption,
+    FilterOptions, Options, Position, ReadDirection, RevisionOption, StreamOption, StreamOptions,
+    UuidForm, UuidOption, Window,
 };
 
 /// A read of a stream, forwards, of all there is.
@@ -54,4 +55,30 @@ pub fn at_most(count: u64, options: Options) -> Options {
 /// A subscription in place of a read.
 pub fn subscription(options: Options) -> Options {
     Options { count_option: Some(CountOption::Subscription(())), ..options }
+}
+
+/// The same read of what passes, with a place told after each `interval` events looked at.
+pub fn filtered(filter: Filter, interval: u32, options: Options) -> Options {
+    let filter = FilterOptions {
+        filter: Some(filter),
+        window: Some(Window::Max(interval)),
+        checkpoint_interval_multiplier: 1,
+    };
+    Options { filter_option: Some(FilterOption::Filter(filter)), ..options }
+}
+
+/// What matches a regular expression.
+pub fn regex(expression: &str) -> Expression {
+    Expression { regex: expression.to_string(), prefix: Vec::new() }
+}
+
+/// What begins with one of these.
+pub fn prefixes<S: ToString>(prefixes: &[S]) -> Expression {
+    let prefix = prefixes.iter().map(ToString::to_string).collect();
+    Expression { regex: String::new(), prefix }
+}
+
+/// The same read with links answered by what they point to.
+pub fn resolving_links(options: Options) -> Options {
+    Options { resolve_links: true, ..options }
 }

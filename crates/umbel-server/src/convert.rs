@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
-use umbel_events::{EventId, Expected, NewEvent, RecordedEvent};
+use umbel_events::{EventId, Expected, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::read_req::UuidForm;
@@ -124,30 +124,37 @@ pub fn uuid(id: EventId, form: UuidForm) -> Uuid {
     Uuid { value: Some(value) }
 }
 
-/// An event as the answer to a read.
-pub fn read_event(event: RecordedEvent, form: UuidForm) -> ReadResp {
-    let position = event.position;
+/// An event as the answer to a read. Its place is that of the link, where it was found through one.
+pub fn read_event(resolved: ResolvedEvent, form: UuidForm) -> ReadResp {
+    let ResolvedEvent { event, link } = resolved;
+    let position = match link.as_ref().or(event.as_ref()) {
+        Some(original) => read_resp::EventPosition::CommitPosition(original.position),
+        None => read_resp::EventPosition::NoPosition(()),
+    };
+    answer(read_resp::Content::Event(read_resp::ReadEvent {
+        event: event.map(|event| recorded(event, form)),
+        link: link.map(|link| recorded(link, form)),
+        position: Some(position),
+    }))
+}
+
+fn recorded(event: RecordedEvent, form: UuidForm) -> read_resp::RecordedEvent {
     let content_type = if event.is_json { JSON } else { BINARY };
     let metadata = BTreeMap::from([
         (TYPE.to_string(), event.kind),
         (CREATED.to_string(), event.created.to_string()),
         (CONTENT_TYPE.to_string(), content_type.to_string()),
     ]);
-    let recorded = read_resp::RecordedEvent {
+    read_resp::RecordedEvent {
         id: Some(uuid(event.id, form)),
         stream_identifier: Some(StreamIdentifier { stream_name: event.stream.into() }),
         stream_revision: event.revision,
-        prepare_position: position,
-        commit_position: position,
+        prepare_position: event.position,
+        commit_position: event.position,
         metadata,
         custom_metadata: event.metadata.into(),
         data: event.data.into(),
-    };
-    answer(read_resp::Content::Event(read_resp::ReadEvent {
-        event: Some(recorded),
-        link: None,
-        position: Some(read_resp::EventPosition::CommitPosition(position)),
-    }))
+    }
 }
 
 /// One answer of a read.

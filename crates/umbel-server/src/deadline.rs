@@ -29,6 +29,11 @@ impl Deadline {
         }
     }
 
+    /// At this moment; never where there is none.
+    pub fn at(moment: Option<Instant>) -> Deadline {
+        Deadline(moment)
+    }
+
     /// So long from now on.
     pub fn after(duration: Duration) -> Deadline {
         Deadline(Instant::now().checked_add(duration))

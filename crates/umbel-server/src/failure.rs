@@ -35,6 +35,7 @@ pub fn status(error: &Error) -> Status {
         ),
         Error::TooLarge { event: None, most, .. } => append_too_large(*most, error.to_string()),
         Error::Invalid(message) => Status::invalid_argument(message),
+        Error::Runaway { .. } => Status::invalid_argument(error.to_string()),
         Error::Store(error) => store_failed(error),
         other => Status::unknown(other.to_string()),
     }

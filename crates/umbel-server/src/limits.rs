@@ -39,6 +39,15 @@ pub const EVENT_BYTES_BESIDE: usize = 128;
 pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.
 pub const PAGE_BYTES: usize = 1 << 20;
+/// A read that leaves events out looks at no more than these before it looks whether anybody still
+/// waits,
+pub const EXAMINED_MAX: usize = 8192;
+/// and for no longer than this, but for one name that an expression takes long for.
+pub const PAGE_TIME: Duration = Duration::from_millis(20);
+/// How many events a filter's window has where the client does not say.
+pub const FILTER_WINDOW_EVENTS: u32 = 32;
+/// A filtered subscription is told how far it is so long after it last was, if it came further.
+pub const CHECKPOINT_TIME: Duration = Duration::from_secs(1);
 /// Most threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use umbel_events::{Direction, StreamState};
+use umbel_events::{Direction, EventFilter, StreamState};
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Content, StreamNotFound};
 use umbel_proto::streams::{ReadReq, ReadResp};
@@ -11,8 +11,8 @@ use umbel_proto::streams::{ReadReq, ReadResp};
 use crate::answers::{Answers, in_steps};
 use crate::deadline::Deadline;
 use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
+use crate::reader::{Reader, Source};
 use crate::service::Service;
-use crate::store::{Reader, Source};
 use crate::subscription::Subscription;
 use crate::{convert, failure};
 
@@ -30,12 +30,19 @@ pub async fn read(
     {
         return Err(read_request::invalid_position());
     }
+    let filter = match &asked.filter {
+        Some(filter) => {
+            let compiled = service.store.filter(filter.clone()).await;
+            Some(compiled.map_err(|error| failure::status(&error))?)
+        }
+        None => None,
+    };
     let answers = match asked.extent {
         Extent::Count(count, direction) => {
-            let (source, from) = begin(&asked.origin);
+            let (source, from) = begin(&asked.origin, filter);
             let stream = match &source {
                 Source::Stream(name) => Some(Arc::clone(name)),
-                Source::All => None,
+                Source::All | Source::Filtered(_) => None,
             };
             let reading = Reading {
                 service,
@@ -45,14 +52,14 @@ pub async fn read(
                 stream,
                 from,
                 direction,
-                reader: Some(Reader::new(source, direction, from)),
+                reader: Some(Reader::new(source, direction, from, asked.resolves)),
                 left: count,
                 has_answered: false,
             };
             in_steps(reading, Reading::step)
         }
         Extent::Subscription => {
-            let subscription = Subscription::new(service, deadline, asked);
+            let subscription = Subscription::new(service, deadline, asked, filter);
             in_steps(subscription, Subscription::step)
         }
     };
@@ -60,10 +67,11 @@ pub async fn read(
 }
 
 /// What a read is of, and where it begins.
-fn begin(origin: &Origin) -> (Source, u64) {
-    let (source, start) = match origin {
-        Origin::Stream(name, start) => (Source::Stream(Arc::clone(name)), start),
-        Origin::All(start) => (Source::All, start),
+fn begin(origin: &Origin, filter: Option<Arc<EventFilter>>) -> (Source, u64) {
+    let (source, start) = match (origin, filter) {
+        (Origin::Stream(name, start), _) => (Source::Stream(Arc::clone(name)), start),
+        (Origin::All(start), None) => (Source::All, start),
+        (Origin::All(start), Some(filter)) => (Source::Filtered(filter), start),
     };
     let from = match start {
         Start::First => 0,
@@ -110,8 +118,8 @@ impl Reading {
         let form = self.form;
         let events = page.events.into_iter();
         let mut answers = events.map(|event| Ok(convert::read_event(event, form))).collect();
-        if !page.is_last && self.left > 0 {
-            self.reader = Some(page.reader);
+        if let Some(reader) = page.reader.filter(|_| self.left > 0) {
+            self.reader = Some(reader);
             return Ok((answers, true));
         }
         if let (Some(name), Some(state)) = (&self.stream, page.state) {

@@ -10,6 +10,7 @@ use umbel_proto::streams::read_req::{
 };
 
 use crate::convert;
+use crate::filter_request::FilterRequest;
 
 /// What a read asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct ReadRequest {
     pub form: UuidForm,
     /// Whether the client wants to know the revisions of a stream's ends.
     pub tells_ends: bool,
+    /// Whether links are answered with what they point to.
+    pub resolves: bool,
+    /// Which of all events pass, where not all do.
+    pub filter: Option<FilterRequest>,
 }
 
 /// Which events, from where.
@@ -76,23 +81,18 @@ impl ReadRequest {
             .uuid_option
             .and_then(|option| option.content)
             .ok_or_else(|| invalid("a read says in which form identifiers are answered"))?;
-        let is_filtered = match options.filter_option {
-            Some(FilterOption::Filter(_)) => true,
-            Some(FilterOption::NoFilter(())) => false,
+        let filter = match options.filter_option {
+            Some(FilterOption::Filter(filter)) => Some(FilterRequest::read(filter)?),
+            Some(FilterOption::NoFilter(())) => None,
             None => return Err(invalid("a read has a filter or says that it has none")),
         };
         let origin = origin(options.stream_option)?;
-        match (&origin, is_filtered) {
-            (Origin::Stream(..), true) => Err(invalid("only reads of all events have filters")),
-            (Origin::All(_), true) => Err(Status::unimplemented(
-                "filters are not served yet; read all events and leave out what does not pass",
-            )),
-            (_, false) => {
-                let control = options.control_option.unwrap_or_default();
-                let tells_ends = control.compatibility >= 1;
-                Ok(ReadRequest { origin, extent, form, tells_ends })
-            }
+        if filter.is_some() && matches!(origin, Origin::Stream(..)) {
+            return Err(invalid("only reads of all events have filters"));
         }
+        let tells_ends = options.control_option.unwrap_or_default().compatibility >= 1;
+        let resolves = options.resolve_links;
+        Ok(ReadRequest { origin, extent, form, tells_ends, resolves, filter })
     }
 }
 
@@ -136,7 +136,8 @@ fn invalid(message: &str) -> Status {
 mod tests {
     use tonic::Code;
     use umbel_proto::streams::read_req::{
-        AllOptions, ControlOption, FilterOptions, Position, StreamOptions, UuidOption,
+        AllOptions, ControlOption, Expression, Filter, FilterOptions, Position, StreamOptions,
+        UuidOption,
     };
 
     use super::*;
@@ -182,7 +183,14 @@ mod tests {
     #[test]
     fn what_is_missing_or_makes_no_sense_is_refused() {
         let unreachable = Position { commit_position: 1, prepare_position: 2 };
-        let filter = Some(FilterOption::Filter(FilterOptions::default()));
+        let by_type = Filter::EventType(Expression { regex: "a".to_string(), prefix: vec![] });
+        let filter = Some(FilterOption::Filter(FilterOptions {
+            filter: Some(by_type),
+            window: None,
+            checkpoint_interval_multiplier: 1,
+        }));
+        let nothing = Some(FilterOption::Filter(FilterOptions::default()));
+        let of_all = all(Some(AllOption::Start(())));
         let subscription = Some(CountOption::Subscription(()));
         let from_nowhere = StreamOptions {
             stream_identifier: Some(convert::identifier("a")),
@@ -202,6 +210,7 @@ mod tests {
             Options { count_option: None, ..options() },
             Options { filter_option: None, ..options() },
             Options { filter_option: filter.clone(), ..options() },
+            Options { filter_option: nothing, stream_option: of_all.clone(), ..options() },
             Options { uuid_option: None, ..options() },
             Options { uuid_option: Some(UuidOption { content: None }), ..options() },
         ];
@@ -210,12 +219,8 @@ mod tests {
             assert_eq!(status.code(), Code::InvalidArgument, "{options:?}");
         }
         assert_eq!(ReadRequest::read(None).unwrap_err().code(), Code::InvalidArgument);
-        let filtered = Options {
-            stream_option: all(Some(AllOption::Start(()))),
-            filter_option: filter,
-            ..options()
-        };
-        let status = ReadRequest::read(Some(filtered)).unwrap_err();
-        assert_eq!(status.code(), Code::Unimplemented);
+        let filtered = Options { stream_option: of_all, filter_option: filter, ..options() };
+        let read = ReadRequest::read(Some(filtered)).unwrap();
+        assert!(read.filter.is_some() && read.resolves);
     }
 }

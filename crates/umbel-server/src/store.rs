@@ -6,37 +6,25 @@
 
 use std::sync::Arc;
 
-use crate::limits::{PAGE_BYTES, PAGE_EVENTS_MAX};
 use tokio::sync::{mpsc, oneshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    AllReader, Appended, Direction, Error, Expected, NewEvent, Position, RecordedEvent, Request,
-    Revision, Stats, Store, StreamAppend, StreamReader, StreamState, Ticket, Watch, Watched,
+    Appended, Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend,
+    Subscribed, Subscription, Ticket,
 };
 
 use crate::budget::Share;
 use crate::convert::Proposed;
+use crate::filter_request::FilterRequest;
+use crate::follower::{Followed, Follower};
+use crate::limits::PAGE_EVENTS_MAX;
+use crate::reader::{Page, Reader};
 
 /// The store as the calls see it.
 #[derive(Debug)]
 pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<Job>,
-}
-
-/// Rings once, when more can be read than when it was made.
-#[derive(Debug)]
-pub struct Bell {
-    rung: oneshot::Receiver<()>,
-    _watch: Watch,
-}
-
-impl Bell {
-    /// Waits until it rings.
-    pub async fn rung(&mut self) {
-        // An error would say that it never will: whoever waits has to look.
-        let _ = (&mut self.rung).await;
-    }
 }
 
 /// What an append comes to.
@@ -68,99 +56,6 @@ pub enum Deletion {
     Tombstone,
 }
 
-/// Which events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// Those of a stream, by their revisions.
-    Stream(Arc<str>),
-    /// All, by their positions.
-    All,
-}
-
-/// A read on its way.
-#[derive(Debug)]
-pub struct Reader {
-    source: Source,
-    direction: Direction,
-    /// The revision or position to begin at where nothing is open. It counts as well, but for
-    /// positions backwards.
-    from: u64,
-    open: Option<Open>,
-}
-
-#[derive(Debug)]
-enum Open {
-    Stream(Box<StreamReader>),
-    All(Box<AllReader>),
-}
-
-/// Some events that follow each other.
-#[derive(Debug)]
-pub struct Page {
-    /// The events.
-    pub events: Vec<RecordedEvent>,
-    /// Goes on behind them.
-    pub reader: Reader,
-    /// Whether these were the last ones. A stream is read as it was when reading it began,
-    pub is_last: bool,
-    /// and this says whether no more could be seen when the page was asked for either.
-    pub is_up_to_date: bool,
-    /// What there was of the stream, where they are of one.
-    pub state: Option<StreamState>,
-}
-
-impl Reader {
-    /// Reads from a revision or a position on. It counts as well, but for positions backwards.
-    pub fn new(source: Source, direction: Direction, from: u64) -> Reader {
-        Reader { source, direction, from, open: None }
-    }
-
-    /// Which events it reads.
-    pub fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// The number that the next event forwards has at least.
-    pub fn next(&self) -> u64 {
-        self.from
-    }
-
-    /// At most so many events, and no more than fit in memory at a time.
-    fn page(mut self, store: &Store, most: usize) -> Result<Page, Error> {
-        let (from, direction) = (self.from, self.direction);
-        let was_open = self.open.is_some();
-        let open = self.open.take().unwrap_or_else(|| match &self.source {
-            Source::Stream(name) => {
-                Open::Stream(Box::new(store.read(name, Revision(from), direction)))
-            }
-            Source::All => Open::All(Box::new(store.read_all(Position(from), direction))),
-        });
-        let (events, is_last, is_up_to_date, state);
-        match open {
-            Open::Stream(mut reader) => {
-                state = reader.state();
-                (events, is_last) = collect(reader.as_mut(), most)?;
-                is_up_to_date = is_last && !was_open;
-                self.open = (!is_last).then_some(Open::Stream(reader));
-            }
-            Open::All(mut reader) => {
-                state = None;
-                (events, is_last) = collect(reader.as_mut(), most)?;
-                is_up_to_date = is_last;
-                self.open = Some(Open::All(reader));
-            }
-        }
-        if let (Some(last), Direction::Forwards) = (events.last(), direction) {
-            let last = match self.source {
-                Source::Stream(_) => last.revision,
-                Source::All => last.position,
-            };
-            self.from = last.saturating_add(1);
-        }
-        Ok(Page { events, reader: self, is_last, is_up_to_date, state })
-    }
-}
-
 impl EventStore {
     /// The store, and the thread that appends. It ends once this is dropped.
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
@@ -180,20 +75,6 @@ impl EventStore {
     /// What the store consists of.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.blocking(Store::stats).await
-    }
-
-    /// Rings when more of these events can be read than can be now.
-    pub fn bell(&self, source: &Source) -> Bell {
-        let watched = match source {
-            Source::Stream(name) => Watched::Stream(name),
-            Source::All => Watched::All,
-        };
-        let (sender, rung) = oneshot::channel();
-        let watch = self.store.watch(watched, move |_| {
-            // Whoever waited may just have gone away.
-            let _ = sender.send(());
-        });
-        Bell { rung, _watch: watch }
     }
 
     /// Hands an append to the store. The answer comes once it is as durable as the store makes
@@ -222,15 +103,25 @@ impl EventStore {
         .await
     }
 
-    /// What there is of a stream.
-    pub async fn stream(&self, name: Arc<str>) -> Result<StreamState, Error> {
-        self.blocking(move |store| store.stream(&name)).await
+    /// The filter that a read asks for.
+    pub async fn filter(&self, asked: FilterRequest) -> Result<Arc<EventFilter>, Error> {
+        self.blocking(move |_| asked.compile()).await
+    }
+
+    /// Subscribes.
+    pub async fn subscribe(&self, what: Subscribed, since: Since) -> Result<Subscription, Error> {
+        self.blocking(move |store| store.subscribe(what, since)).await
     }
 
     /// At most so many events, and no more than fit in memory at a time.
     pub async fn page(&self, reader: Reader, most: u64) -> Result<Page, Error> {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(PAGE_EVENTS_MAX);
         self.blocking(move |store| reader.page(store, most)).await
+    }
+
+    /// What a subscription brings next, no more than fits in memory at a time.
+    pub async fn follow(&self, follower: Follower) -> Result<Followed, Error> {
+        self.blocking(move |store| follower.page(store)).await
     }
 
     async fn blocking<T: Send + 'static>(
@@ -266,20 +157,4 @@ fn submit(store: &Store, append: &Append) -> Result<Ticket, Error> {
     let (stream, expected) = (append.stream.as_str(), append.expected);
     let appends = [StreamAppend { stream, expected, events: &events }];
     store.submit(&Request { appends: &appends, checks: &[] })
-}
-
-/// Some events, and whether there were no more.
-fn collect(
-    reader: &mut impl Iterator<Item = Result<RecordedEvent, Error>>,
-    most: usize,
-) -> Result<(Vec<RecordedEvent>, bool), Error> {
-    let mut events: Vec<RecordedEvent> = Vec::new();
-    let mut bytes = 0;
-    while events.len() < most && bytes < PAGE_BYTES {
-        let Some(event) = reader.next() else { return Ok((events, true)) };
-        let event = event?;
-        bytes += event.data.len() + event.metadata.len();
-        events.push(event);
-    }
-    Ok((events, false))
 }

@@ -6,19 +6,23 @@
 //! whatever becomes visible later rings it; and it waits only behind a page that says that nothing
 //! more could be seen when it was asked for. The bell of a subscription to a stream rings for that
 //! stream's events and for no others.
+//!
+//! One with a filter is told how far it has looked: after so many events as it asked for, when it
+//! has caught up, and soon after other events came that do not pass.
 
 use std::sync::Arc;
 
-use crate::limits::PAGE_EVENTS_MAX;
+use tokio::time::Instant;
 use tonic::Status;
-use umbel_events::{Direction, StreamState};
+use umbel_events::{EventFilter, Since, Subscribed};
 use umbel_proto::streams::ReadResp;
-use umbel_proto::streams::read_resp::{Content, Progress, SubscriptionConfirmation};
+use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
 
 use crate::deadline::{self, Deadline};
+use crate::follower::{Bell, Follower, Found};
+use crate::limits::CHECKPOINT_TIME;
 use crate::read_request::{Origin, ReadRequest, Start};
 use crate::service::Service;
-use crate::store::{Bell, Reader, Source};
 use crate::{convert, failure};
 
 type Answer = Result<ReadResp, Status>;
@@ -28,26 +32,39 @@ pub struct Subscription {
     service: Arc<Service>,
     deadline: Deadline,
     asked: ReadRequest,
+    filter: Option<Arc<EventFilter>>,
     /// Hung up before the store was last read; `None` where it has rung.
     bell: Option<Bell>,
     /// `None` before the subscription is confirmed.
-    reader: Option<Reader>,
+    follower: Option<Follower>,
     /// Whether nothing more could be seen when the last page was asked for.
     is_at_the_end: bool,
     has_told_so: bool,
+    /// How far the client knows that a filtered subscription has come,
+    told: Option<u64>,
+    /// and when it is to be told that it is further.
+    due: Option<Instant>,
 }
 
 impl Subscription {
     /// One that begins where the request says.
-    pub fn new(service: Arc<Service>, deadline: Deadline, asked: ReadRequest) -> Subscription {
+    pub fn new(
+        service: Arc<Service>,
+        deadline: Deadline,
+        asked: ReadRequest,
+        filter: Option<Arc<EventFilter>>,
+    ) -> Subscription {
         Subscription {
             service,
             deadline,
             asked,
+            filter,
             bell: None,
-            reader: None,
+            follower: None,
             is_at_the_end: false,
             has_told_so: false,
+            told: None,
+            due: None,
         }
     }
 
@@ -60,85 +77,86 @@ impl Subscription {
     }
 
     async fn answers(&mut self) -> Result<Vec<ReadResp>, Status> {
-        let Some(mut reader) = self.reader.take() else {
-            self.reader = Some(self.begin().await?);
+        let Some(mut follower) = self.follower.take() else {
+            self.follower = Some(self.begin().await?);
             return Ok(vec![self.confirmation()?]);
         };
         loop {
             if self.is_at_the_end {
                 self.wait().await?;
             }
-            if self.bell.is_none() {
-                self.bell = Some(self.service.store.bell(reader.source()));
+            if self.service.is_stopping() {
+                return Err(failure::stopping());
             }
-            let page = self.service.store.page(reader, PAGE_EVENTS_MAX as u64);
+            if self.bell.is_none() {
+                self.bell = Some(follower.bell());
+            }
+            let page = self.service.store.follow(follower);
             let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
-            self.is_at_the_end = page.is_up_to_date;
-            let events = page.events.into_iter();
+            self.is_at_the_end = page.is_caught_up;
             let mut answers: Vec<ReadResp> =
-                events.map(|event| convert::read_event(event, self.asked.form)).collect();
-            reader = page.reader;
+                page.found.into_iter().map(|found| self.found(found)).collect();
+            follower = page.follower;
             #[cfg(feature = "canary")]
             if umbel_base::canary::Switch::ServerSubscriptionSkips.is_on()
                 && self.is_at_the_end
                 && matches!(self.asked.origin, Origin::All(_))
             {
-                let behind = self.service.store.visible().saturating_add(1);
-                reader = Reader::new(Source::All, Direction::Forwards, behind);
+                follower = self.follow(Subscribed::All, Since::End).await?;
             }
-            if page.is_up_to_date && !self.has_told_so {
+            let is_news = page.is_caught_up && !self.has_told_so;
+            answers.extend(self.checkpoint(follower.place(), is_news));
+            if is_news {
                 self.has_told_so = true;
-                answers.push(self.caught_up(reader.next()));
+                answers.push(self.caught_up(follower.place()));
             }
             if !answers.is_empty() {
-                self.reader = Some(reader);
+                self.follower = Some(follower);
                 return Ok(answers);
             }
         }
     }
 
-    /// Where the first event is that comes: after the one that the request names.
-    async fn begin(&self) -> Result<Reader, Status> {
-        let (source, from) = match &self.asked.origin {
-            Origin::All(start) => {
-                let from = match start {
-                    Start::First => 0,
-                    Start::At(position) => position.saturating_add(1),
-                    Start::Last => self.service.store.visible().saturating_add(1),
-                };
-                (Source::All, from)
-            }
-            Origin::Stream(name, start) => {
-                let from = match start {
-                    Start::First => 0,
-                    Start::At(revision) => revision.saturating_add(1),
-                    Start::Last => self.behind_the_last(name).await?,
-                };
-                (Source::Stream(Arc::clone(name)), from)
-            }
+    /// Begins after the event that the request names.
+    async fn begin(&self) -> Result<Follower, Status> {
+        let (what, start) = match (&self.asked.origin, &self.filter) {
+            (Origin::Stream(name, start), _) => (Subscribed::Stream(name.to_string()), start),
+            (Origin::All(start), None) => (Subscribed::All, start),
+            (Origin::All(start), Some(filter)) => (Subscribed::Filtered(Arc::clone(filter)), start),
+        };
+        let since = match start {
+            Start::First => Since::Start,
+            Start::At(place) => Since::After(*place),
+            Start::Last => Since::End,
         };
         #[cfg(feature = "canary")]
-        let from = match umbel_base::canary::Switch::ServerSubscriptionRepeats.is_on() {
-            true => from.saturating_sub(1),
-            false => from,
+        let since = match since {
+            Since::After(place)
+                if umbel_base::canary::Switch::ServerSubscriptionRepeats.is_on() =>
+            {
+                place.checked_sub(1).map_or(Since::Start, Since::After)
+            }
+            since => since,
         };
-        Ok(Reader::new(source, Direction::Forwards, from))
+        self.follow(what, since).await
     }
 
-    async fn behind_the_last(&self, name: &Arc<str>) -> Result<u64, Status> {
-        let state = self.service.store.stream(Arc::clone(name));
-        match self.deadline.limit(state).await?.map_err(|error| failure::status(&error))? {
-            StreamState::Missing => Ok(0),
-            StreamState::Live { last, .. } | StreamState::Deleted { last } => Ok(last + 1),
-            StreamState::Tombstoned => Err(failure::stream_deleted(name)),
-        }
+    async fn follow(&self, what: Subscribed, since: Since) -> Result<Follower, Status> {
+        let subscription = self.service.store.subscribe(what, since);
+        let subscription =
+            self.deadline.limit(subscription).await?.map_err(|error| failure::status(&error))?;
+        let interval = self.asked.filter.as_ref().map(|filter| filter.interval);
+        let clock = &self.service.env.clock;
+        Ok(Follower::new(subscription, clock, interval, self.asked.resolves))
     }
 
-    /// Waits until more can be read than when the bell was hung up.
+    /// Waits until more can be read than when the bell was hung up, or the client is to be told
+    /// how far it is.
     async fn wait(&mut self) -> Result<(), Status> {
         if let Some(bell) = &mut self.bell {
             tokio::select! {
                 () = bell.rung() => {}
+                () = Deadline::at(self.due).passed() => {}
                 () = self.service.stopping() => return Err(failure::stopping()),
                 () = self.deadline.passed() => return Err(deadline::too_late()),
             }
@@ -147,19 +165,56 @@ impl Subscription {
         Ok(())
     }
 
+    fn found(&mut self, found: Found) -> ReadResp {
+        match found {
+            Found::Event(event) => {
+                let original = event.link.as_ref().or(event.event.as_ref());
+                self.told = original.map(|event| event.position).or(self.told);
+                convert::read_event(event, self.asked.form)
+            }
+            Found::Checkpoint(position) => {
+                (self.told, self.due) = (Some(position), None);
+                self.checkpoint_at(position)
+            }
+        }
+    }
+
+    /// How far a filtered subscription has come, where the client is to be told.
+    fn checkpoint(&mut self, place: Option<u64>, is_news: bool) -> Option<ReadResp> {
+        self.filter.as_ref()?;
+        if place <= self.told {
+            self.due = None;
+        } else if self.due.is_none() {
+            self.due = Instant::now().checked_add(CHECKPOINT_TIME);
+        }
+        if !is_news && !Deadline::at(self.due).has_passed() {
+            return None;
+        }
+        (self.told, self.due) = (place, None);
+        Some(self.checkpoint_at(place.unwrap_or(0)))
+    }
+
+    fn checkpoint_at(&self, position: u64) -> ReadResp {
+        let timestamp = Some(convert::timestamp(self.service.env.clock.wall_micros()));
+        let (commit_position, prepare_position) = (position, position);
+        convert::answer(Content::Checkpoint(Checkpoint {
+            commit_position,
+            prepare_position,
+            timestamp,
+        }))
+    }
+
     fn confirmation(&self) -> Result<ReadResp, Status> {
         let id = self.service.new_id().map_err(|error| failure::status(&error.into()))?;
         let subscription_id = id.to_string();
         Ok(convert::answer(Content::Confirmation(SubscriptionConfirmation { subscription_id })))
     }
 
-    /// `next` is the number that the next event has at least.
-    fn caught_up(&self, next: u64) -> ReadResp {
-        let last = next.checked_sub(1);
+    fn caught_up(&self, place: Option<u64>) -> ReadResp {
         let timestamp = Some(convert::timestamp(self.service.env.clock.wall_micros()));
         let (stream_revision, position) = match self.asked.origin {
-            Origin::Stream(..) => (last.map(|last| last as i64), None),
-            Origin::All(_) => (None, last.map(convert::position)),
+            Origin::Stream(..) => (place.map(|revision| revision as i64), None),
+            Origin::All(_) => (None, place.map(convert::position)),
         };
         convert::answer(Content::CaughtUp(Progress { timestamp, stream_revision, position }))
     }
@@ -208,10 +263,12 @@ mod tests {
                     extent: Extent::Subscription,
                     form: UuidForm::String(()),
                     tells_ends: false,
+                    resolves: false,
+                    filter: None,
                 };
                 append("cart");
                 let service = Arc::clone(&stage.service);
-                let subscription = Subscription::new(service, Deadline::NEVER, asked);
+                let subscription = Subscription::new(service, Deadline::NEVER, asked, None);
                 let mut answers = in_steps(subscription, Subscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,

@@ -6,6 +6,7 @@ mod suite {
     mod batches;
     mod client;
     mod connection;
+    mod filters;
     mod ground;
     mod limits;
     mod streams;

@@ -54,6 +54,49 @@ pub struct ReadArgs {
     /// Read so many events at most
     #[arg(long, value_name = "EVENTS")]
     pub count: Option<u64>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+}
+
+/// Arguments of `subscribe`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
+pub struct SubscribeArgs {
+    /// The server: http://HOST:PORT, or what it says that clients connect with
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: String,
+    /// The stream to follow; it may come only later
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
+    /// Follow the events of all streams
+    #[arg(long)]
+    pub all: bool,
+    /// Begin behind this revision, or with --all behind this position [default: the first event]
+    #[arg(long, value_name = "NUMBER")]
+    pub from: Option<u64>,
+    /// End once there is nothing more, instead of waiting for what comes
+    #[arg(long)]
+    pub until_caught_up: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+}
+
+/// Which of all events pass.
+#[derive(Debug, Args)]
+#[group(id = "filter", multiple = false)]
+pub struct FilterArgs {
+    /// With --all: only of streams whose names begin so; can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
+    pub stream_prefix: Vec<String>,
+    /// With --all: only of types that begin so; can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "stream")]
+    pub type_prefix: Vec<String>,
+    /// With --all: only of streams whose names match a regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
+    pub stream_regex: Option<String>,
+    /// With --all: only of types that match a regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "stream")]
+    pub type_regex: Option<String>,
 }
 
 /// Arguments of `scavenge`.

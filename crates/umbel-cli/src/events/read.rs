@@ -4,7 +4,8 @@ use std::path::Path;
 
 use umbel::Durability;
 use umbel_events::{
-    Direction, Position, RecordedEvent, Result, Revision, Store, StreamState, ViewEvent, is_view,
+    Direction, FilteredReader, Position, RecordedEvent, Result, Revision, Step, Store, StreamState,
+    ViewEvent, is_view,
 };
 
 use super::args::ReadArgs;
@@ -37,7 +38,13 @@ pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()
             }
             write(store.read(stream, Revision(from), direction), args.count)?;
         }
-        None => write(store.read_all(Position(from), direction), args.count)?,
+        None => match args.filter.of_store()? {
+            Some(filter) => {
+                let mut reader = store.read_filtered(Position(from), direction, filter);
+                write(std::iter::from_fn(|| next(&mut reader)), args.count)?;
+            }
+            None => write(store.read_all(Position(from), direction), args.count)?,
+        },
     }
     Ok(store.close()?)
 }
@@ -48,6 +55,18 @@ fn nothing(store: &Store, what: &str, name: &str) -> Failure {
         name.escape_debug(),
         store.path().display()
     ))
+}
+
+/// The next event that passes.
+fn next(reader: &mut FilteredReader) -> Option<Result<RecordedEvent>> {
+    loop {
+        match reader.next_within(usize::MAX) {
+            Ok(Step::Event(event)) => return Some(Ok(event)),
+            Ok(Step::Examined(_)) => {}
+            Ok(Step::End(_)) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+    }
 }
 
 fn write(events: impl Iterator<Item = Result<RecordedEvent>>, count: Option<u64>) -> Outcome<()> {

@@ -158,3 +158,21 @@ fn other_folders_are_told_apart() {
     events.run(&["read"]).fails(2, &["--stream"]);
     events.run(&["delete"]).fails(2, &["KEY"]);
 }
+
+#[test]
+fn what_does_not_pass_a_filter_is_left_out_both_ways() {
+    let ground = Ground::new();
+    ground.feed(&["append"], format!("{FIRST}\n{SECOND}\n").as_bytes()).succeeds();
+    let read = |flags: &[&str]| {
+        let read = ground.run(&[&["read", "--all"], flags].concat()).succeeds().text();
+        lines(&read).into_iter().map(|line| line["type"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&["--type-prefix=Op"]), ["Opened"]);
+    assert_eq!(read(&["--type-regex=^(?!Op)", "--backwards"]), ["Added"]);
+    assert_eq!(read(&["--stream-prefix=cart-", "--backwards"]), ["Added", "Opened"]);
+    assert_eq!(read(&["--stream-regex=[0-9]$", "--count=1"]), ["Opened"]);
+    assert_eq!(read(&["--stream-prefix=x", "--stream-prefix=y"]).len(), 0);
+    let run = ground.run(&["read", "--all", "--type-regex=(?<a-b>c)"]);
+    run.fails(2, &["broken at character 1", "balance"]);
+    ground.run(&["read", "--stream=cart-42", "--type-prefix=O"]).fails(2, &["--stream"]);
+}

@@ -1,4 +1,4 @@
-//! `umbel serve`: starting, refusing, stopping.
+//! `umbel serve`: starting, refusing, stopping; and `umbel subscribe`, which follows it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -196,4 +196,99 @@ fn a_name_that_no_option_has_is_refused_with_the_nearest() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("UMBEL_INSECRUE") && said.contains("`insecure`"), "{said}");
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Five events in two streams of two types.
+const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":0}}
+{"stream":"order-1","type":"Opened","data":{"n":1}}
+{"stream":"cart-1","type":"Added","data":{"n":2}}
+{"stream":"cart-1","type":"Added","data":{"n":3}}
+{"stream":"order-1","type":"Closed","data_hex":"00ff"}
+"#;
+
+fn lines(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn what_is_followed_until_caught_up_is_what_reading_shows() {
+    let ground = Ground::new();
+    ground.feed(&["append"], EVENTS.as_bytes()).succeeds();
+    let filters: [&[&str]; 6] = [
+        &["--all"],
+        &["--all", "--stream-prefix=cart-"],
+        &["--all", "--type-prefix=Op", "--type-prefix=Cl"],
+        &["--all", "--stream-regex=^(?!cart)"],
+        &["--all", "--type-regex=d$"],
+        &["--stream=cart-1"],
+    ];
+    let read = |filter: &[&str]| {
+        let read = ground.run(&[&["read"], filter].concat()).succeeds().text();
+        lines(&read)
+    };
+    let wanted = filters.map(read);
+    assert_eq!(wanted.each_ref().map(Vec::len), [5, 3, 3, 2, 5, 3]);
+    let serving = Serving::start(&ground, &[]);
+    let follow = |flags: &[&str]| {
+        let connect = ["subscribe", "--connect", &serving.first_line, "--until-caught-up"];
+        ground.bare(&[&connect, flags].concat()).succeeds().text()
+    };
+    for (filter, wanted) in filters.iter().zip(&wanted) {
+        assert_eq!(&lines(&follow(filter)), wanted, "{filter:?}");
+        let from =
+            if filter[0] == "--all" { &wanted[1]["position"] } else { &wanted[1]["revision"] };
+        let from = format!("--from={from}");
+        let behind = follow(&[&[from.as_str()], *filter].concat());
+        assert_eq!(lines(&behind), wanted[2..], "{filter:?} {from}");
+    }
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+#[test]
+fn what_comes_is_written_at_once_until_somebody_stops_it() {
+    let ground = Ground::new();
+    ground.feed(&["append"], EVENTS.as_bytes()).succeeds();
+    let serving = Serving::start(&ground, &[]);
+    let mut command = ground.command();
+    command.args(["subscribe", "--all", "--connect", serving.address()]);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    for number in 0..4 {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(lines(&line)[0]["data"]["n"], number);
+    }
+    let pid = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    let mut command = ground.command();
+    command.args(["subscribe", "--all", "--connect", serving.address()]);
+    let left = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut left_out = left;
+    let mut first = String::new();
+    BufReader::new(left_out.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    assert_eq!(left_out.wait().unwrap().code(), Some(4), "the server went away");
+}
+
+#[test]
+fn what_cannot_be_followed_is_told() {
+    let ground = Ground::new();
+    let serving = Serving::start(&ground, &[]);
+    let follow = |flags: &[&str]| {
+        ground.bare(&[&["subscribe", "--connect", serving.address()], flags].concat())
+    };
+    follow(&["--all", "--type-regex=a(b"]).fails(2, &["broken at character"]);
+    follow(&["--all", "--type-regex=a", "--stream-regex=a"]).fails(2, &["--type-regex"]);
+    follow(&["--stream=a", "--type-prefix=a"]).fails(2, &["--stream"]);
+    follow(&["--all", "--from=99999999"]).fails(2, &["invalid position"]);
+    follow(&[]).fails(2, &["--stream"]);
+    ground.bare(&["subscribe", "--all"]).fails(2, &["--connect"]);
+    let wrong = ["subscribe", "--all", "--connect", "https://127.0.0.1:1"];
+    ground.bare(&wrong).fails(2, &["cannot be encrypted yet"]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = taken.local_addr().unwrap().to_string();
+    drop(taken);
+    ground.bare(&["subscribe", "--all", "--connect", &nobody]).fails(4, &["could not reach"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }

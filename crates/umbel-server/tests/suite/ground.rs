@@ -46,6 +46,17 @@ impl Ground {
         tokio::task::spawn_blocking(move || running.shutdown())
     }
 
+    /// Serves the store again after it was stopped; a client of the new server.
+    pub async fn serve_again(&mut self) -> Client {
+        let store = self.store.clone();
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+        let started = tokio::task::spawn_blocking(move || Server::start(store, config));
+        let running = started.await.unwrap().unwrap();
+        self.address = running.address();
+        self.running = Some(running);
+        Client::connect(self.address).await
+    }
+
     /// Runs a client's side of a test.
     pub fn run<T>(&mut self, test: impl AsyncFnOnce(Client, &mut Ground) -> T) -> T {
         let address = self.address;

@@ -288,7 +288,7 @@ fn what_makes_no_sense_is_refused() {
         let filter = Some(FilterOption::Filter(FilterOptions::default()));
         let filtered = Options { filter_option: filter, ..of_all(AllOption::Start(())) };
         let status = client.read(filtered).await.unwrap_err();
-        assert_eq!(status.code(), Code::Unimplemented);
+        assert_eq!(status.code(), Code::InvalidArgument);
         let nowhere = Options { stream_option: None, ..of_all(AllOption::Start(())) };
         let status = client.read(nowhere).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);

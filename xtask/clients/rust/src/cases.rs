@@ -44,12 +44,15 @@ pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
     ]
 }
 
+/// The data of the events.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Counted {
-    n: u64,
+pub struct Counted {
+    /// Its number.
+    pub n: u64,
 }
 
-fn new_stream() -> String {
+/// The name of a stream that nobody else has.
+pub fn new_stream() -> String {
     format!("rust-{}", Uuid::new_v4())
 }
 
@@ -57,11 +60,13 @@ fn counted(numbers: Range<u64>) -> Result<Vec<EventData>, Failure> {
     Ok(numbers.map(|n| EventData::json("Counted", &Counted { n })).collect::<Result<_, _>>()?)
 }
 
-fn number(event: &ResolvedEvent) -> Result<u64, Failure> {
+/// The number of an event.
+pub fn number(event: &ResolvedEvent) -> Result<u64, Failure> {
     Ok(event.get_original_event().as_json::<Counted>()?.n)
 }
 
-fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
+/// An error where something is not as it should be.
+pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
     if seen == wanted {
         return Ok(());
     }
@@ -80,7 +85,12 @@ fn at(state: StreamState) -> AppendToStreamOptions {
     AppendToStreamOptions::default().stream_state(state)
 }
 
-async fn append(client: &Client, stream: &str, numbers: Range<u64>) -> Result<Position, Failure> {
+/// Appends these numbers.
+pub async fn append(
+    client: &Client,
+    stream: &str,
+    numbers: Range<u64>,
+) -> Result<Position, Failure> {
     let done = client.append_to_stream(stream, &at(StreamState::Any), counted(numbers)?).await?;
     Ok(done.position)
 }

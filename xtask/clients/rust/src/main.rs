@@ -1,10 +1,12 @@
 //! The Rust client, unchanged, against a server.
 //!
-//! `umbel-rust-client CONNECTION`: each case is a line, the last line says how many passed, failed
-//! and were skipped.
+//! `umbel-rust-client CONNECTION FILE [again]`: each case is a line, the last line says how many
+//! passed, failed and were skipped. FILE keeps what the cases with "again" go on with, once the
+//! server was started again.
 #![forbid(unsafe_code)]
 
 mod cases;
+mod filtered;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,10 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Some(connection) = std::env::args().nth(1) else {
-        eprintln!("umbel-rust-client CONNECTION");
+    let mut arguments = std::env::args().skip(1);
+    let (Some(connection), Some(kept)) = (arguments.next(), arguments.next()) else {
+        eprintln!("umbel-rust-client CONNECTION FILE [again]");
         return ExitCode::from(2);
     };
+    let is_again = arguments.next().is_some();
     let settings = match connection.parse() {
         Ok(settings) => settings,
         Err(error) => {
@@ -35,7 +39,14 @@ async fn main() -> ExitCode {
         }
     };
     let (mut passed, mut failed) = (0, 0);
-    for (name, case) in cases::all(&client, &connection) {
+    let cases = if is_again {
+        filtered::again(&client, &kept)
+    } else {
+        let mut cases = cases::all(&client, &connection);
+        cases.extend(filtered::all(&client, &kept));
+        cases
+    };
+    for (name, case) in cases {
         let limited = tokio::time::timeout(PATIENCE, case).await;
         match limited.unwrap_or_else(|_| Err("it hangs".into())) {
             Ok(()) => {
