@@ -56,6 +56,11 @@ fn visit(folder: &Path, is_first: bool) -> Outcome {
             Err(_) => {}
         }
     }
+    // Calls of the second protocol and of projections keep nothing to go on with.
+    let seconds = [python_second as Client, node_second].into_iter().filter(|_| is_first);
+    for mut command in seconds.filter_map(|client| client().ok()) {
+        outcome.add(run_counting(command.arg(&server.connection), |_| true));
+    }
     outcome.add(server.stop());
     outcome
 }
@@ -127,17 +132,35 @@ fn script(name: &str) -> PathBuf {
 }
 
 fn python() -> Result<Command, String> {
+    python_script("python_client.py")
+}
+
+/// Several streams at once, and projections.
+fn python_second() -> Result<Command, String> {
+    python_script("python_second.py")
+}
+
+fn python_script(name: &str) -> Result<Command, String> {
     let python = installed::python("client-python", "kurrentdbclient", PYTHON_CLIENT)?;
     let mut command = Command::new(python);
-    command.arg("-I").arg(script("python_client.py"));
+    command.arg("-I").arg(script(name));
     Ok(command)
 }
 
 fn node() -> Result<Command, String> {
+    node_script("node_client.cjs")
+}
+
+/// Several streams at once, and projections.
+fn node_second() -> Result<Command, String> {
+    node_script("node_second.cjs")
+}
+
+fn node_script(name: &str) -> Result<Command, String> {
     let package = "@kurrent/kurrentdb-client";
     let modules = installed::node_modules("client-node", package, NODE_CLIENT)?;
     let mut command = Command::new("node");
-    command.arg(script("node_client.cjs")).env("NODE_PATH", modules);
+    command.arg(script(name)).env("NODE_PATH", modules);
     Ok(command)
 }
 

@@ -20,8 +20,10 @@ use crate::looking::Looking;
 use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
 use crate::parts::Parts;
 use crate::queued::Queued;
-use crate::request::{Appended, Request};
+use crate::request::{Appended, Check, Request};
 use crate::settings::{DELETED, with_truncate_before};
+use crate::violation::Part;
+use crate::violations::Violations;
 
 mod import;
 
@@ -155,10 +157,14 @@ impl Appender {
         let mut undeleted = Vec::new();
         let mut rests_on = 0;
         let mut first_retry = None;
-        for append in request.appends {
+        let mut violations = Violations::default();
+        for (index, append) in request.appends.iter().enumerate() {
             let (stream, expected) = (append.stream, append.expected);
             let (hash, known) = self.known(parts, stream, expected)?;
-            match self.decide(parts, append, hash, &known)? {
+            let decided = self.decide(parts, append, hash, &known);
+            let part = Part::Append(index);
+            let Some(decided) = violations.sift(decided, part, expected, &known)? else { continue };
+            match decided {
                 Decision::Append { first } => {
                     let last = first + append.events.len() as u64 - 1;
                     if last > REVISION_MAX {
@@ -173,7 +179,7 @@ impl Appender {
                     answers.push(answer(first, last, false));
                 }
                 Decision::Already { first, last, position } => {
-                    first_retry = first_retry.or_else(|| Some(known.wrong(stream, expected)));
+                    first_retry = first_retry.or(Some((part, append, known)));
                     rests_on = rests_on.max(position);
                     let position = Some(position);
                     answers.push(Appended { position, ..answer(first, last, true) });
@@ -185,25 +191,38 @@ impl Appender {
                 }
             }
         }
-        match first_retry {
-            // A part of what happens together cannot have happened.
-            Some(wrong) if !plans.is_empty() => return Err(wrong),
-            Some(_) => return Ok(Tried::Done(answers, rests_on)),
-            None => {}
-        }
-        for check in request.checks {
-            let (_, known) = self.known(parts, check.stream, check.expected)?;
-            known.check_usable(check.stream)?;
-            if !known.fits(check.expected) {
-                return Err(known.wrong(check.stream, check.expected));
+        if let Some((part, append, known)) = first_retry {
+            if plans.is_empty() && violations.is_empty() {
+                return Ok(Tried::Done(answers, rests_on));
             }
-            rests_on = rests_on.max(known.rests_on);
+            // A part of what happens together cannot have happened.
+            violations.add(part, append.stream, append.expected, &known);
         }
+        rests_on = rests_on.max(self.check(parts, request.checks, &mut violations)?);
+        violations.finish()?;
         if plans.is_empty() {
             return Ok(Tried::Done(answers, rests_on));
         }
         undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
         self.write(parts, plans, undeleted, answers)
+    }
+
+    /// Finds what is not as the checks expect, and the position that the others rest on.
+    fn check(
+        &mut self,
+        parts: &Parts,
+        checks: &[Check<'_>],
+        violations: &mut Violations,
+    ) -> Result<u64> {
+        let mut rests_on = 0;
+        for (index, Check { stream, expected }) in checks.iter().enumerate() {
+            let (_, known) = self.known(parts, stream, *expected)?;
+            if !known.holds(*expected) {
+                violations.add(Part::Check(index), stream, *expected, &known);
+            }
+            rests_on = rests_on.max(known.rests_on);
+        }
+        Ok(rests_on)
     }
 
     /// Writes the plans, and before them the metadata of streams that come back.

@@ -4,7 +4,9 @@
 use crate::error::{Error, Result};
 use crate::event::{EventId, Expected, NewEvent};
 use crate::head::Head;
+use crate::limits::TOMBSTONE_REVISION;
 use crate::settings::Settings;
+use crate::state::StreamState;
 
 /// What is known of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,12 +47,44 @@ impl Known {
                 !self.is_deleted() && (self.last().is_some() || self.settings.is_some())
             }
             Expected::Exact(revision) => self.last() == Some(revision),
+            Expected::Deleted => self.last().is_some() && self.is_deleted(),
+            Expected::Tombstoned => self.head.is_some_and(|head| head.is_tombstoned),
+        }
+    }
+
+    /// Whether it is as a check expects, of which nothing is written. Who expects no stream is
+    /// content with one that can never be one again.
+    pub fn holds(&self, expected: Expected) -> bool {
+        let is_tombstoned = self.head.is_some_and(|head| head.is_tombstoned);
+        match expected {
+            Expected::Any | Expected::NoStream if is_tombstoned => true,
+            expected => {
+                self.fits(expected) && (is_tombstoned == (expected == Expected::Tombstoned))
+            }
         }
     }
 
     /// The error where it is not as expected.
     pub fn wrong(&self, stream: &str, expected: Expected) -> Error {
         Error::WrongExpected { stream: stream.to_string(), expected, current: self.last() }
+    }
+}
+
+impl StreamState {
+    pub(crate) fn of(known: &Known) -> StreamState {
+        let Some(head) = known.head else { return StreamState::Missing };
+        if head.is_tombstoned {
+            return StreamState::Tombstoned;
+        }
+        let last = head.last_revision;
+        debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has it");
+        match known.settings {
+            Some(settings) if settings.is_deleted() => StreamState::Deleted { last },
+            settings => {
+                let first = settings.unwrap_or_default().first_revision(last);
+                StreamState::Live { first, last }
+            }
+        }
     }
 }
 
@@ -152,11 +186,11 @@ pub fn decide(
     }
     let Some(last) = known.last() else { return Err(wrong()) };
     // Where the events would be if this were a retry.
+    let truncated = known.settings.map(|settings| settings.truncate_before);
+    let came_back = truncated.filter(|first| *first > 0);
     let places = match expected {
-        Expected::NoStream => {
-            let truncated = known.settings.map_or(0, |settings| settings.truncate_before);
-            [Some(0), Some(truncated).filter(|first| *first > 0)]
-        }
+        Expected::NoStream => [Some(0), came_back],
+        Expected::Deleted => [came_back, None],
         Expected::Exact(revision) if revision < last => [Some(revision + 1), None],
         _ => [None, None],
     };

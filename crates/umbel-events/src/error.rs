@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::event::{EventId, Expected};
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
+use crate::state::StreamState;
+use crate::violation::Violation;
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -35,6 +37,9 @@ pub enum Error {
         /// How many it may have.
         most: u64,
     },
+    /// Streams are not as a request about several expected: read them again, then decide anew.
+    /// Only [`Store::submit_checked`](crate::Store::submit_checked) tells of more than the first.
+    NotAsExpected(Vec<Violation>),
     /// The request itself is wrong: change it.
     Invalid(String),
     /// A filter's expression takes too long on a name: write another one.
@@ -52,6 +57,44 @@ impl Error {
     /// An [`Error::Invalid`].
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::Invalid(message.into())
+    }
+
+    /// The same error, where it tells of several streams of the first alone.
+    pub(crate) fn of_first(self) -> Error {
+        match self {
+            Error::NotAsExpected(violations) => match violations.into_iter().next() {
+                Some(first) => first.into(),
+                None => Error::invalid("no stream was other than expected"),
+            },
+            error => error,
+        }
+    }
+
+    /// The streams on whose state this error rests.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &str> {
+        let (one, several) = match self {
+            Error::WrongExpected { stream, .. } | Error::Deleted { stream } => {
+                (Some(stream), &[][..])
+            }
+            Error::NotAsExpected(violations) => (None, &violations[..]),
+            _ => (None, &[][..]),
+        };
+        let several = several.iter().map(|violation| &violation.stream);
+        one.into_iter().chain(several).map(String::as_str)
+    }
+}
+
+impl From<Violation> for Error {
+    /// The error that tells of this one alone.
+    fn from(violation: Violation) -> Error {
+        let Violation { stream, expected, state, .. } = violation;
+        match state {
+            StreamState::Tombstoned => Error::Deleted { stream },
+            StreamState::Missing => Error::WrongExpected { stream, expected, current: None },
+            StreamState::Live { last, .. } | StreamState::Deleted { last } => {
+                Error::WrongExpected { stream, expected, current: Some(last) }
+            }
+        }
     }
 }
 
@@ -87,6 +130,14 @@ impl fmt::Display for Error {
             ),
             Error::TooLarge { event: None, bytes, most } => {
                 write!(f, "the append takes {bytes} bytes, but may take {most}; append it in parts")
+            }
+            Error::NotAsExpected(violations) => {
+                let first = violations.first().map(|violation| Error::from(violation.clone()));
+                match (violations.len(), first) {
+                    (0 | 1, Some(first)) => first.fmt(f),
+                    (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
+                    (_, None) => f.write_str("no stream was other than expected"),
+                }
             }
             Error::Invalid(message) => f.write_str(message),
             Error::Runaway { expression, name } => write!(

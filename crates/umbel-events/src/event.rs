@@ -85,6 +85,10 @@ pub enum Expected {
     Exists,
     /// That its last event has this revision.
     Exact(u64),
+    /// That it was deleted, and did not come back.
+    Deleted,
+    /// That it was tombstoned. Nobody can append to it then: it is for checks.
+    Tombstoned,
 }
 
 impl fmt::Display for Expected {
@@ -94,6 +98,8 @@ impl fmt::Display for Expected {
             Expected::NoStream => f.write_str("no events were expected"),
             Expected::Exists => f.write_str("events were expected"),
             Expected::Exact(revision) => write!(f, "revision {revision} was expected"),
+            Expected::Deleted => f.write_str("a deletion was expected"),
+            Expected::Tombstoned => f.write_str("a tombstone was expected"),
         }
     }
 }

@@ -87,6 +87,8 @@ mod view_tails;
 mod view_targets;
 mod view_verify;
 mod views;
+mod violation;
+mod violations;
 mod visible;
 mod watchers;
 mod window;
@@ -117,6 +119,7 @@ pub use umbel::Durability;
 pub use verify::VerifyReport;
 pub use view_name::{ViewKind, is_view};
 pub use view_reader::{ViewEvent, ViewReader, ViewState};
+pub use violation::{Part, Violation};
 pub use visible::Watch;
 pub use watchers::Watched;
 

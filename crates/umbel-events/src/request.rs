@@ -20,7 +20,7 @@ pub struct StreamAppend<'a> {
     pub events: &'a [NewEvent<'a>],
 }
 
-/// What is expected of a stream that is not written to.
+/// What is expected of a stream besides, before anything is written.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     /// The stream.
@@ -34,7 +34,7 @@ pub struct Check<'a> {
 pub struct Request<'a> {
     /// To which streams, each once.
     pub appends: &'a [StreamAppend<'a>],
-    /// What else has to be so.
+    /// What else has to be so. A stream may be there more than once, and be appended to as well.
     pub checks: &'a [Check<'a>],
 }
 
@@ -84,7 +84,7 @@ impl Request<'_> {
             let (bytes, most) = (bytes as u64, APPEND_BYTES_MAX as u64);
             return Err(Error::TooLarge { event: None, bytes, most });
         }
-        if streams > 1 {
+        if self.appends.len() > 1 {
             self.check_distinct()?;
         }
         Ok(())
@@ -92,8 +92,7 @@ impl Request<'_> {
 
     fn check_distinct(&self) -> Result<()> {
         let mut seen = HashSet::new();
-        let all = self.appends.iter().map(|append| append.stream);
-        for stream in all.chain(self.checks.iter().map(|check| check.stream)) {
+        for stream in self.appends.iter().map(|append| append.stream) {
             if !seen.insert(stream) {
                 return Err(Error::invalid(format!(
                     "the stream '{}' is there twice in one append; name it once",

@@ -10,7 +10,7 @@ use umbel_env::JoinHandle;
 
 use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::locked;
 use crate::parts::Parts;
 use crate::request::Appended;
@@ -55,11 +55,10 @@ impl Shared {
                 None => Err(umbel::Error::Closed.into()),
             };
             // A refusal may name a revision that a power cut could take yet.
-            let rests_on = match &tried {
-                Err(Error::WrongExpected { stream, .. } | Error::Deleted { stream })
-                    if self.syncs =>
-                {
-                    appender.as_ref().and_then(|one| one.last_ahead_of(&self.parts, stream))
+            let rests_on = match (&tried, &*appender) {
+                (Err(error), Some(appender)) if self.syncs => {
+                    let streams = error.streams();
+                    streams.filter_map(|name| appender.last_ahead_of(&self.parts, name)).max()
                 }
                 _ => None,
             };

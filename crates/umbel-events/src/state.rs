@@ -1,8 +1,5 @@
 //! [`StreamState`]: what there is of a stream.
 
-use crate::decide::Known;
-use crate::limits::TOMBSTONE_REVISION;
-
 /// What there is of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
@@ -22,22 +19,4 @@ pub enum StreamState {
     },
     /// It was tombstoned.
     Tombstoned,
-}
-
-impl StreamState {
-    pub(crate) fn of(known: &Known) -> StreamState {
-        let Some(head) = known.head else { return StreamState::Missing };
-        if head.is_tombstoned {
-            return StreamState::Tombstoned;
-        }
-        let last = head.last_revision;
-        debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has it");
-        match known.settings {
-            Some(settings) if settings.is_deleted() => StreamState::Deleted { last },
-            settings => {
-                let first = settings.unwrap_or_default().first_revision(last);
-                StreamState::Live { first, last }
-            }
-        }
-    }
 }

@@ -10,7 +10,7 @@ use crate::appender::Task;
 use crate::background;
 use crate::backup::{self, BackupReport};
 use crate::backup_copy::CopyOptions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Direction, EventId, Expected, NewEvent, Position, RecordedEvent, Revision};
 use crate::event_filter::EventFilter;
 use crate::filtered::FilteredReader;
@@ -120,6 +120,16 @@ impl Store {
     /// # Errors
     /// As [`Store::append`]; then nothing was written.
     pub fn submit(&self, request: &Request<'_>) -> Result<Ticket> {
+        self.submit_checked(request).map_err(Error::of_first)
+    }
+
+    /// Begins an append as [`Store::submit`] does, and tells of every stream that is not as
+    /// expected instead of the first one only.
+    ///
+    /// # Errors
+    /// As [`Store::append`], but `NotAsExpected` in place of `WrongExpected`, and of `Deleted` but
+    /// where the stream whose metadata it would be was tombstoned.
+    pub fn submit_checked(&self, request: &Request<'_>) -> Result<Ticket> {
         request.check()?;
         self.begin(&Task::Append(*request))
     }
@@ -149,7 +159,7 @@ impl Store {
     fn end_stream(&self, stream: &str, task: &Task<'_>) -> Result<Appended> {
         crate::names::check_stream(stream)?;
         if crate::names::subject(stream).is_some() {
-            return Err(crate::error::Error::invalid(format!(
+            return Err(Error::invalid(format!(
                 "'{}' holds metadata and lives as long as its stream; append other metadata \
                  instead",
                 stream.escape_debug()

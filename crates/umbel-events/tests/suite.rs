@@ -5,6 +5,7 @@ mod suite {
     pub mod backup_cuts;
     pub mod backup_scavenged;
     pub mod backups;
+    pub mod checks;
     pub mod crashes;
     pub mod damage;
     pub mod ends;

@@ -18,8 +18,11 @@
 
 pub mod gossip;
 pub mod limits;
+pub mod operations;
+pub mod projections;
 pub mod reading;
 pub mod server_features;
 pub mod shared;
 pub mod status;
 pub mod streams;
+pub mod v2;

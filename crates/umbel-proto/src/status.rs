@@ -19,6 +19,32 @@ pub struct Status {
     pub details: Option<Any>,
 }
 
+/// An outcome with all its details, as it stands in the trailer `grpc-status-details-bin`. The
+/// typed one comes last: some clients look at no other.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RichStatus {
+    /// What kind of outcome: a number of [`Code`].
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    /// The sentence of the status itself.
+    #[prost(string, tag = "2")]
+    pub message: String,
+    /// The facts for programs.
+    #[prost(message, repeated, tag = "3")]
+    pub details: Vec<Any>,
+}
+
+/// What kind of failure it is, and whose words these are.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ErrorInfo {
+    /// The kind, in capital letters.
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    /// Where the kind is defined.
+    #[prost(string, tag = "2")]
+    pub domain: String,
+}
+
 /// A detail of the type `name`, which includes the package.
 pub fn detail(name: &str, message: &impl prost::Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }

@@ -4,5 +4,6 @@
 #[cfg(test)]
 mod suite {
     mod fields;
+    mod second;
     mod wire;
 }

@@ -140,7 +140,9 @@ fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVers
             (Some(OldExpected::StreamExists(())), append_resp::Expected::StreamExists(()))
         }
         // Old clients have no word for it.
-        Expected::NoStream => (None, append_resp::Expected::NoStream(())),
+        Expected::NoStream | Expected::Deleted | Expected::Tombstoned => {
+            (None, append_resp::Expected::NoStream(()))
+        }
     };
     WrongExpectedVersion {
         old_current: Some(old_current),

@@ -137,7 +137,8 @@ fn wrong_expected(expected: Expected, current: Option<u64>) -> WrongExpectedVers
         Expected::Exact(revision) => Told::StreamPosition(revision),
         Expected::Any => Told::Any(()),
         Expected::Exists => Told::StreamExists(()),
-        Expected::NoStream => Told::NoStream(()),
+        // The calls of this protocol expect neither of the latter.
+        Expected::NoStream | Expected::Deleted | Expected::Tombstoned => Told::NoStream(()),
     };
     let current = current.map_or(Current::NoStream(()), Current::StreamRevision);
     WrongExpectedVersion { current: Some(current), expected: Some(told) }

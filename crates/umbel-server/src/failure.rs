@@ -12,10 +12,15 @@ use crate::limits::APPENDS_BYTES_MAX;
 const EXCEPTION: &str = "exception";
 const STREAM_NAME: &str = "stream-name";
 
+/// How many characters of what is not served or not there are told back.
+pub const PATH_SHOWN: usize = 200;
+
 /// The numbers by which clients know what is no revision.
 const NO_STREAM: i64 = -1;
 const ANY: i64 = -2;
 const STREAM_EXISTS: i64 = -4;
+const DELETED: i64 = -5;
+const TOMBSTONED: i64 = -6;
 
 /// What a client is told of a failure of the store.
 pub fn status(error: &Error) -> Status {
@@ -75,6 +80,8 @@ pub fn expected_number(expected: Expected) -> String {
         Expected::NoStream => NO_STREAM.to_string(),
         Expected::Exists => STREAM_EXISTS.to_string(),
         Expected::Exact(revision) => revision.to_string(),
+        Expected::Deleted => DELETED.to_string(),
+        Expected::Tombstoned => TOMBSTONED.to_string(),
     }
 }
 
@@ -143,6 +150,22 @@ pub fn parts_too_late() -> Status {
         "Operation timed out: the last part of the append did not come in time; nothing of it was \
          written",
     )
+}
+
+/// There is no scavenge with this name.
+pub fn scavenge_not_found(id: &str) -> Status {
+    let shown: String = id.chars().take(PATH_SHOWN).collect();
+    named(
+        Status::not_found(format!("Scavenge '{shown}' not found")),
+        "scavenge-not-found",
+        &[("scavenge-id", shown)],
+    )
+}
+
+/// A call that is not served.
+pub fn not_served(path: &str) -> Status {
+    let path: String = path.chars().take(PATH_SHOWN).collect();
+    Status::unimplemented(format!("{path} is not served here"))
 }
 
 /// The server is about to stop.

@@ -2,13 +2,13 @@
 
 use umbel_proto::gossip;
 use umbel_proto::server_features::{self, SupportedMethod, SupportedMethods};
-use umbel_proto::streams;
+use umbel_proto::{operations, projections, streams, v2};
 
 /// The version of the protocol that is spoken. Clients want three numbers.
 pub const VERSION: &str = "26.1.0";
 
 /// Every method, with what it can do beyond its first form.
-const METHODS: [(&str, &str, &[&str]); 7] = [
+const METHODS: [(&str, &str, &[&str]); 25] = [
     (streams::SERVICE, "append", &[]),
     (streams::SERVICE, "batchappend", &["deadline_duration"]),
     (streams::SERVICE, "delete", &[]),
@@ -16,6 +16,25 @@ const METHODS: [(&str, &str, &[&str]); 7] = [
     (streams::SERVICE, "tombstone", &[]),
     (server_features::SERVICE, "getsupportedmethods", &[]),
     (gossip::SERVICE, "read", &[]),
+    (v2::streams::SERVICE, "appendsession", &[]),
+    (v2::streams::SERVICE, "appendrecords", &[]),
+    // Clients that do not find this feature ask over HTTP instead, and are told less.
+    (projections::SERVICE, "create", &["track_emitted_streams"]),
+    (projections::SERVICE, "update", &[]),
+    (projections::SERVICE, "delete", &[]),
+    (projections::SERVICE, "statistics", &[]),
+    (projections::SERVICE, "disable", &[]),
+    (projections::SERVICE, "enable", &[]),
+    (projections::SERVICE, "reset", &[]),
+    (projections::SERVICE, "state", &[]),
+    (projections::SERVICE, "result", &[]),
+    (projections::SERVICE, "restartsubsystem", &[]),
+    (operations::SERVICE, "startscavenge", &[]),
+    (operations::SERVICE, "stopscavenge", &[]),
+    (operations::SERVICE, "shutdown", &[]),
+    (operations::SERVICE, "mergeindexes", &[]),
+    (operations::SERVICE, "resignnode", &[]),
+    (operations::SERVICE, "setnodepriority", &[]),
 ];
 
 /// What the server says it can do.

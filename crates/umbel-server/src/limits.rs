@@ -35,6 +35,10 @@ pub const APPENDS_BYTES_MAX: usize = 256 << 20;
 /// and the bytes that each event counts beside what it brings.
 pub const EVENT_BYTES_BESIDE: usize = 128;
 
+/// Bytes of a status after which it tells of no more checks that do not hold: clients take no
+/// trailers without end.
+pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
+
 /// Most events that a read takes from the store at once,
 pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.

@@ -15,10 +15,11 @@ use crate::handler::{Handler, grpc};
 use crate::oversize::Sieve;
 use crate::service::Service;
 use crate::store::Deletion;
-use crate::{append, batch_append, delete, failure, features, gossip, http, read};
+use crate::{append, batch_append, delete, failure, features, gossip, http, operations};
+use crate::{projections, read, v2_calls};
 
-/// How many characters of a path that is not served are told back.
-const PATH_SHOWN: usize = 200;
+/// What the paths of calls begin with.
+const CALLS: [&str; 2] = ["/event_store.client.", "/kurrentdb.protocol."];
 
 type HttpRequest = hyper::Request<Incoming>;
 type HttpResponse = hyper::Response<Body>;
@@ -27,7 +28,7 @@ type HttpResponse = hyper::Response<Body>;
 pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
     let path = request.uri().path();
     if !is_call(request.headers()) {
-        return if path.starts_with("/event_store.client.") {
+        return if CALLS.iter().any(|begin| path.starts_with(begin)) {
             http::no_call()
         } else {
             http::answer(&service, request.method(), path, reached(&request).as_ref()).await
@@ -91,10 +92,16 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
             let cluster = gossip::cluster(&service, reached(&request).as_ref());
             grpc::<_, ()>().unary(Handler::saying(cluster), request).await
         }
-        path => {
-            let path: String = path.chars().take(PATH_SHOWN).collect();
-            Status::unimplemented(format!("{path} is not served here")).into_http()
+        path if path.starts_with("/kurrentdb.protocol.v2.") => {
+            v2_calls::call(service, request).await
         }
+        path if path.starts_with("/event_store.client.projections.") => {
+            projections::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.operations.") => {
+            operations::call(service, request).await
+        }
+        path => failure::not_served(path).into_http(),
     }
 }
 

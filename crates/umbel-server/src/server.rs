@@ -16,6 +16,7 @@ use umbel_events::Store;
 
 use crate::config::Config;
 use crate::connections;
+use crate::gates::Gates;
 use crate::service::Service;
 use crate::store::EventStore;
 
@@ -31,6 +32,8 @@ pub struct Server;
 pub struct Running {
     address: SocketAddr,
     stop: watch::Sender<bool>,
+    /// A client asks to stop.
+    ask: watch::Sender<bool>,
     connections: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
     appender: Option<Box<dyn umbel_env::JoinHandle>>,
@@ -74,14 +77,19 @@ impl Server {
             .map_err(|source| StartError::system("read the address listened at", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
+        let gates = Gates::read(&store).map_err(|error| {
+            let source = io::Error::other(error.to_string());
+            StartError::system("read which views are stopped", source)
+        })?;
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
-        let service = Service::new(store, env, config, address.port(), stopped.clone())
+        let service = Service::new(store, gates, env, config, address.port(), stopped.clone())
             .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        let ask = service.ask.clone();
         let serve = connections::serve(listener, Arc::new(service), stopped);
         let connections = Some(runtime.spawn(serve));
         let (runtime, appender) = (Some(runtime), Some(appender));
-        Ok(Running { address, stop, connections, runtime, appender })
+        Ok(Running { address, stop, ask, connections, runtime, appender })
     }
 }
 
@@ -91,13 +99,15 @@ impl Running {
         self.address
     }
 
-    /// Listens for Ctrl-C and, where there are such signals, for `SIGTERM`. From here on none of
-    /// them ends the process: [`Interrupts::wait`] tells of it, however early it came.
+    /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such
+    /// signals, for `SIGTERM`. From here on none of them ends the process: [`Interrupts::wait`]
+    /// tells of it, however early it came.
     pub fn interrupts(&self) -> io::Result<Interrupts> {
         let runtime = self.runtime.as_ref().ok_or_else(|| io::Error::other("it was stopped"))?;
         let handle = runtime.handle().clone();
         let _inside = handle.enter();
-        Signals::listen().map(|signals| Interrupts { handle: handle.clone(), signals })
+        let asked = self.ask.subscribe();
+        Signals::listen().map(|signals| Interrupts { handle: handle.clone(), signals, asked })
     }
 
     /// Takes no more calls, tells subscribers to come back, lets calls that are being served end
@@ -133,12 +143,24 @@ impl Drop for Running {
 pub struct Interrupts {
     handle: Handle,
     signals: Signals,
+    asked: watch::Receiver<bool>,
 }
 
 impl Interrupts {
     /// Waits until somebody does.
     pub fn wait(mut self) {
-        self.handle.block_on(self.signals.next());
+        let asked = async {
+            if self.asked.wait_for(|asked| *asked).await.is_err() {
+                // Nobody can ask any more.
+                std::future::pending().await
+            }
+        };
+        self.handle.block_on(async {
+            tokio::select! {
+                () = self.signals.next() => {}
+                () = asked => {}
+            }
+        });
     }
 }
 

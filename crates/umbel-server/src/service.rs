@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tonic::Status;
 use umbel_env::Env;
 use umbel_events::EventId;
 
 use crate::budget::Budget;
 use crate::calls::Calls;
 use crate::config::Config;
+use crate::failure;
+use crate::gates::Gates;
+use crate::scavenging::{NoScavenging, Scavenging};
 use crate::store::EventStore;
 
 /// What every call of one server shares.
@@ -31,6 +35,12 @@ pub struct Service {
     pub port: u16,
     /// How long an append or a batch may take from its first part to its last.
     pub parts_time: Duration,
+    /// Up to where the built-in views show what there is.
+    pub gates: Gates,
+    /// Gives space back.
+    pub scavenging: Arc<dyn Scavenging>,
+    /// Tells whoever runs the server that a client asks it to stop.
+    pub ask: watch::Sender<bool>,
     stop: watch::Receiver<bool>,
 }
 
@@ -39,6 +49,7 @@ impl Service {
     /// is listened on.
     pub fn new(
         store: EventStore,
+        gates: Gates,
         env: Env,
         config: Config,
         port: u16,
@@ -50,7 +61,21 @@ impl Service {
         let budget = Arc::new(Budget::default());
         let Config { advertise, parts_time, .. } = config;
         let calls = Calls::default();
-        Ok(Service { store, calls, budget, env, instance, advertise, port, parts_time, stop })
+        let (scavenging, ask) = (Arc::new(NoScavenging), watch::Sender::new(false));
+        Ok(Service {
+            store,
+            calls,
+            budget,
+            env,
+            instance,
+            advertise,
+            port,
+            parts_time,
+            gates,
+            scavenging,
+            ask,
+            stop,
+        })
     }
 
     /// A new identifier for what needs one.
@@ -58,6 +83,16 @@ impl Service {
         let mut random = [0; 16];
         self.env.entropy.fill(&mut random)?;
         Ok(EventId::from_random(random))
+    }
+
+    /// A new identifier for an event whose client left that to the server.
+    pub fn event_id(&self) -> Result<EventId, Status> {
+        self.new_id().map_err(|error| failure::status(&error.into()))
+    }
+
+    /// Asks whoever runs the server to stop it. `false` where nobody listens.
+    pub fn ask_to_stop(&self) -> bool {
+        self.ask.send(true).is_ok()
     }
 
     /// Whether the server is about to stop.

@@ -18,6 +18,8 @@ use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
 
 use crate::config::Config;
+use crate::gates::Gates;
+use crate::scavenging::Scavenging;
 use crate::service::Service;
 use crate::store::EventStore;
 
@@ -34,10 +36,18 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
         let env = Env::system();
+        let gates = Gates::read(&store).unwrap();
         let (events, _) = EventStore::new(store.clone(), &env).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let service = Service::new(events, env, Config::default(), 0, stopped).unwrap();
+        let service = Service::new(events, gates, env, Config::default(), 0, stopped).unwrap();
         Stage { service: Arc::new(service), store, _stop: stop, _folder: folder }
+    }
+
+    /// One that scavenges so.
+    pub fn with_scavenging(scavenging: Arc<dyn Scavenging>) -> Stage {
+        let mut stage = Stage::new();
+        Arc::get_mut(&mut stage.service).expect("nobody shares it yet").scavenging = scavenging;
+        stage
     }
 
     /// The bytes that appends hold which are not in the log.
@@ -69,6 +79,17 @@ where
 fn framed(message: &impl Message) -> Bytes {
     let bytes = message.encode_to_vec();
     [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat().into()
+}
+
+/// The bytes of one message that a client sends, whatever they are.
+pub fn sent_bytes<M>(message: &[u8]) -> Streaming<M>
+where
+    M: Message + Default + 'static,
+{
+    let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(framed)));
+    let body = StreamBody::new(stream::iter([frame]));
+    Streaming::new_request(ProstDecoder::<M>::default(), body, None, None)
 }
 
 /// The identifier with this number.

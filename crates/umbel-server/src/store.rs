@@ -124,7 +124,8 @@ impl EventStore {
         self.blocking(move |store| follower.page(store)).await
     }
 
-    async fn blocking<T: Send + 'static>(
+    /// Does work that blocks with the store.
+    pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {

@@ -9,6 +9,11 @@ mod suite {
     mod filters;
     mod ground;
     mod limits;
+    mod operations;
+    mod projections;
+    mod records;
+    mod second;
+    mod sessions;
     mod streams;
     mod subscriptions;
     mod surface;

@@ -125,6 +125,7 @@ fn the_page_repeats_the_limits() {
         ("batches of one call that have begun", written(limits::BATCHES_OPEN_MAX)),
         ("from the first part", format!("{} s", limits::PARTS_TIME.as_secs())),
         ("bytes of these", format!("{} MiB", limits::BATCHES_BYTES_MAX >> 20)),
+        ("bytes of checks", format!("{} KiB", limits::VIOLATIONS_BYTES_MAX >> 10)),
         ("events taken", format!("{}, and", written(limits::PAGE_EVENTS_MAX))),
         ("events taken", format!("after {} MiB", limits::PAGE_BYTES >> 20)),
         ("threads that read", written(limits::BLOCKING_THREADS_MAX)),

@@ -51,6 +51,15 @@ fn the_server_says_what_it_can_do() {
         let batch = said.methods.iter().find(|method| method.method_name == "batchappend").unwrap();
         assert_eq!(batch.service_name, "event_store.client.streams.streams");
         assert_eq!(batch.features, ["deadline_duration"]);
+        let of = |service: &str| -> Vec<&str> {
+            let all = said.methods.iter().filter(|method| method.service_name == service);
+            all.map(|method| &*method.method_name).collect()
+        };
+        let second = of("kurrentdb.protocol.v2.streams.streamsservice");
+        assert_eq!(second, ["appendsession", "appendrecords"]);
+        assert_eq!(of("event_store.client.projections.projections").len(), 10);
+        let create = said.methods.iter().find(|method| method.method_name == "create").unwrap();
+        assert_eq!(create.features, ["track_emitted_streams"]);
     });
 }
 

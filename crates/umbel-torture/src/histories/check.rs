@@ -105,7 +105,8 @@ fn compare(attempt: &Attempt, found: &Found, keeps_all: bool, newest: u64) -> Re
     let due = match expected {
         Expected::Exact(last) => Some(last + 1),
         Expected::NoStream => Some(0),
-        Expected::Any | Expected::Exists => None,
+        // Who expects a deletion or a tombstone cannot say at which revision.
+        Expected::Any | Expected::Exists | Expected::Deleted | Expected::Tombstoned => None,
     };
     if let (Fate::Acknowledged(first, _), Some(due)) = (*fate, due)
         && first != due

@@ -36,7 +36,10 @@ pub enum Answer {
 pub fn expected(expected: Expected) -> ExpectedRevision {
     match expected {
         Expected::Any => ExpectedRevision::Any(()),
-        Expected::NoStream => ExpectedRevision::NoStream(()),
+        // The message has no word for the latter two, and no batch expects them.
+        Expected::NoStream | Expected::Deleted | Expected::Tombstoned => {
+            ExpectedRevision::NoStream(())
+        }
         Expected::Exists => ExpectedRevision::StreamExists(()),
         Expected::Exact(revision) => ExpectedRevision::Revision(revision),
     }
@@ -129,7 +132,9 @@ pub fn of_append(batch: &Batch, answer: Result<AppendResp, Status>) -> Answer {
     };
     let told = match batch.expected {
         Expected::Any => append_resp::Expected::Any(()),
-        Expected::NoStream => append_resp::Expected::NoStream(()),
+        Expected::NoStream | Expected::Deleted | Expected::Tombstoned => {
+            append_resp::Expected::NoStream(())
+        }
         Expected::Exists => append_resp::Expected::StreamExists(()),
         Expected::Exact(revision) => append_resp::Expected::Revision(revision),
     };
@@ -151,7 +156,7 @@ pub fn of_batch(batch: &Batch, answer: BatchAppendResp) -> Answer {
     use batch_append_resp::Expected as Told;
     let told = match batch.expected {
         Expected::Any => Told::Any(()),
-        Expected::NoStream => Told::NoStream(()),
+        Expected::NoStream | Expected::Deleted | Expected::Tombstoned => Told::NoStream(()),
         Expected::Exists => Told::StreamExists(()),
         Expected::Exact(revision) => Told::StreamPosition(revision),
     };
@@ -176,7 +181,7 @@ fn of_failure(batch: &Batch, error: &status::Status) -> Answer {
         (6, "WrongExpectedVersion") => {
             let told = match batch.expected {
                 Expected::Any => Told::Any(()),
-                Expected::NoStream => Told::NoStream(()),
+                Expected::NoStream | Expected::Deleted | Expected::Tombstoned => Told::NoStream(()),
                 Expected::Exists => Told::StreamExists(()),
                 Expected::Exact(revision) => Told::StreamPosition(revision),
             };

@@ -65,7 +65,7 @@ pub fn number(event: &ResolvedEvent) -> Result<u64, Failure> {
     Ok(event.get_original_event().as_json::<Counted>()?.n)
 }
 
-/// An error where something is not as it should be.
+/// An error where what was seen is not what was wanted.
 pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
     if seen == wanted {
         return Ok(());
@@ -74,7 +74,7 @@ pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
 }
 
 /// The error that something must come to.
-fn refused<T: Debug>(result: Result<T, ClientError>) -> Result<ClientError, Failure> {
+pub fn refused<T: Debug>(result: Result<T, ClientError>) -> Result<ClientError, Failure> {
     match result {
         Ok(done) => Err(format!("{done:?} instead of an error").into()),
         Err(error) => Ok(error),

@@ -7,6 +7,7 @@
 
 mod cases;
 mod filtered;
+mod projections;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,6 +45,7 @@ async fn main() -> ExitCode {
     } else {
         let mut cases = cases::all(&client, &connection);
         cases.extend(filtered::all(&client, &kept));
+        cases.extend(projections::all(&client, &connection));
         cases
     };
     for (name, case) in cases {

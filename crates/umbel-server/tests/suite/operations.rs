@@ -1,0 +1,75 @@
+//! The calls of those who look after a server.
+
+use tonic::Code;
+use umbel_env::Env;
+use umbel_events::{Store, StoreOptions};
+use umbel_proto::operations::{
+    ScavengeResp, SetNodePriorityReq, StartScavengeOptions, StartScavengeReq, StopScavengeOptions,
+    StopScavengeReq,
+};
+use umbel_server::{Config, Server};
+
+use super::client::{Client, fact};
+use super::ground::{Ground, run};
+
+/// The service, said anew so that another name is noticed.
+const SERVICE: &str = "event_store.client.operations.Operations";
+
+#[test]
+fn what_one_node_can_do_is_done_and_the_rest_is_told() {
+    Ground::new().run(async |client, _| {
+        let merged: Result<(), _> = client.unary(SERVICE, "MergeIndexes", ()).await;
+        merged.unwrap();
+        let priority = SetNodePriorityReq { priority: 7 };
+        let set: Result<(), _> = client.unary(SERVICE, "SetNodePriority", priority).await;
+        set.unwrap();
+        for method in ["ResignNode", "RestartPersistentSubscriptions", "Shutdown", "Other"] {
+            let status = client.unary::<(), ()>(SERVICE, method, ()).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unimplemented, "{method}");
+            assert!(status.message().len() > 20, "{status:?}");
+        }
+    });
+}
+
+#[test]
+fn scavenges_that_make_no_sense_are_refused() {
+    Ground::new().run(async |client, _| {
+        let start = |thread_count, start_from_chunk| {
+            let options = Some(StartScavengeOptions { thread_count, start_from_chunk });
+            client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", StartScavengeReq { options })
+        };
+        for (threads, chunk) in [(0, 0), (-1, 0), (1, -1)] {
+            let status = start(threads, chunk).await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        }
+        let nothing = StartScavengeReq { options: None };
+        let status = client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", nothing).await;
+        assert_eq!(status.unwrap_err().code(), Code::InvalidArgument);
+        let options = Some(StopScavengeOptions { scavenge_id: "none".to_string() });
+        let asked = StopScavengeReq { options };
+        let status = client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", asked).await;
+        let status = status.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound);
+        assert_eq!(fact(&status, "exception"), "scavenge-not-found");
+        assert_eq!(fact(&status, "scavenge-id"), "none");
+    });
+}
+
+#[test]
+fn a_client_stops_a_server_that_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
+    let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+    let running = Server::start(store, config).unwrap();
+    let (address, interrupts) = (running.address(), running.interrupts().unwrap());
+    let threads = Env::system().threads;
+    let waiting = threads.spawn("waiting", Box::new(move || interrupts.wait())).unwrap();
+    run(async {
+        let client = Client::connect(address).await;
+        let asked: Result<(), _> = client.unary(SERVICE, "Shutdown", ()).await;
+        asked.unwrap();
+    });
+    waiting.join();
+    running.shutdown();
+    assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
+}
