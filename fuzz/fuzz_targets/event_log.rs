@@ -1,5 +1,5 @@
-//! The event log: a table of chunks, the frame of an event, points and gaps of a packed chunk out of
-//! any bytes.
+//! The event log: a table of chunks, the frame of an event, points and gaps of a packed chunk out
+//! of any bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -74,7 +74,6 @@ pub enum Command {
     Checkpoint(CheckpointArgs),
     /// Give back the space of an event store's deleted, truncated and too old events
     Scavenge(ScavengeArgs),
-    /// Append events to an event store: JSON lines in, one line out as each is acknowledged
     /// Append events to an event store: JSON lines in, one out as each is acknowledged
     Append(AppendArgs),
     /// Write the events of a stream, or of an event store, as JSON lines

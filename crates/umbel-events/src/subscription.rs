@@ -18,6 +18,7 @@ use crate::lock::locked;
 use crate::read::{self, AllReader, StreamReader};
 use crate::shared::Shared;
 use crate::state::StreamState;
+use crate::view_reader::{self, ViewReader};
 use crate::visible::Watch;
 
 /// Which events a subscription is to.
@@ -29,6 +30,8 @@ pub enum Subscribed {
     All,
     /// All of the store that pass a filter.
     Filtered(Arc<EventFilter>),
+    /// The links of a view, by their numbers in it. What was scavenged before has none.
+    View(String),
 }
 
 /// Behind which place a subscription begins.
@@ -66,6 +69,8 @@ pub struct Subscription {
     /// The revision or position of the last event that was looked at.
     place: Option<u64>,
     open: Open,
+    /// Of a view, what lies behind this position is not there yet.
+    through: Position,
     /// Whether who waits for batches knows that it has caught up.
     has_told: bool,
 }
@@ -78,6 +83,7 @@ enum Open {
     Stream(Box<StreamReader>),
     All(Box<AllReader>),
     Filtered(Box<FilteredReader>),
+    View(Box<ViewReader>),
 }
 
 impl Subscription {
@@ -91,8 +97,17 @@ impl Subscription {
             Since::After(place) => Some(place),
             Since::End => end(shared, &what)?,
         };
-        let shared = Arc::clone(shared);
-        Ok(Subscription { shared, what, place, open: Open::Nothing, has_told: false })
+        let (shared, through) = (Arc::clone(shared), Position::END);
+        Ok(Subscription { shared, what, place, open: Open::Nothing, through, has_told: false })
+    }
+
+    /// From now on nothing of a view is taken that lies behind this position, until another one is
+    /// given. Who subscribes to anything else is not concerned.
+    pub fn show_through(&mut self, through: Position) {
+        if through != self.through {
+            self.through = through;
+            self.open = Open::Nothing;
+        }
     }
 
     /// The revision, or among all events the position, of the last event that was looked at, or
@@ -107,7 +122,7 @@ impl Subscription {
     pub fn watch(&self, callback: impl FnOnce(Position) + Send + 'static) -> Watch {
         let stream = match &self.what {
             Subscribed::Stream(name) => Some(self.shared.existence.hash(name)),
-            Subscribed::All | Subscribed::Filtered(_) => None,
+            Subscribed::All | Subscribed::Filtered(_) | Subscribed::View(_) => None,
         };
         self.shared.visible.watch(stream, Box::new(move |at| callback(Position(at))))
     }
@@ -125,9 +140,10 @@ impl Subscription {
             Subscribed::Stream(_) => self.take_of_stream(most, &mut batch)?,
             Subscribed::All => self.take_of_all(most, &mut batch)?,
             Subscribed::Filtered(_) => self.take_filtered(most, most_examined, &mut batch)?,
+            Subscribed::View(_) => self.take_of_view(most, &mut batch)?,
         };
         self.place = place;
-        if !matches!(self.what, Subscribed::Stream(_)) {
+        if !matches!(self.what, Subscribed::Stream(_) | Subscribed::View(_)) {
             batch.checkpoint = place.map(Position);
         }
         Ok(batch)
@@ -180,6 +196,33 @@ impl Subscription {
             let place = batch.events.last().map_or(self.place, |last| Some(last.revision));
             if !has_ended {
                 self.open = Open::Stream(reader);
+                return Ok(place);
+            }
+            batch.is_caught_up = is_new;
+            if is_new || !batch.events.is_empty() {
+                return Ok(place);
+            }
+        }
+    }
+
+    fn take_of_view(&mut self, most: usize, batch: &mut Batch) -> Result<Option<u64>> {
+        let Subscribed::View(view) = &self.what else { return Ok(self.place) };
+        loop {
+            // As a stream, a view is read as it was when reading began.
+            let (mut reader, is_new) = match std::mem::take(&mut self.open) {
+                Open::View(reader) => (reader, false),
+                _ => {
+                    let (from, direction) = (Revision(self.next()), Direction::Forwards);
+                    let reader = ViewReader::new(&self.shared, view, from, direction, self.through);
+                    (Box::new(reader), true)
+                }
+            };
+            let mut links = std::iter::from_fn(|| Some(reader.next()?.map(|event| event.link)));
+            let has_ended = fill(batch, &mut links, most)?;
+            batch.examined = batch.events.len() as u64;
+            let place = batch.events.last().map_or(self.place, |last| Some(last.revision));
+            if !has_ended {
+                self.open = Open::View(reader);
                 return Ok(place);
             }
             batch.is_caught_up = is_new;
@@ -254,6 +297,9 @@ impl Subscription {
 /// Behind which place somebody begins who wants what comes.
 fn end(shared: &Shared, what: &Subscribed) -> Result<Option<u64>> {
     shared.check_open()?;
+    if let Subscribed::View(view) = what {
+        return Ok(view_reader::state(shared, view, Position::END)?.map(|state| state.last));
+    }
     let Subscribed::Stream(stream) = what else {
         return Ok(Some(shared.visible.position()).filter(|position| *position > 0));
     };

@@ -225,7 +225,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_decoded_or_not_and_never_panic(bytes: Vec<u8>, small in "[\\x00-\\x09]{0,40}") {
+        fn any_bytes_are_decoded_or_not_and_never_panic(
+            bytes: Vec<u8>,
+            small in "[\\x00-\\x09]{0,40}",
+        ) {
             fuzz(&bytes);
             fuzz(small.as_bytes());
         }

@@ -194,8 +194,8 @@ fn what_a_failed_flush_took_stays_and_is_written_by_the_next() {
     fixture.reopen().check(|end| end / 2);
 }
 
-/// Between the moment when something is in the keyspace and the one when memory lets go of it, it is
-/// in both.
+/// Between the moment when something is in the keyspace and the one when memory lets go of it, it
+/// is in both.
 #[test]
 fn what_is_in_the_keyspace_and_still_frozen_counts_once() {
     let mut fixture = Fixture::new();

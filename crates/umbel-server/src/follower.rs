@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use umbel_env::Clock;
-use umbel_events::{Error, RecordedEvent, ResolvedEvent, Store, Subscription, Watch};
+use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscription, Watch};
 
 use tokio::sync::oneshot;
 
@@ -90,6 +90,11 @@ impl Follower {
             taken: VecDeque::new(),
             is_caught_up: false,
         }
+    }
+
+    /// From now on nothing of a view is taken that lies behind this position.
+    pub fn show_through(&mut self, through: Position) {
+        self.subscription.show_through(through);
     }
 
     /// Rings when more can be read than can be now.

@@ -92,7 +92,6 @@ impl Gates {
     }
 
     /// The position through which a view shows what there is: [`Position::END`] while it goes on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "views are read once both are merged"))]
     pub fn through(&self, view: &str) -> Position {
         let view = match view {
             "$streams" => View::Streams,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use umbel_events::{Direction, EventFilter, StreamState};
+use umbel_events::{Direction, EventFilter, StreamState, is_view};
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Content, StreamNotFound};
 use umbel_proto::streams::{ReadReq, ReadResp};
@@ -39,9 +39,9 @@ pub async fn read(
     };
     let answers = match asked.extent {
         Extent::Count(count, direction) => {
-            let (source, from) = begin(&asked.origin, filter);
+            let (source, from) = begin(&service, &asked.origin, filter);
             let stream = match &source {
-                Source::Stream(name) => Some(Arc::clone(name)),
+                Source::Stream(name) | Source::View(name, _) => Some(Arc::clone(name)),
                 Source::All | Source::Filtered(_) => None,
             };
             let reading = Reading {
@@ -67,8 +67,11 @@ pub async fn read(
 }
 
 /// What a read is of, and where it begins.
-fn begin(origin: &Origin, filter: Option<Arc<EventFilter>>) -> (Source, u64) {
+fn begin(service: &Service, origin: &Origin, filter: Option<Arc<EventFilter>>) -> (Source, u64) {
     let (source, start) = match (origin, filter) {
+        (Origin::Stream(name, start), _) if is_view(name) => {
+            (Source::View(Arc::clone(name), service.gates.through(name)), start)
+        }
         (Origin::Stream(name, start), _) => (Source::Stream(Arc::clone(name)), start),
         (Origin::All(start), None) => (Source::All, start),
         (Origin::All(start), Some(filter)) => (Source::Filtered(filter), start),

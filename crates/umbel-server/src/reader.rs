@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbel_events::{
     AllReader, Direction, Error, EventFilter, FilteredReader, Position, RecordedEvent,
-    ResolvedEvent, Revision, Step, Store, StreamReader, StreamState,
+    ResolvedEvent, Revision, Step, Store, StreamReader, StreamState, ViewReader, ViewState,
 };
 
 use crate::limits::{EXAMINED_MAX, PAGE_BYTES};
@@ -14,6 +14,8 @@ use crate::limits::{EXAMINED_MAX, PAGE_BYTES};
 pub enum Source {
     /// Those of a stream, by their revisions.
     Stream(Arc<str>),
+    /// Those of a view up to a position, by their numbers.
+    View(Arc<str>, Position),
     /// All, by their positions.
     All,
     /// All that pass, by their positions.
@@ -33,6 +35,7 @@ enum Way {
     /// Nothing was read yet. The number counts as well, but for positions backwards.
     Begin(Source, Direction, u64),
     Stream(Box<StreamReader>),
+    View(Box<ViewReader>, StreamState),
     All(Box<AllReader>),
     Filtered(Box<FilteredReader>),
 }
@@ -59,11 +62,17 @@ impl Reader {
         let resolves = self.resolves;
         let mut events = Events { store, resolves, most, bytes: 0, taken: Vec::new() };
         let mut state = None;
-        let (way, is_last) = match self.way.opened(store) {
+        let (way, is_last) = match self.way.opened(store)? {
             Way::Stream(mut reader) => {
                 state = reader.state();
                 let is_last = events.fill(|| Ok(reader.next().transpose()?.map(Some)))?;
                 (Way::Stream(reader), is_last)
+            }
+            Way::View(mut reader, view) => {
+                state = Some(view);
+                let mut next = || Ok(reader.next().transpose()?.map(|event| Some(event.link)));
+                let is_last = events.fill(&mut next)?;
+                (Way::View(reader, view), is_last)
             }
             Way::All(mut reader) => {
                 let is_last = events.fill(|| Ok(reader.next().transpose()?.map(Some)))?;
@@ -87,10 +96,18 @@ impl Reader {
 }
 
 impl Way {
-    fn opened(self, store: &Store) -> Way {
-        match self {
+    fn opened(self, store: &Store) -> Result<Way, Error> {
+        Ok(match self {
             Way::Begin(Source::Stream(name), direction, from) => {
                 Way::Stream(Box::new(store.read(&name, Revision(from), direction)))
+            }
+            Way::Begin(Source::View(view, through), direction, from) => {
+                let state = match store.view(&view, through)? {
+                    Some(ViewState { first, last }) => StreamState::Live { first, last },
+                    None => StreamState::Missing,
+                };
+                let reader = store.read_view(&view, Revision(from), direction, through);
+                Way::View(Box::new(reader), state)
             }
             Way::Begin(Source::All, direction, from) => {
                 Way::All(Box::new(store.read_all(Position(from), direction)))
@@ -99,7 +116,7 @@ impl Way {
                 Way::Filtered(Box::new(store.read_filtered(Position(from), direction, filter)))
             }
             open => open,
-        }
+        })
     }
 }
 

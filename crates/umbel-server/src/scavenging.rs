@@ -1,8 +1,10 @@
 //! [`Scavenging`]: what the calls that begin and stop a scavenge ask of the store.
 
 use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
+use umbel_events::{Scavenge, Store};
 
 use crate::failure;
 
@@ -19,10 +21,8 @@ pub struct ScavengeOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
     /// It has begun; its name.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no store begins one yet"))]
     Started(String),
     /// Another one is under way; its name.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no store begins one yet"))]
     InProgress(String),
 }
 
@@ -41,18 +41,49 @@ pub trait Scavenging: Debug + Send + Sync {
     fn stop(&self, id: &str) -> Result<(), Status>;
 }
 
-/// A store that cannot scavenge while it is served.
+/// Scavenges of the store that is served, one at a time, each on a thread of its own. Dropping it
+/// stops the one under way.
 #[derive(Debug)]
-pub struct NoScavenging;
+pub struct StoreScavenging {
+    store: Store,
+    /// The last one that was begun, and its name.
+    last: Mutex<Option<(String, Scavenge)>>,
+}
 
-impl Scavenging for NoScavenging {
+impl StoreScavenging {
+    /// Scavenges of this store.
+    pub fn new(store: Store) -> StoreScavenging {
+        StoreScavenging { store, last: Mutex::default() }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(String, Scavenge)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scavenging for StoreScavenging {
+    /// There is one thread whatever is asked for, and files are numbered otherwise than where the
+    /// client's numbers come from: it begins with the oldest, or goes on where one was stopped.
     fn start(&self, _: ScavengeOptions) -> Result<Begun, Status> {
-        Err(Status::unimplemented(
-            "the server does not scavenge; nothing was begun, and only space is lost by that",
-        ))
+        let mut last = self.last();
+        if let Some((id, scavenge)) = last.as_ref()
+            && !scavenge.is_done()
+        {
+            return Ok(Begun::InProgress(id.clone()));
+        }
+        let id = self.store.new_id().map_err(|error| failure::status(&error))?.to_string();
+        let begun = self.store.start_scavenge(&umbel_events::ScavengeOptions::default());
+        *last = Some((id.clone(), begun.map_err(|error| failure::status(&error))?));
+        Ok(Begun::Started(id))
     }
 
     fn stop(&self, id: &str) -> Result<(), Status> {
-        Err(failure::scavenge_not_found(id))
+        match self.last().as_ref() {
+            Some((known, scavenge)) if known == id && !scavenge.is_done() => {
+                scavenge.stop();
+                Ok(())
+            }
+            _ => Err(failure::scavenge_not_found(id)),
+        }
     }
 }

@@ -17,6 +17,7 @@ use umbel_events::Store;
 use crate::config::Config;
 use crate::connections;
 use crate::gates::Gates;
+use crate::scavenging::StoreScavenging;
 use crate::service::Service;
 use crate::store::EventStore;
 
@@ -81,10 +82,12 @@ impl Server {
             let source = io::Error::other(error.to_string());
             StartError::system("read which views are stopped", source)
         })?;
+        let scavenging = Arc::new(StoreScavenging::new(store.clone()));
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
-        let service = Service::new(store, gates, env, config, address.port(), stopped.clone())
-            .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        let service =
+            Service::new(store, (gates, scavenging), env, config, address.port(), stopped.clone())
+                .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         let ask = service.ask.clone();
         let serve = connections::serve(listener, Arc::new(service), stopped);
         let connections = Some(runtime.spawn(serve));

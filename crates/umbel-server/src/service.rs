@@ -13,7 +13,7 @@ use crate::calls::Calls;
 use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
-use crate::scavenging::{NoScavenging, Scavenging};
+use crate::scavenging::Scavenging;
 use crate::store::EventStore;
 
 /// What every call of one server shares.
@@ -49,7 +49,7 @@ impl Service {
     /// is listened on.
     pub fn new(
         store: EventStore,
-        gates: Gates,
+        (gates, scavenging): (Gates, Arc<dyn Scavenging>),
         env: Env,
         config: Config,
         port: u16,
@@ -61,7 +61,7 @@ impl Service {
         let budget = Arc::new(Budget::default());
         let Config { advertise, parts_time, .. } = config;
         let calls = Calls::default();
-        let (scavenging, ask) = (Arc::new(NoScavenging), watch::Sender::new(false));
+        let ask = watch::Sender::new(false);
         Ok(Service {
             store,
             calls,

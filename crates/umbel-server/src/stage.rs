@@ -19,7 +19,7 @@ use umbel_proto::streams::append_req::ProposedMessage;
 
 use crate::config::Config;
 use crate::gates::Gates;
-use crate::scavenging::Scavenging;
+use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
 use crate::store::EventStore;
 
@@ -37,9 +37,11 @@ impl Stage {
         let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
         let env = Env::system();
         let gates = Gates::read(&store).unwrap();
+        let scavenging = Arc::new(StoreScavenging::new(store.clone()));
         let (events, _) = EventStore::new(store.clone(), &env).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let service = Service::new(events, gates, env, Config::default(), 0, stopped).unwrap();
+        let service =
+            Service::new(events, (gates, scavenging), env, Config::default(), 0, stopped).unwrap();
         Stage { service: Arc::new(service), store, _stop: stop, _folder: folder }
     }
 

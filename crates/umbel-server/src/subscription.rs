@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
-use umbel_events::{EventFilter, Since, Subscribed};
+use umbel_events::{EventFilter, Since, Subscribed, is_view};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
 
@@ -91,6 +91,9 @@ impl Subscription {
             if self.bell.is_none() {
                 self.bell = Some(follower.bell());
             }
+            if let Origin::Stream(name, _) = &self.asked.origin {
+                follower.show_through(self.service.gates.through(name));
+            }
             let page = self.service.store.follow(follower);
             let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
             self.is_at_the_end = page.is_caught_up;
@@ -120,6 +123,9 @@ impl Subscription {
     /// Begins after the event that the request names.
     async fn begin(&self) -> Result<Follower, Status> {
         let (what, start) = match (&self.asked.origin, &self.filter) {
+            (Origin::Stream(name, start), _) if is_view(name) => {
+                (Subscribed::View(name.to_string()), start)
+            }
             (Origin::Stream(name, start), _) => (Subscribed::Stream(name.to_string()), start),
             (Origin::All(start), None) => (Subscribed::All, start),
             (Origin::All(start), Some(filter)) => (Subscribed::Filtered(Arc::clone(filter)), start),

@@ -17,5 +17,6 @@ mod suite {
     mod streams;
     mod subscriptions;
     mod surface;
+    mod views;
     mod watching;
 }

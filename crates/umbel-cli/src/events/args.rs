@@ -38,7 +38,7 @@ pub struct ReadArgs {
     /// The stream to read, or a view: $ce- and a category, $et- and a type, or $streams
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// Of a view, print the events that its links point at; links to what cannot be read as they are
+    /// Of a view, print the events that its links point at; others as they are
     #[arg(long, conflicts_with = "all")]
     pub resolve_links: bool,
     /// Read the events of all streams

@@ -98,6 +98,7 @@ impl Follower {
             Subscribed::Stream(name) => name == stream,
             Subscribed::All => true,
             Subscribed::Filtered(filter) => filter.passes(stream, kind).expect("in time"),
+            Subscribed::View(view) => panic!("{view} is followed elsewhere"),
         };
         all.filter(|event| is_wanted(&event.stream, &event.kind)).map(|event| event.id).collect()
     }

@@ -89,6 +89,7 @@ fn a_subscription_begins_behind_what_it_names_and_goes_on() {
             Subscribed::Stream(_) => &[20, 21],
             Subscribed::All => &[20, 21, 22, 23],
             Subscribed::Filtered(_) => &[22, 23],
+            Subscribed::View(view) => panic!("{view} is followed elsewhere"),
         };
         assert_eq!(drain(subscription, 3), wanted, "{what:?}");
     }

@@ -1,6 +1,6 @@
-//! Histories of appends, flushes, restarts, kills and power cuts on the crash disk. After each every
-//! view is what a naive walk over the log makes of it, and an event that is still there has the
-//! number and the link that it had.
+//! Histories of appends, flushes, restarts, kills and power cuts on the crash disk. After each
+//! every view is what a naive walk over the log makes of it, and an event that is still there has
+//! the number and the link that it had.
 
 use std::collections::BTreeMap;
 

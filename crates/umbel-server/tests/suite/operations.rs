@@ -2,10 +2,10 @@
 
 use tonic::Code;
 use umbel_env::Env;
-use umbel_events::{Store, StoreOptions};
+use umbel_events::{Expected, NewEvent, Store, StoreOptions};
 use umbel_proto::operations::{
-    ScavengeResp, SetNodePriorityReq, StartScavengeOptions, StartScavengeReq, StopScavengeOptions,
-    StopScavengeReq,
+    ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeOptions, StartScavengeReq,
+    StopScavengeOptions, StopScavengeReq,
 };
 use umbel_server::{Config, Server};
 
@@ -52,6 +52,27 @@ fn scavenges_that_make_no_sense_are_refused() {
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(fact(&status, "exception"), "scavenge-not-found");
         assert_eq!(fact(&status, "scavenge-id"), "none");
+    });
+}
+
+#[test]
+fn a_scavenge_is_begun_and_ends_by_itself() {
+    Ground::new().run(async |client, ground| {
+        let store = ground.store.clone();
+        let data = vec![b' '; 50_000];
+        for _ in 0..200 {
+            let event = NewEvent::json(store.new_id().unwrap(), "Opened", &data);
+            store.append("gone", Expected::Any, &[event]).unwrap();
+        }
+        store.delete("gone", Expected::Any).unwrap();
+        let options = Some(StartScavengeOptions { thread_count: 1, start_from_chunk: 0 });
+        let asked = StartScavengeReq { options };
+        let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", asked).await.unwrap();
+        assert_eq!(begun.scavenge_result(), ScavengeResult::Started);
+        assert!(!begun.scavenge_id.is_empty());
+        while store.stats().unwrap().scavenged_chunks == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
     });
 }
 

@@ -21,7 +21,7 @@ const SERVICE: &str = "event_store.client.projections.Projections";
 const ALL: [&str; 5] =
     ["$streams", "$stream_by_category", "$by_category", "$by_event_type", "$by_correlation_id"];
 
-async fn call(client: &Client, method: &str, name: &str) -> Result<(), Status> {
+pub async fn call(client: &Client, method: &str, name: &str) -> Result<(), Status> {
     let options = Some(Named { name: name.to_string() });
     client.unary(SERVICE, method, NamedReq { options }).await
 }

@@ -96,7 +96,8 @@ fn metrics_count_what_was_called_and_what_the_store_has() {
             let (_, text) = asked(address, "GET", "/metrics");
             assert_eq!(metric(&text, "umbel_index_lag_bytes", &[]), 0.0);
             let heads = ["keyspace=\"heads\"", "level=\"0\""];
-            assert_eq!(metric(&text, "umbel_level_tables", &heads), 1.0);
+            // The thread in the background may have flushed as well.
+            assert!(metric(&text, "umbel_level_tables", &heads) >= 1.0);
         };
         tokio::task::spawn_blocking(look).await.unwrap();
     });
