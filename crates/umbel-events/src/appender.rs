@@ -378,10 +378,8 @@ impl Appender {
         }
         let payload_bytes = commit::payload_bytes(plans);
         if self.end.is_full(payload_bytes) {
-            // Before the first append it is the last chunk of whoever had the store open before.
-            let last = || parts.log.chunks.all().last().map(|chunk| chunk.start);
-            let begun = self.end.chunk_start().or_else(last).unwrap_or(0);
-            if parts.index.durable_through()? < begun && self.has_events_before(parts, begun) {
+            // A chunk without events may be behind it: nothing would ever bring the index there.
+            if parts.index.durable_through()? < parts.log.last_chunk_start() {
                 return Ok(None);
             }
             self.end.roll(&parts.log, payload_bytes)?;
@@ -418,11 +416,6 @@ impl Appender {
             parts.bell.wants_next();
         }
         Ok(Some(positions))
-    }
-
-    fn has_events_before(&self, parts: &Parts, position: u64) -> bool {
-        let first = parts.log.chunks.all().first().map(|chunk| chunk.start);
-        first.is_some_and(|first| first < position)
     }
 
     /// Puts an append into the index at once where nobody need wait for a sync, otherwise into the

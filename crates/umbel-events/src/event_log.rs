@@ -115,6 +115,13 @@ impl EventLog {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// Where the last chunk that has an event begins; 0 where there is none.
+    pub fn last_chunk_start(&self) -> u64 {
+        let chunks = self.chunks.all();
+        let last = chunks.iter().rev().find(|chunk| chunk.last_event().is_some());
+        last.map_or(0, |chunk| chunk.start)
+    }
+
     /// The position of the last event of all; `None` where there is none.
     pub fn last_position(&self) -> Option<u64> {
         let chunks = self.chunks.all();
@@ -127,10 +134,12 @@ impl EventLog {
     /// A failed sync, which is final: what it was to cover may be lost although a later one
     /// succeeds.
     pub fn sync(&self) -> Result<()> {
-        self.try_sync().inspect_err(|error| {
-            // The first reason stays.
-            let _ = self.failed.set(error.to_string());
-        })
+        self.try_sync().inspect_err(|error| self.fail(error))
+    }
+
+    /// Notes why nothing can be written any more; the first reason stays.
+    fn fail(&self, error: &Error) {
+        let _ = self.failed.set(error.to_string());
     }
 
     fn try_sync(&self) -> Result<()> {
@@ -312,11 +321,6 @@ impl LogEnd {
         self.active.as_ref().is_none_or(|active| !active.writer.fits(payload_bytes))
     }
 
-    /// Where the present chunk begins; `None` before the first append.
-    pub fn chunk_start(&self) -> Option<u64> {
-        self.active.as_ref().map(|active| active.chunk.start)
-    }
-
     /// Whether it is time to make the next chunk ready; true once for each chunk, when it is more
     /// than half full.
     pub fn wants_next(&mut self) -> bool {
@@ -325,10 +329,11 @@ impl LogEnd {
         is_half_full && !std::mem::replace(&mut active.asked_next, is_half_full)
     }
 
-    /// Ends the present chunk and goes on in the next.
+    /// Ends the present chunk and goes on in the next. A chunk that cannot be ended is the last:
+    /// after a crash nothing would count that came behind it.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
         let (chunk, writer) = log.take_next(payload_bytes)?;
-        self.end()?;
+        self.end().inspect_err(|error| log.fail(error))?;
         self.active = Some(Active { chunk, writer, last_event: 0, asked_next: false });
         Ok(())
     }

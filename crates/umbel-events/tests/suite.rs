@@ -20,6 +20,7 @@ mod suite {
     pub mod page;
     pub mod reading;
     pub mod restores;
+    pub mod rolling;
     pub mod scavenge_crashes;
     pub mod scavenge_histories;
     pub mod scavenge_speed;

@@ -1,7 +1,11 @@
 //! Campaigns of histories, one history for each seed, and the bugs that they must notice.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 #[cfg(feature = "canary")]
 use umbel_base::canary::{self, Switch};
+use umbel_env::Env;
 
 use crate::random::join;
 use crate::report::Tally;
@@ -11,6 +15,9 @@ pub const SEEDS: u64 = 1000;
 pub const SEEDS_SMALL: u64 = 30;
 /// How often a history is tried again.
 const TRIES: usize = 20;
+/// A history takes a tenth of a second. One that takes this long has somebody in it who waits for
+/// ever, or tries for ever.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A campaign of histories.
 pub struct Histories {
@@ -33,7 +40,7 @@ impl Histories {
         let tally = Tally::new(self.campaign);
         for number in 0..seeds {
             let own = join(seed, number);
-            let held = (self.history)(own, None, &tally);
+            let held = self.one(own, None, &tally);
             if let Err(text) = &held {
                 let replay = format!("{} {own}", self.campaign);
                 tally.violation(format!("seed {own}: {text:.2000}"), replay);
@@ -43,11 +50,32 @@ impl Histories {
         tally
     }
 
+    /// One history. Ends the program where that does not end: its threads cannot be taken away.
+    fn one(&self, seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+        let (ends, ended) = mpsc::channel::<()>();
+        let campaign = self.campaign;
+        let watch = move || {
+            if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let waited = PATIENCE.as_secs();
+                eprintln!(
+                    "{campaign}: seed {seed} has not ended after {waited} s; --replay \"{campaign} \
+                     {seed}\" does it once more"
+                );
+                std::process::exit(1);
+            }
+        };
+        let watcher = Env::system().threads.spawn("watch", Box::new(watch));
+        let held = (self.history)(seed, left_out, tally);
+        drop(ends);
+        let _ = watcher.map(|watcher| watcher.join());
+        held
+    }
+
     /// One history once more. Threads take their turns as they like, so it may take some times to
     /// see again what was seen once.
     pub fn again(&self, seed: u64) -> Result<(), String> {
         let tally = Tally::new(self.campaign);
-        (0..TRIES).try_for_each(|_| (self.history)(seed, None, &tally))
+        (0..TRIES).try_for_each(|_| self.one(seed, None, &tally))
     }
 
     /// Whether each of the planted bugs is noticed within so many seeds.
@@ -56,7 +84,7 @@ impl Histories {
         let hunt = |bug: &str, left_out: Option<&str>| {
             let quiet = Tally::new(bug);
             let noticed = (0..seeds).find_map(|number| {
-                Some((number, (self.history)(join(seed, number), left_out, &quiet).err()?))
+                Some((number, self.one(join(seed, number), left_out, &quiet).err()?))
             });
             match &noticed {
                 Some((after, text)) => {
