@@ -239,7 +239,7 @@ impl Appender {
         let mut metadata = Vec::with_capacity(undeleted.len());
         for (stream, truncate_before) in undeleted {
             let head = self.head(parts, &stream)?;
-            let data = self.metadata_with(&stream, head, truncate_before)?;
+            let data = self.metadata_with(head, truncate_before)?;
             metadata.push((stream, head, parts.new_id()?, data));
         }
         let events: Vec<_> = metadata
@@ -275,17 +275,12 @@ impl Appender {
         Ok(Tried::Done(answers, positions.iter().copied().max().unwrap_or(0)))
     }
 
-    fn metadata_with(
-        &mut self,
-        stream: &str,
-        head: Option<Head>,
-        truncate_before: u64,
-    ) -> Result<Vec<u8>> {
+    fn metadata_with(&mut self, head: Option<Head>, truncate_before: u64) -> Result<Vec<u8>> {
         let old = match head {
             Some(head) => Some(self.cursor.at(head.last_position)?.event.data.to_vec()),
             None => None,
         };
-        Ok(with_truncate_before(stream, old.as_deref(), truncate_before))
+        with_truncate_before(old.as_deref(), truncate_before)
     }
 
     fn decide(
@@ -327,7 +322,7 @@ impl Appender {
         if !known.fits(expected) {
             return Err(known.wrong(stream, expected));
         }
-        let data = self.metadata_with(&metadata_stream, metadata, DELETED)?;
+        let data = self.metadata_with(metadata, DELETED)?;
         let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);

@@ -1,9 +1,11 @@
 //! [`Settings`]: what the metadata of a stream says about what of it can be read.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::names;
 
 /// `$tb` of a stream that was deleted: everything is before it.
 pub const DELETED: u64 = i64::MAX as u64;
@@ -84,13 +86,19 @@ fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
-/// The metadata with another `$tb`, the rest as it was. `None` where there was none.
-pub fn with_truncate_before(stream: &str, old: Option<&[u8]>, truncate_before: u64) -> Vec<u8> {
-    let old =
-        old.and_then(|data| parse_object(names::subject(stream).unwrap_or(stream), data).ok());
+/// The metadata with another `$tb`, everything else to the letter as it was: numbers may be of any
+/// length, and it becomes longer by this key at most. Without any, or where it was no JSON object,
+/// it is all there is.
+///
+/// # Errors
+/// None that could happen: what was read can be written.
+pub fn with_truncate_before(old: Option<&[u8]>, truncate_before: u64) -> Result<Vec<u8>> {
+    let old: Option<BTreeMap<String, Box<RawValue>>> =
+        old.and_then(|data| serde_json::from_slice(data).ok());
+    let internal = |error| Error::invalid(format!("internal: metadata cannot be written: {error}"));
     let mut object = old.unwrap_or_default();
-    object.insert("$tb".to_string(), Value::from(truncate_before));
-    Value::Object(object).to_string().into_bytes()
+    object.insert("$tb".to_string(), to_raw_value(&truncate_before).map_err(internal)?);
+    serde_json::to_vec(&object).map_err(internal)
 }
 
 #[cfg(test)]
@@ -105,9 +113,24 @@ mod tests {
         assert_eq!(settings, wanted);
         assert_eq!((settings.first_revision(4), settings.first_revision(9)), (5, 7));
         assert!(Settings::parse("a", b"{}").expect("empty") == Settings::default());
-        let deleted = with_truncate_before("a", Some(br#"{"$acl":{}}"#), DELETED);
+        let deleted = with_truncate_before(Some(br#"{"$acl":{}}"#), DELETED).expect("written");
         assert!(Settings::parse("a", &deleted).expect("made").is_deleted());
         assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
+    }
+
+    /// Deleting a stream, or appending to a deleted one, read its metadata as numbers of 64 bits
+    /// and wrote these: amounts lost digits, and `1e300` became three hundred of them.
+    #[test]
+    fn another_truncation_leaves_the_rest_as_it_is() {
+        let rest = r#""amount":12345678901234567890123.10,"big":1e300,"deep":"#;
+        let deep = "[".repeat(500) + &"]".repeat(500);
+        let old = format!(r#" {{ "$tb" : 3 , {rest}{deep} , "z":"\u00e4 é" }} "#);
+        let new = with_truncate_before(Some(old.as_bytes()), 9).expect("written");
+        let new = String::from_utf8(new).expect("text");
+        assert_eq!(new, format!(r#"{{"$tb":9,{rest}{deep},"z":"\u00e4 é"}}"#));
+        for old in [None, Some(&b"no json"[..]), Some(b"[1]")] {
+            assert_eq!(with_truncate_before(old, 9).expect("written"), br#"{"$tb":9}"#);
+        }
     }
 
     #[test]
