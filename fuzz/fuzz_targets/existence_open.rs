@@ -39,6 +39,8 @@ fn options() -> ExistenceOptions {
         store: WHOSE.0,
         hash: WHOSE.1,
         step_bytes: 4096,
+        covered_min: 0,
+        covered_max: u64::MAX,
     }
 }
 

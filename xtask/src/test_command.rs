@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, clients, instructions, parquet, smoke, tree};
+use crate::{Tree, campaigns, clients, instructions, parquet, smoke, tree};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -23,6 +23,7 @@ pub fn test(fast: bool) -> bool {
     report
         .step("clippy with every hash", || component("clippy", "clippy", &mut clippy(&EVERY_HASH)));
     report.step("clippy for other processors", other_processors);
+    report.step("fuzz targets compile", campaigns::check_fuzz_targets);
     if fast {
         report.step("documentation", || Outcome::skip("documentation: left out by --fast"));
     } else {
