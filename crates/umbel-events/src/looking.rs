@@ -35,11 +35,13 @@ impl Looking<'_> {
         if revision == head.last_revision && !head.is_tombstoned {
             return Ok(Some(head.last_position));
         }
-        let queued = self.queue.iter().flat_map(|queued| &queued.changes);
-        let mut entries =
-            queued.filter(|change| change.stream == self.stream).flat_map(|change| &change.entries);
-        if let Some((_, position)) = entries.find(|(queued, _)| *queued == revision) {
-            return Ok(Some(*position));
+        let changes = self.queue.iter().flat_map(|queued| &queued.changes);
+        for change in changes.filter(|change| change.stream == self.stream) {
+            // In order of revisions, and up to a hundred thousand of one append.
+            let entries = &change.entries;
+            if let Ok(place) = entries.binary_search_by_key(&revision, |(queued, _)| *queued) {
+                return Ok(Some(entries[place].1));
+            }
         }
         Ok(self.parts.index.position(head.id, revision)?)
     }

@@ -18,6 +18,8 @@ pub enum Verdict {
     Worse,
     /// The two differ, and neither way is better.
     Different,
+    /// One of them was measured once, so that nobody knows its spread.
+    Once,
     /// One of them has no repetition that counts.
     NotSound,
 }
@@ -30,6 +32,7 @@ impl Verdict {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
             Verdict::Different => "different",
+            Verdict::Once => "once",
             Verdict::NotSound => "not sound",
         }
     }
@@ -90,6 +93,9 @@ fn verdict(spreads: [Option<Spread>; 2], better: Better) -> Verdict {
     if a.equals(&b) {
         return Verdict::Equal;
     }
+    if a.count.min(b.count) < 2 {
+        return Verdict::Once;
+    }
     match (better, b.median < a.median) {
         (Better::Neither, _) => Verdict::Different,
         (Better::Lower, true) | (Better::Higher, false) => Verdict::Better,
@@ -149,13 +155,14 @@ pub fn text(a: &Outcome, b: &Outcome, rows: &[Row]) -> String {
     text.push_str(&aligned(&table));
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     text.push_str(&format!(
-        "\n{} figures: {} equal within their spread, {} better, {} worse, {} different, {} not \
-         sound\n",
+        "\n{} figures: {} equal within their spread, {} better, {} worse, {} different, {} that \
+         were measured once and differ, {} not sound\n",
         rows.len(),
         count(Verdict::Equal),
         count(Verdict::Better),
         count(Verdict::Worse),
         count(Verdict::Different),
+        count(Verdict::Once),
         count(Verdict::NotSound)
     ));
     text
@@ -185,7 +192,7 @@ mod tests {
 
     #[test]
     fn verdicts_follow_which_way_is_better() {
-        let of = |value: f64| Spread::of(vec![value]);
+        let of = |value: f64| Spread::of(vec![value, value]);
         let says = |a, b, better| verdict([of(a), of(b)], better);
         assert_eq!(says(1.0, 2.0, Better::Lower), Verdict::Worse);
         assert_eq!(says(1.0, 2.0, Better::Higher), Verdict::Better);
@@ -193,5 +200,16 @@ mod tests {
         assert_eq!(says(2.0, 1.0, Better::Neither), Verdict::Different);
         assert_eq!(says(1.0, 1.01, Better::Lower), Verdict::Equal);
         assert_eq!(verdict([of(1.0), None], Better::Lower), Verdict::NotSound);
+    }
+
+    /// A hundred million keys are measured once at full scale. Two such runs were called better and
+    /// worse, by ends that were the same number.
+    #[test]
+    fn what_was_measured_once_has_no_spread_to_differ_by() {
+        let (once, twice) = (Spread::of(vec![1.0]), Spread::of(vec![2.0, 2.1]));
+        assert_eq!(verdict([once, twice], Better::Lower), Verdict::Once);
+        assert_eq!(verdict([twice, once], Better::Neither), Verdict::Once);
+        assert_eq!(verdict([once, Spread::of(vec![1.01])], Better::Lower), Verdict::Equal);
+        assert_eq!(verdict([once, None], Better::Lower), Verdict::NotSound);
     }
 }

@@ -81,7 +81,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             let most = sizes(scale).iter().map(|(_, keys)| *keys).max().unwrap_or(0);
             Needs { disk_bytes: most * 350, memory_bytes: scale.choose(1 << 30, 6 << 30) }
         },
-        rounds: |scale| scale.choose(4, 1),
+        rounds: |scale| scale.choose(4, 3),
         several_engines: true,
         warms_up: false,
         takes_data: false,
