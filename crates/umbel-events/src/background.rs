@@ -2,6 +2,7 @@
 //! nobody who appends has to.
 
 use std::cell::Cell;
+use std::ptr;
 use std::sync::{Arc, Weak};
 
 use crate::error::Result;
@@ -9,8 +10,8 @@ use crate::lock::locked;
 use crate::shared::Shared;
 
 thread_local! {
-    /// Whether this is the thread of a store.
-    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// The store whose thread this is; null where it is nobody's. Only compared.
+    static OURS: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
 /// Starts the thread.
@@ -24,17 +25,19 @@ pub fn start(shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Ends the thread and waits for it, unless it is the one that calls: whoever is called back may
-/// let go of the last handle.
+/// let go of the last handle. The thread of another store waits as everybody does; so callbacks of
+/// two stores must not close each other's.
 pub fn stop(shared: &Shared) {
     shared.bell.stop();
     let thread = locked(&shared.thread).take();
-    if let Some(thread) = thread.filter(|_| !IS_OURS.get()) {
+    if let Some(thread) = thread.filter(|_| !ptr::eq(OURS.get(), shared)) {
         thread.join();
     }
 }
 
 fn run(shared: &Weak<Shared>) {
-    IS_OURS.set(true);
+    // What it points to stays where it is for as long as there is the weak handle.
+    OURS.set(shared.as_ptr());
     while let Some(shared) = shared.upgrade() {
         let Some(wanted) = shared.bell.wait() else { return };
         // Whoever needs what failed here meets the failure himself: an append that finds no chunk

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use crate::error::{Error, Result};
 use crate::lock::locked;
+use crate::panics::caught;
 use crate::parts::Parts;
 
 /// What is called.
@@ -58,10 +59,11 @@ impl Callbacks {
         };
         let visible = parts.visible.position();
         for ((position, _), done) in ready {
-            match failed {
-                Some(error) if position > visible => done(Err(error.clone())),
-                _ => done(Ok(())),
-            }
+            let outcome = match failed {
+                Some(error) if position > visible => Err(error.clone()),
+                _ => Ok(()),
+            };
+            caught(|| done(outcome));
         }
     }
 }

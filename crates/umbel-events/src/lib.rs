@@ -60,6 +60,7 @@ mod names;
 mod open;
 mod options;
 mod packed;
+mod panics;
 mod parts;
 mod queued;
 mod read;

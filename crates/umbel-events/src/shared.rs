@@ -27,7 +27,7 @@ pub struct Shared {
     pub appender: Mutex<Option<Appender>>,
     /// Held by whoever puts appends into the index that others made.
     pub driver: Mutex<()>,
-    /// Held by whoever flushes the index.
+    /// Held by whoever flushes the index or closes it.
     pub flusher: Mutex<()>,
     /// Held by whoever scavenges.
     pub scavenger: Turn,
@@ -141,6 +141,8 @@ impl Shared {
         // Before the lock, because whoever is called may append and need it.
         self.callbacks.run(&self.parts);
         let _flusher = locked(&self.flusher);
+        // Who had the lock before may have closed the store.
+        self.check_writable()?;
         let position = self.visible.position();
         self.sync_log()?;
         #[cfg(feature = "canary")]

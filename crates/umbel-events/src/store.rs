@@ -274,7 +274,9 @@ impl Store {
     /// Calls `callback` once, with the position of the last event, when an event can be seen that
     /// could not when this returned and that is watched for, or when the store is closed; never
     /// where the watch is dropped before. It runs on the thread that appended and must not keep it
-    /// or append.
+    /// or append; where the store is closed already, it runs here. A watch that it makes itself
+    /// while it is told of the close tells it nothing new and is not called. Where it panics, the
+    /// panic is reported and goes no further: others are called all the same.
     ///
     /// Nothing is missed by who makes the watch first, then reads, and waits only after that.
     pub fn watch(
@@ -377,7 +379,7 @@ fn close(shared: &Arc<Shared>) -> Result<()> {
     shared.scavenger.wait_until_free();
     let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
     shared.callbacks.run(&shared.parts);
-    shared.visible.wake();
+    shared.visible.end();
     let index = shared.index.db().clone().close();
     *locked(&shared.lock) = None;
     closed?;
@@ -386,6 +388,9 @@ fn close(shared: &Arc<Shared>) -> Result<()> {
 
 /// Ends the log and makes it and the index durable.
 fn close_files(shared: &Shared) -> Result<()> {
+    // Whoever flushes has to be done, and who comes later sees that the store is closed: nobody
+    // meets an index that was closed under him.
+    let _flusher = locked(&shared.flusher);
     if let Some(reason) = shared.failed.get() {
         return Err(umbel::Error::ReadOnly(reason.clone()).into());
     }

@@ -94,3 +94,93 @@ fn whoever_waits_is_called_where_others_have_emptied_the_queue() {
     assert_eq!(called.recv_timeout(PATIENCE).expect("it is called"), Some(0));
     store.close().expect("closed");
 }
+
+/// A callback that panicked ended the thread of the store, and those that were due with it were
+/// never called.
+#[test]
+fn a_callback_that_panics_keeps_nobody_from_being_called() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    submit(&store, 1).then(|_| panic!("a callback of the test"));
+    let (sender, called) = mpsc::channel();
+    let again = sender.clone();
+    submit(&store, 2).then(move |_| sender.send(2).expect("somebody listens"));
+    background::start(store.shared()).expect("a thread");
+    store.shared().bell.wants_drive();
+    assert_eq!(called.recv_timeout(PATIENCE).expect("it is called"), 2);
+    submit(&store, 3).then(move |_| again.send(3).expect("somebody listens"));
+    store.shared().bell.wants_drive();
+    assert_eq!(called.recv_timeout(PATIENCE).expect("the thread is there yet"), 3);
+    store.close().expect("closed");
+}
+
+/// A callback on the thread of one store that let go of another did not wait for that one's thread.
+#[test]
+fn the_thread_of_one_store_waits_for_that_of_another() {
+    let (sim, other_sim) = (Sim::new(1), Sim::new(2));
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let other = Store::open("/events", options(&other_sim)).expect("a new store");
+    background::start(store.shared()).expect("a thread");
+    let (hold, held) = mpsc::channel::<()>();
+    let (ended, has_ended) = mpsc::channel();
+    let work = move || {
+        let _ = held.recv();
+        let _ = ended.send(());
+    };
+    let slow = Env::system().threads.spawn("slow", Box::new(work)).expect("a thread");
+    *locked(&other.shared().thread) = Some(slow);
+    let (sender, closed) = mpsc::channel();
+    submit(&store, 1).then(move |_| sender.send(other.close().is_ok()).expect("somebody listens"));
+    store.shared().bell.wants_drive();
+    let early = closed.recv_timeout(WHILE);
+    drop(hold);
+    assert!(early.is_err(), "the other store's thread was not waited for");
+    assert!(closed.recv_timeout(PATIENCE).expect("the close goes on"));
+    has_ended.try_recv().expect("its thread has ended");
+    store.close().expect("closed");
+}
+
+/// A flush went on beside a close, and could meet an index that was closed under it.
+#[test]
+fn a_close_waits_for_whoever_flushes() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    submit(&store, 1).wait().expect("acknowledged");
+    let shared = Arc::clone(store.shared());
+    // Somebody flushes.
+    let flusher = locked(&shared.flusher);
+    let (sender, closed) = mpsc::channel();
+    let closing = store.clone();
+    let close = Box::new(move || sender.send(closing.close()).expect("somebody listens"));
+    let thread = Env::system().threads.spawn("close", close).expect("a thread");
+    let early = closed.recv_timeout(WHILE);
+    let through = shared.index.durable_through();
+    drop(flusher);
+    assert!(early.is_err(), "the store was closed under whoever flushes");
+    through.expect("the index is open as long as anybody flushes it");
+    closed.recv_timeout(PATIENCE).expect("it goes on").expect("closed");
+    assert!(thread.join());
+}
+
+/// One whose turn came after the close would have met the closed index.
+#[test]
+fn a_flush_whose_turn_comes_after_a_close_does_nothing() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let shared = Arc::clone(store.shared());
+    // Somebody closes.
+    let flusher = locked(&shared.flusher);
+    let (sender, flushed) = mpsc::channel();
+    let flushing = store.clone();
+    let flush = Box::new(move || sender.send(flushing.flush()).expect("somebody listens"));
+    let thread = Env::system().threads.spawn("flush", flush).expect("a thread");
+    let early = flushed.recv_timeout(WHILE);
+    shared.closed.store(true, Ordering::Release);
+    drop(flusher);
+    assert!(early.is_err(), "it did not wait for its turn");
+    let refused = flushed.recv_timeout(PATIENCE).expect("it goes on");
+    assert!(matches!(refused, Err(Error::Store(umbel::Error::Closed))), "{refused:?}");
+    assert!(thread.join());
+    shared.closed.store(false, Ordering::Release);
+    store.close().expect("closed");
+}

@@ -40,7 +40,8 @@ impl Ticket {
 
     /// Calls `callback` with the answers once the append is acknowledged, on some thread, which it
     /// must not keep. Without background threads that is one that waits for another ticket or
-    /// flushes the store.
+    /// flushes the store. Where it panics, the panic is reported and goes no further: others are
+    /// called all the same.
     pub fn then(mut self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
         let (shared, position) = (Arc::clone(&self.shared), self.position);
         let answers = std::mem::take(&mut self.answers);

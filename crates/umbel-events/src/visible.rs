@@ -4,7 +4,9 @@
 //! INVARIANT: an event is visible only once it is acknowledged at the store's durability level, and
 //! every event before it is visible then, too.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +14,17 @@ use crate::event::Position;
 use crate::lock::locked;
 use crate::watchers::{Callback, Watchers, Watching};
 
+thread_local! {
+    /// Of which this thread is telling that nothing more will be seen. Only compared.
+    static TELLING: Cell<*const Visible> = const { Cell::new(ptr::null()) };
+}
+
 /// Up to which position readers see.
 #[derive(Debug, Default)]
 pub struct Visible {
     position: AtomicU64,
+    /// Whether nothing more will be seen.
+    has_ended: AtomicBool,
     watchers: Arc<Watchers>,
 }
 
@@ -50,22 +59,41 @@ impl Visible {
         self.watchers.call(position, streams);
     }
 
-    /// Calls whoever waits, although nothing can be seen that could not.
-    pub fn wake(&self) {
+    /// Calls whoever waits, although nothing can be seen that could not, and from now on whoever
+    /// is going to wait: nothing more will be seen.
+    pub fn end(&self) {
+        // Before the lock of the watchers is taken: whom the call misses took it later, and sees
+        // this.
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.tell_the_end();
+    }
+
+    /// Calls whoever waits. Who waits again because of that was told, and is not called once more:
+    /// he would never come to an end.
+    fn tell_the_end(&self) {
+        if ptr::eq(TELLING.get(), self) {
+            return;
+        }
+        let before = TELLING.replace(self);
         self.watchers.call_all(self.position());
+        TELLING.set(before);
     }
 
     /// Has `callback` called once, when an event can be seen that could not: any, or one of the
-    /// stream whose name has this hash.
+    /// stream whose name has this hash; at once, and by whoever calls this, where nothing more will
+    /// be seen.
     pub fn watch(&self, stream: Option<u64>, callback: Callback) -> Watch {
         let watching = self.watchers.add(stream, callback);
         // In this order: what is not seen here is what the callback will be called for.
         let position = self.position();
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.tell_the_end();
+        }
         Watch { _watching: watching, position }
     }
 
-    /// Waits until more than `position` can be seen, or the time has passed, or somebody wakes it.
-    /// Returns what can be seen then.
+    /// Waits until more than `position` can be seen, or the time has passed, or nothing more will
+    /// be seen. Returns what can be seen then.
     pub fn wait_beyond(&self, position: u64, most: Duration) -> u64 {
         let called = Arc::new((Mutex::new(false), Condvar::new()));
         let caller = Arc::clone(&called);
@@ -136,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_the_time_or_when_somebody_wakes_it() {
+    fn waiting_ends_with_the_time_or_when_nothing_more_will_be_seen() {
         let visible = Arc::new(Visible::default());
         visible.advance(5, std::iter::empty());
         assert_eq!(visible.wait_beyond(4, PATIENCE), 5);
@@ -145,14 +173,58 @@ mod tests {
         let waiting = Arc::clone(&visible);
         let work = move || sender.send(waiting.wait_beyond(5, PATIENCE)).expect("somebody listens");
         let thread = Env::system().threads.spawn("wait", Box::new(work)).expect("a thread");
-        loop {
-            visible.wake();
-            match called.recv_timeout(Duration::from_millis(1)) {
-                Ok(position) => break assert_eq!(position, 5),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+        visible.end();
+        assert_eq!(called.recv_timeout(PATIENCE / 2).expect("it is woken"), 5);
         assert!(thread.join());
+    }
+
+    /// Who registered when the others had been woken slept for all of his patience, and a watch was
+    /// never called.
+    #[test]
+    fn who_comes_when_nothing_more_will_be_seen_is_called_too() {
+        // Whoever of the two is first.
+        for _ in 0..1000 {
+            let visible = Arc::new(Visible::default());
+            let ending = Arc::clone(&visible);
+            let work = move || ending.end();
+            let thread = Env::system().threads.spawn("end", Box::new(work)).expect("a thread");
+            let (sender, called) = mpsc::channel();
+            let _watch = visible
+                .watch(Some(7), Box::new(move |_| sender.send(()).expect("somebody listens")));
+            called.recv_timeout(PATIENCE).expect("whoever watches is called");
+            assert!(thread.join());
+        }
+        let visible = Arc::new(Visible::default());
+        visible.end();
+        let (sender, called) = mpsc::channel();
+        let waiting = Arc::clone(&visible);
+        let work = move || sender.send(waiting.wait_beyond(0, PATIENCE)).expect("somebody listens");
+        let thread = Env::system().threads.spawn("wait", Box::new(work)).expect("a thread");
+        assert_eq!(called.recv_timeout(PATIENCE / 2).expect("it does not wait"), 0);
+        assert!(thread.join());
+    }
+
+    /// Registers again whenever it is called.
+    fn watch_again(visible: &Arc<Visible>, calls: &mpsc::Sender<u64>) -> Watch {
+        let (again, sender) = (Arc::clone(visible), calls.clone());
+        visible.watch(
+            None,
+            Box::new(move |position| {
+                sender.send(position).expect("somebody listens");
+                std::mem::forget(watch_again(&again, &sender));
+            }),
+        )
+    }
+
+    #[test]
+    fn who_waits_again_whenever_he_is_called_is_told_of_the_end_once() {
+        let (visible, (calls, called)) = (Arc::new(Visible::default()), mpsc::channel());
+        let _watch = watch_again(&visible, &calls);
+        visible.advance(3, std::iter::empty());
+        visible.end();
+        assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);
+        let _late = watch_again(&visible, &calls);
+        // The one that registered again at the end is called now, with it; then it is enough.
+        assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);
     }
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::by_name::ByHash;
 use crate::lock::locked;
+use crate::panics::caught;
 
 /// What is called, with the position of the last event.
 pub type Callback = Box<dyn FnOnce(u64) + Send>;
@@ -55,7 +56,7 @@ struct Waiting {
     last_number: u64,
     all: BTreeMap<u64, Callback>,
     /// By the hash of the stream's name.
-    streams: ByHash<Vec<(u64, Callback)>>,
+    streams: ByHash<BTreeMap<u64, Callback>>,
 }
 
 /// Somebody who is registered; until it is dropped, or was called.
@@ -75,7 +76,9 @@ impl Watchers {
             None => {
                 waiting.all.insert(number, callback);
             }
-            Some(hash) => waiting.streams.entry(hash).or_default().push((number, callback)),
+            Some(hash) => {
+                waiting.streams.entry(hash).or_default().insert(number, callback);
+            }
         }
         self.count.fetch_add(1, Ordering::SeqCst);
         drop(waiting);
@@ -98,22 +101,22 @@ impl Watchers {
                 break;
             }
             let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
-            called.extend(of_stream.into_iter().map(|(_, callback)| callback));
+            called.extend(of_stream.into_values());
         }
         self.count.fetch_sub(called.len(), Ordering::SeqCst);
         drop(waiting);
-        called.into_iter().for_each(|callback| callback(position));
+        called.into_iter().for_each(|callback| caught(|| callback(position)));
     }
 
     /// Calls everybody.
     pub fn call_all(&self, position: u64) {
         let mut waiting = locked(&self.waiting);
         let mut called: Vec<_> = std::mem::take(&mut waiting.all).into_values().collect();
-        let of_streams = std::mem::take(&mut waiting.streams).into_values().flatten();
-        called.extend(of_streams.map(|(_, callback)| callback));
+        let of_streams = std::mem::take(&mut waiting.streams).into_values();
+        called.extend(of_streams.flat_map(BTreeMap::into_values));
         self.count.fetch_sub(called.len(), Ordering::SeqCst);
         drop(waiting);
-        called.into_iter().for_each(|callback| callback(position));
+        called.into_iter().for_each(|callback| caught(|| callback(position)));
     }
 
     fn remove(&self, stream: Option<u64>, number: u64) {
@@ -132,8 +135,7 @@ impl Watchers {
 impl Waiting {
     fn remove_of_stream(&mut self, hash: u64, number: u64) -> Option<Callback> {
         let of_stream = self.streams.get_mut(&hash)?;
-        let index = of_stream.iter().position(|(other, _)| *other == number)?;
-        let (_, callback) = of_stream.swap_remove(index);
+        let callback = of_stream.remove(&number)?;
         if of_stream.is_empty() {
             self.streams.remove(&hash);
         }
@@ -213,6 +215,31 @@ mod tests {
         assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "it was counted off once");
         let waiting = locked(&watchers.waiting);
         assert!(waiting.all.is_empty() && waiting.streams.is_empty());
+    }
+
+    /// Each looked through all others of its stream, under the lock that appends need.
+    #[test]
+    fn many_of_one_stream_go_away_without_looking_through_each_other() {
+        const COUNT: usize = 200_000;
+        let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
+        let add = |_| add(&watchers, &called, "gone", Some(1));
+        let mut watching: Vec<_> = (0..COUNT).map(add).collect();
+        let clock = umbel_env::Env::system().clock;
+        // It takes a fifth of a second; where they look through each other, minutes.
+        let until = clock.now() + std::time::Duration::from_secs(20);
+        while watching.pop().is_some() {
+            assert!(clock.now() < until, "{} are there yet", watching.len());
+        }
+        assert_eq!(watchers.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn one_that_panics_keeps_nobody_from_being_called() {
+        let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
+        let _wrong = watchers.add(None, Box::new(|_| panic!("a callback of the test")));
+        let _right = add(&watchers, &called, "right", None);
+        watchers.call(7, std::iter::empty());
+        assert_eq!(taken(&called), [("right", 7)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
-use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX};
+use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
 use umbel_events::{Appended, Error, Expected};
 use umbel_proto::streams::append_req::{Content, ProposedMessage};
 use umbel_proto::streams::append_resp::{
@@ -45,6 +45,11 @@ async fn gather(service: &Service, mut parts: Streaming<AppendReq>) -> Result<Ap
         _ => return Err(Status::invalid_argument("an append begins with its options")),
     };
     let stream = convert::stream_name(options.stream_identifier)?;
+    // It is held while the events come, and no budget counts it.
+    if stream.len() > STREAM_NAME_BYTES_MAX {
+        let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
+        return Err(Status::invalid_argument(why));
+    }
     let expected = convert::expected(options.expected_stream_revision)?;
     let mut gathered = Gathered::new(&service.budget);
     while let Some(content) = next(&mut parts).await? {
@@ -100,7 +105,7 @@ impl Gathered {
                 "an append may have {APPEND_EVENTS_MAX} events; append them in parts"
             )));
         }
-        if !self.share.grow(event.bytes() + EVENT_BYTES_BESIDE) {
+        if !self.share.grow(event.held_bytes() + EVENT_BYTES_BESIDE) {
             return Err(failure::no_room());
         }
         self.events.push(event);

@@ -33,8 +33,19 @@ pub struct Batch {
 
 impl Batch {
     /// One without events.
-    pub fn new(options: Options, deadline: Deadline, budget: &Arc<Budget>) -> Batch {
-        Batch { options, deadline, events: Gathered::new(budget), refusal: None }
+    pub fn new(mut options: Options, deadline: Deadline, budget: &Arc<Budget>) -> Batch {
+        let name = options.stream_identifier.take().map(|identifier| identifier.stream_name);
+        let is_long = name.as_ref().is_some_and(|name| name.len() > STREAM_NAME_BYTES_MAX);
+        let refusal = is_long.then(|| {
+            let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
+            Status::invalid_argument(why)
+        });
+        if let Some(name) = name.filter(|_| !is_long) {
+            // As it came it keeps the whole message in memory, until the answer is taken.
+            let stream_name = Bytes::copy_from_slice(&name);
+            options.stream_identifier = Some(StreamIdentifier { stream_name });
+        }
+        Batch { options, deadline, events: Gathered::new(budget), refusal }
     }
 
     /// The bytes that its events hold.
@@ -94,16 +105,7 @@ pub struct Begun {
 
 impl Begun {
     /// One with its first part, whose last one must have come by `until`.
-    pub fn new(id: Uuid, mut batch: Batch, until: Deadline, budget: &Arc<Budget>) -> Begun {
-        let name = batch.options.stream_identifier.take().map(|identifier| identifier.stream_name);
-        if name.as_ref().is_some_and(|name| name.len() > STREAM_NAME_BYTES_MAX) {
-            let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
-            batch.refuse(Status::invalid_argument(why), budget);
-        } else if let Some(name) = name {
-            // As it came it keeps the whole message in memory.
-            let stream_name = Bytes::copy_from_slice(&name);
-            batch.options.stream_identifier = Some(StreamIdentifier { stream_name });
-        }
+    pub fn new(id: Uuid, batch: Batch, until: Deadline) -> Begun {
         let echo = Some(Echo::new(id, &batch.options));
         let bytes = batch.bytes();
         let batch = Arc::new(Mutex::new(Some(batch)));

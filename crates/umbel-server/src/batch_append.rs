@@ -35,18 +35,7 @@ pub async fn batch_append(
     oversized: Oversized,
     request: Request<Streaming<BatchAppendReq>>,
 ) -> Result<Response<Answers<BatchAppendResp>>, Status> {
-    let batches = Batches {
-        service,
-        deadline,
-        oversized,
-        parts: request.into_inner(),
-        messages: 0,
-        has_ended: false,
-        open: HashMap::new(),
-        written: FuturesUnordered::new(),
-        bytes: 0,
-        end: None,
-    };
+    let batches = Batches::new(service, deadline, oversized, request.into_inner());
     Ok(Response::new(in_steps(batches, Batches::step)))
 }
 
@@ -71,6 +60,26 @@ struct Batches {
 }
 
 impl Batches {
+    fn new(
+        service: Arc<Service>,
+        deadline: Deadline,
+        oversized: Oversized,
+        parts: Streaming<BatchAppendReq>,
+    ) -> Batches {
+        Batches {
+            service,
+            deadline,
+            oversized,
+            parts,
+            messages: 0,
+            has_ended: false,
+            open: HashMap::new(),
+            written: FuturesUnordered::new(),
+            bytes: 0,
+            end: None,
+        }
+    }
+
     async fn step(mut self) -> (Vec<Answer>, Option<Batches>) {
         match self.next().await {
             Some(answer) => (vec![Ok(answer)], Some(self)),
@@ -187,14 +196,10 @@ impl Batches {
                 return Ok(());
             }
             let until = batch.deadline.earlier(Deadline::after(service.parts_time));
-            self.open.insert(id.clone(), Begun::new(id.clone(), batch, until, &service.budget));
+            self.open.insert(id.clone(), Begun::new(id.clone(), batch, until));
         }
         if is_final && let Some(begun) = self.open.remove(&id) {
-            match begun.finish() {
-                Ok(batch) => self.submit(id, batch),
-                Err(Some(echo)) => self.written.push(Box::pin(async move { (echo.gave_up(), 0) })),
-                Err(None) => {}
-            }
+            self.finish(id, begun);
         } else if self.bytes > BATCHES_BYTES_MAX && self.written.is_empty() {
             return Err(Status::resource_exhausted(format!(
                 "batches that are begun hold more than {BATCHES_BYTES_MAX} bytes; end some before \
@@ -202,6 +207,17 @@ impl Batches {
             )));
         }
         Ok(())
+    }
+
+    /// Goes on with a batch whose last part has come.
+    fn finish(&mut self, id: Uuid, begun: Begun) {
+        // Its time may have run out since it was counted.
+        let bytes = begun.bytes;
+        match begun.finish() {
+            Ok(batch) => self.submit(id, batch),
+            Err(Some(echo)) => self.written.push(Box::pin(async move { (echo.gave_up(), bytes) })),
+            Err(None) => self.bytes -= bytes,
+        }
     }
 
     /// A batch with its first part.

@@ -230,3 +230,40 @@ fn what_names_a_batch_is_small_and_a_uuid() {
         assert!(status.message().len() < 1000, "it does not repeat what it was sent");
     });
 }
+
+/// A batch whose time ran out between its last part and its end was counted for as long as the call
+/// went on: two of them were enough that the call took nothing more.
+#[test]
+fn a_batch_whose_time_runs_out_at_its_end_is_counted_no_more() {
+    run(async {
+        let stage = Stage::new();
+        let (_parts, parts) = sent();
+        let service = Arc::clone(&stage.service);
+        let mut batches = Batches::new(service, Deadline::NEVER, Oversized::default(), parts);
+        batches.take(part(1, false, 1)).unwrap();
+        assert!(batches.bytes > 0);
+        tokio::time::sleep(PARTS_TIME + MOMENT).await;
+        let begun = batches.open.remove(&id(1)).unwrap();
+        batches.finish(id(1), begun);
+        let answer = batches.next().await.expect("it is answered");
+        assert!(matches!(answer.result, Some(Outcome::Error(status)) if status.code == 4));
+        assert_eq!(batches.bytes, 0);
+    });
+}
+
+/// The answer to a batch of one part repeated its stream's name out of the message as it came.
+#[test]
+fn a_batch_keeps_nothing_of_the_message_that_named_its_stream() {
+    run(async {
+        let stage = Stage::new();
+        let whole = prost::bytes::Bytes::from(vec![b'n'; 1 << 20]);
+        for (bytes, is_kept) in [(4, true), (1 << 20, false)] {
+            let stream_name = whole.slice(..bytes);
+            let identifier = Some(umbel_proto::shared::StreamIdentifier { stream_name });
+            let options = Options { stream_identifier: identifier, ..Options::default() };
+            let batch = Batch::new(options, Deadline::NEVER, &stage.service.budget);
+            assert_eq!(batch.options.stream_identifier.is_some(), is_kept);
+            assert!(whole.is_unique(), "{bytes} bytes of the message are kept");
+        }
+    });
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits::{
     ASK_AFTER, ASK_TIME, CONCURRENT_CALLS_MAX, CONNECTIONS_MAX, DRAIN_TIME, HEADER_BYTES_MAX,
-    HEADERS_MAX, HEADERS_TIME, HTTP1_BUFFER_BYTES, WINDOW_BYTES,
+    HEADERS_MAX, HEADERS_TIME, HTTP1_BUFFER_BYTES, OPENING_TIME, WINDOW_BYTES,
 };
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -17,15 +17,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::opening::Opening;
 use crate::router;
 use crate::service::Service;
 
 /// How long nothing is taken after the system refused a connection: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
+
 /// Takes connections until `stop` becomes true, then lets what is being served end.
-pub async fn serve(listener: TcpListener, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, service: Arc<Service>, stop: watch::Receiver<bool>) {
+    serve_some(listener, service, stop, (CONNECTIONS_MAX, OPENING_TIME)).await;
+}
+
+/// As [`serve`], so many connections at a time, each of which has so long until it says what it
+/// speaks.
+async fn serve_some(
+    listener: TcpListener,
+    service: Arc<Service>,
+    mut stop: watch::Receiver<bool>,
+    (connections_max, opening_time): (usize, Duration),
+) {
     let builder = Arc::new(builder());
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
         let taken = tokio::select! {
@@ -36,6 +49,9 @@ pub async fn serve(listener: TcpListener, service: Arc<Service>, mut stop: watch
         if let Some((stream, place)) = taken {
             let (builder, service) = (Arc::clone(&builder), Arc::clone(&service));
             let stop = stop.clone();
+            // Without it answers wait for more to send; where it cannot be set they are only later.
+            let _ = stream.set_nodelay(true);
+            let stream = Opening::new(stream, opening_time);
             connections.spawn(async move {
                 connection(&builder, stream, service, stop).await;
                 drop(place);
@@ -65,12 +81,10 @@ async fn take(
 
 async fn connection(
     builder: &Builder<TokioExecutor>,
-    stream: TcpStream,
+    stream: Opening<TcpStream>,
     service: Arc<Service>,
     mut stop: watch::Receiver<bool>,
 ) {
-    // Without it answers wait for more to send; where it cannot be set they are only later.
-    let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request: hyper::Request<Incoming>| {
         let service = Arc::clone(&service);
         async move { Ok::<_, Infallible>(router::answer(service, request).await) }
@@ -102,4 +116,73 @@ fn builder() -> Builder<TokioExecutor> {
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::stage::Stage;
+
+    /// How long they have to say what they speak.
+    const SHORT: Duration = Duration::from_millis(100);
+    /// Nothing here takes longer, unless it never comes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// The preface of HTTP/2, and settings that say nothing.
+    const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+    /// A client that has sent this.
+    async fn client(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.writable().await.unwrap();
+        assert_eq!(client.try_write(bytes).unwrap(), bytes.len());
+        client
+    }
+
+    /// Takes what the server says next; how many bytes, 0 where it has ended the connection.
+    async fn heard(client: &TcpStream) -> usize {
+        loop {
+            client.readable().await.unwrap();
+            match client.try_read(&mut [0; 1024]) {
+                Ok(bytes) => return bytes,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return 0,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    /// Waits until the server has ended the connection.
+    async fn ended(client: &TcpStream) {
+        while heard(client).await > 0 {}
+    }
+
+    /// Who connected and said nothing, or only how HTTP/2 begins, kept his place for ever: 4,096 of
+    /// them shut the server.
+    #[test]
+    fn who_does_not_say_what_he_speaks_keeps_no_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stage = Stage::new();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut silent = Vec::new();
+            for bytes in [&b""[..], &BEGIN[..3], &BEGIN[..12], &BEGIN[..23]] {
+                silent.push(client(&listener, bytes).await);
+            }
+            // They come before him and take all places.
+            let speaks = client(&listener, BEGIN).await;
+            let (_stop, stopped) = watch::channel(false);
+            let service = Arc::clone(&stage.service);
+            let room = (silent.len(), SHORT);
+            let serving = tokio::spawn(serve_some(listener, service, stopped, room));
+            let answered = tokio::time::timeout(PATIENCE, heard(&speaks)).await;
+            assert!(answered.expect("he is served in the end") > 0);
+            for client in &silent {
+                tokio::time::timeout(PATIENCE, ended(client)).await.expect("it is ended");
+            }
+            let early = tokio::time::timeout(SHORT * 4, ended(&speaks)).await;
+            assert!(early.is_err(), "one that speaks HTTP/2 was ended");
+            serving.abort();
+        });
+    }
 }

@@ -6,12 +6,14 @@ use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
 use umbel_events::{EventId, Expected, NewEvent, RecordedEvent, ResolvedEvent};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
 use crate::failure;
+use crate::limits::LONG_BYTES;
 
 /// The keys of an event's metadata.
 const TYPE: &str = "type";
@@ -24,11 +26,12 @@ const BINARY: &str = "application/octet-stream";
 /// Microseconds of the clock in one second.
 const MICROS: u64 = 1_000_000;
 
-/// An event to be appended, in memory of its own.
+/// An event to be appended. It keeps nothing in memory of what came with it, unless it is long
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposed {
     id: EventId,
-    kind: String,
+    kind: Box<str>,
     is_json: bool,
     data: Bytes,
     metadata: Bytes,
@@ -44,12 +47,23 @@ impl Proposed {
             return Err(failure::metadata_missing());
         };
         let is_json = content == JSON;
-        Ok(Proposed { id, kind, is_json, data: message.data, metadata: message.custom_metadata })
+        let (data, metadata) = (own(message.data), own(message.custom_metadata));
+        // It may have come after a longer one, whose memory it has.
+        Ok(Proposed { id, kind: kind.into_boxed_str(), is_json, data, metadata })
     }
 
-    /// The bytes it holds.
+    /// The bytes of it.
     pub fn bytes(&self) -> usize {
         self.kind.len() + self.data.len() + self.metadata.len()
+    }
+
+    /// The bytes of memory that it keeps.
+    pub fn held_bytes(&self) -> usize {
+        let held = |field: &Bytes| match field.len() {
+            bytes if bytes < LONG_BYTES => bytes,
+            _ => MESSAGE_BYTES_MAX,
+        };
+        self.kind.len() + held(&self.data) + held(&self.metadata)
     }
 
     /// The event as the store takes it.
@@ -64,12 +78,18 @@ impl Proposed {
     }
 }
 
-/// The name of a stream; an error where there is none or it is no text.
+/// A field of a message, which is a part of the memory into which the message came. What is nearly
+/// all of it is left there: copying it would be for nothing.
+fn own(field: Bytes) -> Bytes {
+    if field.len() < LONG_BYTES { Bytes::copy_from_slice(&field) } else { field }
+}
+
+/// The name of a stream, in memory of its own; an error where there is none or it is no text.
 pub fn stream_name(identifier: Option<StreamIdentifier>) -> Result<String, Status> {
     let Some(identifier) = identifier else {
         return Err(Status::invalid_argument("the request names no stream"));
     };
-    match String::from_utf8(identifier.stream_name.into()) {
+    match String::from_utf8(identifier.stream_name.to_vec()) {
         Ok(name) if !name.is_empty() => Ok(name),
         Ok(_) => Err(Status::invalid_argument("the stream's name is empty")),
         Err(_) => Err(Status::invalid_argument("the stream's name is not UTF-8")),
@@ -109,10 +129,15 @@ fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
 pub fn correlation_id(id: Option<Uuid>) -> Result<Uuid, Status> {
     let wrong = |what| Status::invalid_argument(format!("a batch has {what}; give it a UUID"));
     let id = id.filter(|id| id.value.is_some()).ok_or_else(|| wrong("no correlation id"))?;
-    match event_id(Some(&id)) {
-        Ok(_) => Ok(id),
-        Err(_) => Err(wrong("a correlation id that is none")),
+    if event_id(Some(&id)).is_err() {
+        return Err(wrong("a correlation id that is none"));
     }
+    let mut id = id;
+    if let Some(uuid::Value::String(text)) = &mut id.value {
+        // It may have come after a longer one, whose memory it has.
+        text.shrink_to_fit();
+    }
+    Ok(id)
 }
 
 /// An identifier in the form that was asked for.
@@ -177,6 +202,7 @@ pub fn timestamp(wall_micros: u64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use tonic::Code;
 
     use super::*;
@@ -217,6 +243,52 @@ mod tests {
         }
         let binary = [("type", "Opened"), ("content-type", "application/json; charset=utf-8")];
         assert!(!Proposed::read(proposed(id, &binary)).unwrap().event().is_json);
+    }
+
+    /// One byte of data kept all that came with it in memory, and was counted as one byte.
+    #[test]
+    fn an_event_keeps_nothing_of_what_came_with_it() {
+        let id = Some(uuid(ID, UuidForm::String(())));
+        let junk = "j".repeat(1 << 20);
+        let whole = [("type", "Opened"), ("content-type", JSON), ("junk", &junk)];
+        let mut message = proposed(id, &whole);
+        message.data = Bytes::from_static(b"d");
+        message.custom_metadata = Bytes::from_static(b"m");
+        let came = Bytes::from(message.encode_to_vec());
+        let read = Proposed::read(ProposedMessage::decode(came.clone()).unwrap()).unwrap();
+        assert_eq!((&*read.data, &*read.metadata), (&b"d"[..], &b"m"[..]));
+        assert!(came.is_unique(), "something of the message is kept");
+        assert_eq!(read.held_bytes(), read.bytes());
+        // Where nearly all of the message is kept, it is not copied, and counted as a whole.
+        message.data = vec![7; LONG_BYTES].into();
+        let came = Bytes::from(message.encode_to_vec());
+        let read = Proposed::read(ProposedMessage::decode(came.clone()).unwrap()).unwrap();
+        assert!(came.as_ptr_range().contains(&read.data.as_ptr()), "a long event was copied");
+        assert!(read.held_bytes() >= came.len(), "{} of {}", read.held_bytes(), came.len());
+    }
+
+    /// A field that came twice had memory for the longer of both.
+    #[test]
+    fn an_identifier_keeps_nothing_of_what_came_before_it() {
+        let id = uuid(ID, UuidForm::String(()));
+        let long = Uuid { value: Some(uuid::Value::String("0".repeat(1 << 20))) };
+        let came = [long.encode_to_vec(), id.encode_to_vec()].concat();
+        let capacity = |id: &Uuid| match &id.value {
+            Some(uuid::Value::String(text)) => text.capacity(),
+            other => panic!("{other:?}"),
+        };
+        let twice = Uuid::decode(&came[..]).unwrap();
+        assert!(twice == id && capacity(&twice) >= 1 << 20, "it has the memory of the first");
+        assert!(capacity(&correlation_id(Some(twice)).unwrap()) < 1000);
+    }
+
+    #[test]
+    fn a_name_does_not_keep_the_memory_of_a_message() {
+        let mut came = Bytes::from(vec![b'n'; 1 << 20]);
+        let part = came.split_to(4);
+        drop(came);
+        let name = stream_name(Some(StreamIdentifier { stream_name: part })).unwrap();
+        assert!(name == "nnnn" && name.capacity() < 1000, "{}", name.capacity());
     }
 
     #[test]

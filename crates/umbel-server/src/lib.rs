@@ -49,6 +49,7 @@ mod handler;
 mod http;
 pub mod limits;
 mod metrics;
+mod opening;
 mod operations;
 mod oversize;
 mod pages;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Most calls that one connection may have open at a time.
@@ -12,6 +14,8 @@ pub const HEADER_BYTES_MAX: u32 = 32 << 10;
 pub const HEADERS_MAX: usize = 64;
 /// which must have come after so long.
 pub const HEADERS_TIME: Duration = Duration::from_secs(10);
+/// How long a new connection may take until its first bytes say which of both HTTPs it speaks.
+pub const OPENING_TIME: Duration = Duration::from_secs(10);
 /// Bytes of an HTTP/1.1 request that are held at most; the server reads heads only.
 pub const HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Bytes that a client may send ahead of what the server has taken, for each call and connection.
@@ -34,6 +38,9 @@ pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 pub const APPENDS_BYTES_MAX: usize = 256 << 20;
 /// and the bytes that each event counts beside what it brings.
 pub const EVENT_BYTES_BESIDE: usize = 128;
+/// Data and metadata of an event are copied out of the message in which they came, unless they are
+/// so long: then the message is kept for them, and counted in their place.
+pub const LONG_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
 /// Bytes of a status after which it tells of no more checks that do not hold: clients take no
 /// trailers without end.

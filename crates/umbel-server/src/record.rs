@@ -63,9 +63,15 @@ impl Record {
         if schema.name.is_empty() {
             return Err(invalid("a record has no schema name, which is the event's type"));
         }
-        let metadata = metadata(message.properties, &schema, format)?;
+        let mut metadata = metadata(message.properties, &schema, format)?;
         let is_json = format == SchemaFormat::Json;
-        Ok(Record { id, kind: schema.name, is_json, data: message.data, metadata })
+        let (mut kind, mut data) = (schema.name, message.data);
+        // What came after a longer one of its kind has the memory of that, and only its own length
+        // is counted.
+        kind.shrink_to_fit();
+        data.shrink_to_fit();
+        metadata.shrink_to_fit();
+        Ok(Record { id, kind, is_json, data, metadata })
     }
 
     /// Its identifier.
@@ -148,6 +154,7 @@ fn json(value: Value) -> Option<serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use prost_types::{ListValue, Struct};
     use tonic::Code;
 
@@ -211,6 +218,21 @@ mod tests {
             assert_eq!((record.event().kind, record.event().is_json), ("Opened", format == 1));
             assert!(metadata_of(message(format)).contains(&format!("\"{name}\"")));
         }
+    }
+
+    /// A message may have a field twice; the second one had the memory of the first.
+    #[test]
+    fn a_record_keeps_nothing_of_what_came_before_its_fields() {
+        let long = || "x".repeat(1 << 20);
+        let schema = SchemaInfo { format: 1, name: long(), id: None };
+        let before =
+            AppendRecord { schema: Some(schema), data: long().into_bytes(), ..message(1) };
+        let came = [before.encode_to_vec(), message(1).encode_to_vec()].concat();
+        let twice = AppendRecord::decode(&came[..]).unwrap();
+        assert!(twice == message(1) && twice.data.capacity() >= 1 << 20);
+        let record = read(twice).unwrap();
+        let capacities = [record.kind.capacity(), record.data.capacity()];
+        assert!(capacities.iter().all(|capacity| *capacity < 1000), "{capacities:?}");
     }
 
     #[test]

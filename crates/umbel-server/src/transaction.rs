@@ -54,7 +54,7 @@ impl Transaction {
 
     /// Adds a stream, which was not added before. Returns its place.
     pub fn add_stream(&mut self, stream: String, expected: Expected) -> Result<usize, Status> {
-        self.hold_name(&stream)?;
+        let stream = self.hold_name(stream)?;
         self.streams.push(StreamRecords { stream, expected, records: Vec::new() });
         Ok(self.streams.len() - 1)
     }
@@ -101,12 +101,13 @@ impl Transaction {
 
     /// Adds a check. Returns its place among the checks.
     pub fn add_check(&mut self, stream: String, expected: Expected) -> Result<usize, Status> {
-        self.hold_name(&stream)?;
+        let stream = self.hold_name(stream)?;
         self.checks.push((stream, expected));
         Ok(self.checks.len() - 1)
     }
 
-    fn hold_name(&mut self, stream: &str) -> Result<(), Status> {
+    /// The name, with no more memory than it needs and is counted for.
+    fn hold_name(&mut self, mut stream: String) -> Result<String, Status> {
         if stream.is_empty() || stream.len() > STREAM_NAME_BYTES_MAX {
             return Err(invalid(format!(
                 "a stream's name has {} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}",
@@ -121,7 +122,8 @@ impl Transaction {
         if !self.share.grow(stream.len() + EVENT_BYTES_BESIDE) {
             return Err(failure::no_room());
         }
-        Ok(())
+        stream.shrink_to_fit();
+        Ok(stream)
     }
 
     /// Hands it to the store. What comes of it comes once that is as durable as the store makes
@@ -205,6 +207,22 @@ pub fn actual_number(state: StreamState) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_keep_no_more_memory_than_they_are_counted_for() {
+        let budget = Arc::new(Budget::default());
+        let mut transaction = Transaction::new(&budget);
+        let name = || {
+            let mut name = String::with_capacity(1 << 20);
+            name.push_str("cart");
+            name
+        };
+        transaction.add_stream(name(), Expected::Any).unwrap();
+        transaction.add_check(name(), Expected::Any).unwrap();
+        let capacities =
+            [transaction.streams[0].stream.capacity(), transaction.checks[0].0.capacity()];
+        assert!(capacities.iter().all(|capacity| *capacity < 1000), "{capacities:?}");
+    }
 
     #[test]
     fn every_number_is_read_as_what_it_is_written_for() {

@@ -120,6 +120,7 @@ fn the_page_repeats_the_limits() {
         ("headers", format!("{} KiB", limits::HEADER_BYTES_MAX >> 10)),
         ("headers", format!("and {} of them", limits::HEADERS_MAX)),
         ("headers", format!("within {} s", limits::HEADERS_TIME.as_secs())),
+        ("a new connection", format!("within {} s", limits::OPENING_TIME.as_secs())),
         ("bytes that a client may send ahead", format!("{} MiB", limits::WINDOW_BYTES >> 20)),
         ("batches of one call that are being", written(limits::BATCHES_WRITTEN_MAX)),
         ("batches of one call that have begun", written(limits::BATCHES_OPEN_MAX)),
@@ -136,6 +137,9 @@ fn the_page_repeats_the_limits() {
         let line = page.lines().find(|line| line.starts_with(&format!("| {row}")));
         assert!(line.is_some_and(|line| line.contains(&value)), "{row}: {value}");
     }
+    assert!(page.contains(&format!("({} bytes) or more stay", written(limits::LONG_BYTES))));
+    let opening = format!("nothing after {} s, or", limits::OPENING_TIME.as_secs());
+    assert!(page.contains(&opening), "{opening}");
 }
 
 /// One call has the batches of many. One that was too long to be read ended it for all of them.
