@@ -80,6 +80,26 @@ pub enum Switch {
     ServerSubscriptionRepeats = 1 << 30,
     /// Two batches of a call are each answered with what became of the other.
     ServerBatchesSwapped = 1 << 31,
+    /// Whether more follows a full batch is found out by taking it.
+    SubscriptionSkips = 1 << 35,
+    /// A subscription that begins behind a place begins with what stands there.
+    SubscriptionRepeats = 1 << 36,
+    /// The checkpoint of who has caught up is the end of the log, not of what can be seen.
+    SubscriptionAhead = 1 << 37,
+    /// Of an append to several streams only those are woken who wait for the first.
+    SubscriberNotWoken = 1 << 38,
+    /// A filtered batch that ends at its limit says that everything was looked at.
+    FilterExaminedTooFar = 1 << 39,
+    /// An event that passes a filter is left out where it is the last one that may be looked at.
+    FilterDropsLast = 1 << 40,
+    /// The first event that a view is given after a flush counts twice.
+    ViewCountsTwice = 1 << 41,
+    /// Of a view that was flushed, what came since then is not read.
+    ViewTailForgotten = 1 << 42,
+    /// A block of a view is written without its last entry.
+    ViewBlockShort = 1 << 43,
+    /// A subscription to a view goes on one entry too far behind its place.
+    ViewResumesLate = 1 << 44,
 }
 
 impl Switch {

@@ -9,6 +9,9 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "canary")]
+use umbel_base::canary::Switch;
+
 use crate::error::{Error, Result};
 use crate::event::{Direction, Position, RecordedEvent, Revision};
 use crate::event_filter::EventFilter;
@@ -142,6 +145,11 @@ impl Subscription {
             Subscribed::Filtered(_) => self.take_filtered(most, most_examined, &mut batch)?,
             Subscribed::View(_) => self.take_of_view(most, &mut batch)?,
         };
+        #[cfg(feature = "canary")]
+        let place = match Switch::SubscriptionAhead.is_on() && batch.is_caught_up {
+            true if matches!(self.what, Subscribed::All) => self.shared.log.last_position(),
+            _ => place,
+        };
         self.place = place;
         if !matches!(self.what, Subscribed::Stream(_) | Subscribed::View(_)) {
             batch.checkpoint = place.map(Position);
@@ -177,6 +185,10 @@ impl Subscription {
 
     /// The number of the next event, at least.
     fn next(&self) -> u64 {
+        #[cfg(feature = "canary")]
+        if Switch::SubscriptionRepeats.is_on() {
+            return self.place.unwrap_or(0);
+        }
         self.place.map_or(0, |place| place.saturating_add(1))
     }
 
@@ -213,6 +225,11 @@ impl Subscription {
                 Open::View(reader) => (reader, false),
                 _ => {
                     let (from, direction) = (Revision(self.next()), Direction::Forwards);
+                    #[cfg(feature = "canary")]
+                    let from = match Switch::ViewResumesLate.is_on() && self.place.is_some() {
+                        true => Revision(from.0 + 1),
+                        false => from,
+                    };
                     let reader = ViewReader::new(&self.shared, view, from, direction, self.through);
                     (Box::new(reader), true)
                 }
@@ -271,6 +288,10 @@ impl Subscription {
             match step {
                 Step::Event(event) => {
                     (place, bytes) = (Some(event.position), bytes + bytes_of(&event));
+                    #[cfg(feature = "canary")]
+                    if Switch::FilterDropsLast.is_on() && batch.examined as usize >= most_examined {
+                        break;
+                    }
                     batch.events.push(event);
                     let is_long = clock.now().saturating_sub(began) >= limit;
                     if is_long || batch.examined as usize >= most_examined {
@@ -278,6 +299,11 @@ impl Subscription {
                     }
                 }
                 Step::Examined(at) => {
+                    #[cfg(feature = "canary")]
+                    let at = match Switch::FilterExaminedTooFar.is_on() {
+                        true => Position(self.shared.visible.position()),
+                        false => at,
+                    };
                     place = Some(at.0);
                     break;
                 }
@@ -322,6 +348,10 @@ fn fill(
         let event = event?;
         bytes += bytes_of(&event);
         batch.events.push(event);
+    }
+    #[cfg(feature = "canary")]
+    if Switch::SubscriptionSkips.is_on() {
+        return Ok(reader.next().is_none());
     }
     Ok(false)
 }

@@ -59,6 +59,18 @@ impl Block {
         self.count += 1;
     }
 
+    /// The same block, or with a planted bug what is left of it.
+    #[cfg(feature = "canary")]
+    pub fn planted(self) -> Block {
+        if !umbel_base::canary::Switch::ViewBlockShort.is_on() {
+            return self;
+        }
+        let mut shorter = Block::default();
+        let entries = self.entries().take(self.count - 1);
+        entries.for_each(|(number, position)| shorter.push(number, position));
+        shorter
+    }
+
     /// The entries, in order.
     pub fn entries(&self) -> Entries<'_> {
         let next = (self.count > 0).then_some((self.first, self.first_position));

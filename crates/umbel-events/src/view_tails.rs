@@ -63,6 +63,10 @@ impl Tail {
     fn give(&mut self, count: u64, position: u64) {
         if self.numbers == 0 {
             self.first_position = position;
+            #[cfg(feature = "canary")]
+            if umbel_base::canary::Switch::ViewCountsTwice.is_on() {
+                self.numbers = 1;
+            }
         }
         self.numbers += count;
         self.last_position = position;

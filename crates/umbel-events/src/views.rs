@@ -29,6 +29,9 @@ const ASK_BYTES: usize = 8 << 20;
 /// From so many on, whoever appends waits for it.
 const FULL_BYTES: usize = 32 << 20;
 
+#[cfg(feature = "canary")]
+const TAIL_FORGOTTEN: umbel_base::canary::Switch = umbel_base::canary::Switch::ViewTailForgotten;
+
 const HEAD_KEY: u8 = b'h';
 const BLOCK_KEY: u8 = b'b';
 /// What the hash of a view's name is used for: to find it in memory.
@@ -288,6 +291,8 @@ impl Views {
             let frozen = frozen.and_then(|tails| tails.tail(&self.secret, kind, name));
             let frozen = frozen.filter(|tail| tail.first_position > head.last_position);
             let active = live.active.tail(&self.secret, kind, name);
+            #[cfg(feature = "canary")]
+            let active = active.filter(|_| head.numbers == 0 || !TAIL_FORGOTTEN.is_on());
             return Ok(look(&Seen { head: &head, frozen, active }));
         }
     }
@@ -473,7 +478,10 @@ fn take_in(head: &mut ViewHead, view: &Touched, mut full: impl FnMut(u64, &Block
             head.start = position;
         }
         if head.open.is_full() {
-            full(head.start, &std::mem::take(&mut head.open));
+            let block = std::mem::take(&mut head.open);
+            #[cfg(feature = "canary")]
+            let block = block.planted();
+            full(head.start, &block);
         }
         head.open.push(base + number, position);
     }

@@ -102,6 +102,10 @@ impl Watchers {
             }
             let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
             called.extend(of_stream.into_values());
+            #[cfg(feature = "canary")]
+            if umbel_base::canary::Switch::SubscriberNotWoken.is_on() {
+                break;
+            }
         }
         self.count.fetch_sub(called.len(), Ordering::SeqCst);
         drop(waiting);

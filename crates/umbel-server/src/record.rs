@@ -225,8 +225,7 @@ mod tests {
     fn a_record_keeps_nothing_of_what_came_before_its_fields() {
         let long = || "x".repeat(1 << 20);
         let schema = SchemaInfo { format: 1, name: long(), id: None };
-        let before =
-            AppendRecord { schema: Some(schema), data: long().into_bytes(), ..message(1) };
+        let before = AppendRecord { schema: Some(schema), data: long().into_bytes(), ..message(1) };
         let came = [before.encode_to_vec(), message(1).encode_to_vec()].concat();
         let twice = AppendRecord::decode(&came[..]).unwrap();
         assert!(twice == message(1) && twice.data.capacity() >= 1 << 20);

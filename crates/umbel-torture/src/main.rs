@@ -32,6 +32,7 @@ mod runner;
 mod scratch;
 mod script;
 mod scripts;
+mod subscribers;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 19] = [
     "crash",
     "first-open",
     "faults",
@@ -100,6 +101,8 @@ const NAMES: [&str; 17] = [
     "histories-planted",
     "histories-server",
     "histories-server-planted",
+    "subscribers",
+    "subscribers-planted",
 ];
 
 /// What the small part leaves out: they say something only when they are large.
@@ -213,6 +216,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             histories_server::CAMPAIGN.run(seed, seeds)
         }
         "histories-server-planted" => histories_server::CAMPAIGN.planted(seed, history::SEEDS),
+        "subscribers" => {
+            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
+            subscribers::CAMPAIGN.run(seed, seeds)
+        }
+        "subscribers-planted" => subscribers::CAMPAIGN.planted(seed, history::SEEDS),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

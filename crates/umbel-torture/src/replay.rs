@@ -12,7 +12,7 @@ use crate::report::Tally;
 use crate::script::Script;
 use crate::{
     advisor, answers, big_open, canaries, existence, filters, first_open, histories,
-    histories_server, kill, rot, scripts,
+    histories_server, kill, rot, scripts, subscribers,
 };
 
 /// The words behind the campaign's name.
@@ -58,6 +58,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "existence" => existence::again(words.number(0)?),
         "histories" => histories::CAMPAIGN.again(words.number(0)?),
         "histories-server" => histories_server::CAMPAIGN.again(words.number(0)?),
+        "subscribers" => subscribers::CAMPAIGN.again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
         "advisor" => show(advisor::campaign(place, words.number(0)?, words.number(1)?)),
