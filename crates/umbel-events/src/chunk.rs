@@ -230,6 +230,25 @@ impl ChunkList {
         (position < chunk.start + chunk.capacity).then(|| Arc::clone(chunk))
     }
 
+    /// How many bytes the events from one position up to another take in the files, about. It stops
+    /// counting at `enough`.
+    pub fn bytes_between(&self, from: u64, through: u64, enough: u64) -> u64 {
+        let chunks = self.all();
+        let first = chunks.partition_point(|chunk| chunk.start + chunk.capacity <= from);
+        let mut bytes = 0;
+        for chunk in chunks[first..].iter().take_while(|chunk| chunk.start <= through) {
+            if bytes >= enough {
+                break;
+            }
+            let last = through.min(chunk.start + chunk.end());
+            let part = last.saturating_sub(from.max(chunk.start));
+            // Of one that was written anew, as if what is left lay evenly.
+            let share = u128::from(part) * u128::from(chunk.file_bytes());
+            bytes += (share / u128::from(chunk.end().max(1))) as u64;
+        }
+        bytes
+    }
+
     /// The chunk with events that follows this one.
     pub fn after(&self, chunk: &Chunk) -> Option<Arc<Chunk>> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);

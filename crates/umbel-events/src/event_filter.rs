@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::expression::Expression;
 use crate::limits::FILTER_PREFIXES_MAX;
+use crate::view_name::category;
 
 /// Streams that no filter lets pass: what the store and persistent subscriptions to all events
 /// write for themselves would wake whoever reads filtered events with his own progress.
@@ -109,9 +110,41 @@ impl EventFilter {
     pub(crate) fn is_quick(&self) -> bool {
         match &self.rule {
             Rule::Prefixes(_) => true,
-            Rule::Expression(expression) => expression.is_plain(),
+            Rule::Expression(expression) => expression.prefix().is_some(),
         }
     }
+
+    /// Which views hold every event that passes; `None` where no view may.
+    pub(crate) fn within(&self) -> Option<Within<'_>> {
+        let prefixes: Vec<&str> = match &self.rule {
+            Rule::Prefixes(prefixes) => prefixes.0.iter().map(|prefix| &**prefix).collect(),
+            Rule::Expression(expression) => expression.prefix().into_iter().collect(),
+        };
+        match self.by {
+            By::Kind if prefixes.is_empty() => Some(Within::Types(vec![""])),
+            By::Kind => Some(Within::Types(prefixes)),
+            By::Stream if prefixes.is_empty() => None,
+            By::Stream => {
+                // What begins so has its first hyphen where the prefix has it. Without one, streams
+                // of many categories may begin so, and of none.
+                let categories: Option<Vec<&str>> = prefixes.into_iter().map(category).collect();
+                let mut categories = categories?;
+                categories.sort_unstable();
+                categories.dedup();
+                Some(Within::Categories(categories))
+            }
+        }
+    }
+}
+
+/// In which views all events are that pass a filter.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Within<'a> {
+    /// Those of these categories.
+    Categories(Vec<&'a str>),
+    /// Those of the types that begin with one of these, none of which begins with another, and
+    /// pass the filter.
+    Types(Vec<&'a str>),
 }
 
 /// Whether no filter lets the events of a stream pass.
@@ -203,6 +236,36 @@ mod tests {
         ] {
             assert_eq!(all.passes(stream, "Happened").expect("in time"), is_shown, "{stream}");
         }
+    }
+
+    #[test]
+    fn the_views_of_a_filter_hold_whatever_passes() {
+        type Made = Result<Arc<EventFilter>>;
+        let within = |filter: Made| match filter.expect("good").within() {
+            Some(Within::Categories(names)) => format!("in {}", names.join(" ")),
+            Some(Within::Types(prefixes)) => format!("of {}", prefixes.join(" ")),
+            None => "anywhere".to_string(),
+        };
+        let cases: [(&[&str], &str); 9] = [
+            (&["cart-"], "in cart"),
+            (&["cart-4", "cart-5-", "order-"], "in cart order"),
+            (&["käse-1"], "in käse"),
+            (&["cart"], "anywhere"),
+            (&["cart-", "car"], "anywhere"),
+            (&["cart-", "order"], "anywhere"),
+            (&["-1"], "anywhere"),
+            (&["$cart-1"], "anywhere"),
+            (&["$$cart-1"], "anywhere"),
+        ];
+        for (prefixes, wanted) in cases {
+            assert_eq!(within(EventFilter::stream_prefixes(prefixes)), wanted, "{prefixes:?}");
+        }
+        assert_eq!(within(EventFilter::stream_regex("^cart-4")), "in cart");
+        assert_eq!(within(EventFilter::stream_regex("cart-4")), "anywhere");
+        assert_eq!(within(EventFilter::type_prefixes(&["Opened"])), "of Opened");
+        assert_eq!(within(EventFilter::type_prefixes(&["Order", "Op", "Opened"])), "of Op Order");
+        assert_eq!(within(EventFilter::type_regex("^Opened")), "of Opened");
+        assert_eq!(within(EventFilter::type_regex("^(?!Opened)")), "of ");
     }
 
     #[test]

@@ -53,9 +53,12 @@ impl Expression {
         Ok(Expression { source: source.to_string(), way })
     }
 
-    /// Whether it says no more than how a name begins.
-    pub fn is_plain(&self) -> bool {
-        matches!(self.way, Way::Prefix(_))
+    /// How a name has to begin, where it says no more than that.
+    pub fn prefix(&self) -> Option<&str> {
+        match &self.way {
+            Way::Prefix(prefix) => Some(prefix),
+            Way::Engine(_) => None,
+        }
     }
 
     /// Whether a name matches.
@@ -208,7 +211,7 @@ mod tests {
         ] {
             assert_eq!(plain_prefix(expression).as_deref(), prefix, "{expression}");
         }
-        assert!(Expression::new("^cart-").expect("plain").is_plain());
+        assert_eq!(Expression::new("^cart-").expect("plain").prefix(), Some("cart-"));
         assert!(is_match("^cart-", "cart-1") && !is_match("^cart-", "a cart-1"));
         assert!(is_match(r"^a\.*", "a..") && is_match(r"^a\.*", "a"));
     }

@@ -44,6 +44,8 @@ pub const EXPRESSION_LOOKS_MAX: u64 = 32;
 pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;
 /// Most prefixes of a filter.
 pub const FILTER_PREFIXES_MAX: usize = 1000;
+/// Most views whose entries a filtered read takes together; with more it looks at every event.
+pub const FILTER_VIEWS_MAX: usize = 200;
 /// A filtered read that finds nothing returns after so many milliseconds with how far it came.
 pub const FILTER_STEP_MILLIS: u64 = 10;
 /// Bytes of events after which a subscription's batch takes no more.

@@ -53,9 +53,10 @@ pub enum Since {
 pub struct Batch {
     /// The events.
     pub events: Vec<RecordedEvent>,
-    /// The position of the last event that was looked at, whether or not it passed; never beyond
-    /// what can be seen. A subscription behind it goes on where this one is. `None` for a stream,
-    /// whose events say their revisions, and where there is nothing yet.
+    /// The position of the last event that was looked at or that the index passed over, whether or
+    /// not it passed; never beyond what can be seen. A subscription behind it goes on where this
+    /// one is. `None` for a stream, whose events say their revisions, and where there is nothing
+    /// yet.
     pub checkpoint: Option<Position>,
     /// How many events were looked at for this batch.
     pub examined: u64,

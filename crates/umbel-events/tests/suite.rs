@@ -9,7 +9,10 @@ mod suite {
     pub mod crashes;
     pub mod damage;
     pub mod ends;
+    pub mod filter_speed;
     pub mod filters;
+    pub mod filters_by_views;
+    pub mod filters_choose;
     pub mod following;
     pub mod full_disk;
     pub mod hooks;

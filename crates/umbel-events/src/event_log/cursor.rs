@@ -19,12 +19,16 @@ use crate::window::Window;
 const SINGLE_BYTES: usize = 4 << 10;
 /// How much is read at a time by whoever walks.
 const WALK_BYTES: usize = 256 << 10;
+/// The same for whoever takes single events out of many.
+const SPARSE_BYTES: usize = 16 << 10;
 
 /// Reads events by their place, and walks from one to the next.
 #[derive(Debug)]
 pub struct LogCursor {
     log: Arc<EventLog>,
     window: Window,
+    /// How much is read at a time of what lies near what was read last.
+    walk_bytes: usize,
     /// The chunk that was written anew and read last.
     packed: Option<PackedChunk>,
 }
@@ -43,7 +47,13 @@ struct PackedChunk {
 
 impl LogCursor {
     pub(super) fn new(log: &Arc<EventLog>) -> LogCursor {
-        LogCursor { log: Arc::clone(log), window: Window::default(), packed: None }
+        let (log, window) = (Arc::clone(log), Window::default());
+        LogCursor { log, window, walk_bytes: WALK_BYTES, packed: None }
+    }
+
+    /// The same, for whoever takes single events out of many.
+    pub fn sparse(self) -> LogCursor {
+        LogCursor { walk_bytes: SPARSE_BYTES, ..self }
     }
 
     /// The event at `position`.
@@ -178,15 +188,15 @@ impl LogCursor {
         let held_end = window.start + window.buffer.len() as u64;
         let is_same = window.is_of(chunk);
         let near = is_same
-            && offset + WALK_BYTES as u64 >= window.start
+            && offset + self.walk_bytes as u64 >= window.start
             && offset <= held_end + SINGLE_BYTES as u64;
         if !is_same {
             window.chunk = Some((Arc::clone(chunk), self.log.chunks.file(chunk)?));
         }
         let Some((_, file)) = &window.chunk else { return Ok(()) };
-        let wanted = len.max(if near { WALK_BYTES } else { SINGLE_BYTES }) as u64;
+        let wanted = len.max(if near { self.walk_bytes } else { SINGLE_BYTES }) as u64;
         // Whoever walks backwards wants what lies before it, and the rest of this event.
-        let behind = (len as u64).max(WALK_BYTES as u64 / 4);
+        let behind = (len as u64).max(self.walk_bytes as u64 / 4);
         let back = if near && offset < window.start { wanted.saturating_sub(behind) } else { 0 };
         let start = offset.saturating_sub(back);
         let wanted = wanted.min(end - start) as usize;

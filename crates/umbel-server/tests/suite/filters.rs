@@ -199,6 +199,33 @@ fn a_checkpoint_comes_although_nothing_passes_and_when_it_is_quiet() {
 }
 
 #[test]
+fn a_checkpoint_comes_where_views_pass_over_what_does_not_pass() {
+    Ground::new().run(async |client, ground| {
+        let large = format!("\"{}\"", "x".repeat(1000));
+        let mut last = 0;
+        for number in 0..1200 {
+            last = match number % 100 {
+                50 => put(&ground.store, "other", "Rare", number.to_string().as_bytes()),
+                _ => put(&ground.store, "other", "Common", large.as_bytes()),
+            };
+        }
+        let rare: Vec<u64> = (50..1200).step_by(100).collect();
+        let of = |start| filtered(by_type("^Rare"), 5, of_all(start));
+        let came = until_caught_up(&mut open(&client, of(START)).await).await;
+        assert_eq!(events_of(&came), rare);
+        // One after each five that were looked at, one when it has caught up.
+        assert!((3..12).contains(&checkpoints_of(&came).len()), "{came:?}");
+        assert_eq!(came[came.len() - 2..], [Came::Checkpoint(last), Came::CaughtUp]);
+        for (index, came_then) in came.iter().enumerate() {
+            let Came::Checkpoint(position) = came_then else { continue };
+            let before = events_of(&came[..index]).len();
+            let rest = until_caught_up(&mut open(&client, of(at(*position))).await).await;
+            assert_eq!(events_of(&rest), rare[before..], "from {position}");
+        }
+    });
+}
+
+#[test]
 fn nothing_is_lost_or_repeated_between_catching_up_and_live_behind_a_filter() {
     Ground::new().run(async |client, ground| {
         let store = ground.store.clone();

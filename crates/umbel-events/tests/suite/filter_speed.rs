@@ -1,0 +1,104 @@
+//! How fast filtered reads are by views and by looking at every event, to be run by hand in a
+//! release build with nothing beside it.
+
+use std::sync::{Arc, LazyLock};
+
+use umbel_env::Env;
+use umbel_events::{
+    Direction, EventFilter, Expected, FilterWay, NewEvent, Position, Step, Store, StoreOptions,
+};
+
+use super::support::id;
+
+const ROUNDS: usize = 5;
+/// One event of so many is of each type.
+const SHARES: [u64; 6] = [1000, 100, 40, 20, 10, 5];
+
+/// One world for all, as each has a time of its own.
+static ENV: LazyLock<Env> = LazyLock::new(Env::system);
+
+/// A store whose events are of the type `Each` and a share, where it is their turn.
+fn filled(events: u64, bytes: usize) -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path().join("events"), StoreOptions::default());
+    let store = store.expect("a store");
+    let data = vec![b'x'; bytes];
+    let kinds = SHARES.map(|share| format!("Each{share}."));
+    for first in (0..events).step_by(10) {
+        let events: Vec<_> = (first..first + 10)
+            .map(|number| {
+                // Each share has a turn of its own.
+                let turns = SHARES.iter().enumerate();
+                let mut due = turns.filter(|(at, share)| number % **share == *at as u64 % **share);
+                let kind = due.next().map_or("Other", |(at, _)| kinds[at].as_str());
+                NewEvent::binary(id(number), kind, &data)
+            })
+            .collect();
+        let stream = format!("cart-{}", first / 10 % 10_000);
+        store.append(&stream, Expected::Any, &events).expect("appended");
+    }
+    store.flush().expect("flushed");
+    (folder, store)
+}
+
+/// Reads everything that passes. Returns how many that was, and for how many milliseconds.
+fn read(
+    store: &Store,
+    direction: Direction,
+    filter: &Arc<EventFilter>,
+    way: Option<FilterWay>,
+) -> (u64, f64) {
+    let from = match direction {
+        Direction::Forwards => Position::START,
+        Direction::Backwards => Position::END,
+    };
+    let begun = ENV.clock.now();
+    let mut reader = store.read_filtered(from, direction, Arc::clone(filter));
+    if let Some(way) = way {
+        reader.force(way);
+    }
+    let mut found = 0;
+    loop {
+        match reader.next_within(usize::MAX).expect("readable") {
+            Step::Event(_) => found += 1,
+            Step::Examined(_) => {}
+            Step::End(_) => return (found, (ENV.clock.now() - begun).as_secs_f64() * 1e3),
+        }
+    }
+}
+
+fn median(mut spent: Vec<f64>) -> f64 {
+    spent.sort_by(f64::total_cmp);
+    spent[spent.len() / 2]
+}
+
+#[test]
+#[ignore = "takes a minute, and measures only in a release build with nothing beside it"]
+fn a_type_that_is_a_thousandth_of_the_log_is_read_twenty_times_as_fast() {
+    for (events, bytes) in [(1_000_000, 100), (200_000, 1000)] {
+        let (_folder, store) = filled(events, bytes);
+        let per_event = store.stats().expect("stats").log_bytes / events;
+        let forwards = SHARES.map(|share| (Direction::Forwards, share));
+        for (direction, share) in forwards.into_iter().chain([(Direction::Backwards, 1000)]) {
+            let filter = EventFilter::type_prefixes(&[format!("Each{share}.")]).expect("good");
+            let mut spent: [Vec<f64>; 3] = Default::default();
+            for _ in 0..ROUNDS {
+                let ways = [Some(FilterWay::Scan), Some(FilterWay::Views), None];
+                let found = std::array::from_fn::<_, 3, _>(|at| {
+                    let (found, millis) = read(&store, direction, &filter, ways[at]);
+                    spent[at].push(millis);
+                    found
+                });
+                assert!(found[0] > 0 && found.iter().all(|count| *count == found[0]));
+            }
+            let [scan, views, chosen] = spent.map(median);
+            println!(
+                "{per_event} bytes each, one of {share}, {direction:?}: scan {scan:.1} ms, views \
+                 {views:.2} ms ({:.1} x), chosen {chosen:.2} ms",
+                scan / views
+            );
+            let is_asked = share == 1000;
+            assert!(!is_asked || scan / chosen >= 20.0, "{:.1} times", scan / chosen);
+        }
+    }
+}
