@@ -63,6 +63,7 @@ impl Shared {
                 _ => None,
             };
             drop(appender);
+            self.visible.tell();
             match tried {
                 Ok(Tried::Done(answers, position)) => return Ok((answers, position)),
                 Ok(Tried::Full) => self.flush_index()?,
@@ -83,6 +84,7 @@ impl Shared {
             }
             let driven = self.drive_once();
             drop(driver);
+            self.visible.tell();
             self.callbacks.run(&self.parts);
             driven?;
         }

@@ -274,9 +274,10 @@ impl Store {
     /// Calls `callback` once, with the position of the last event, when an event can be seen that
     /// could not when this returned and that is watched for, or when the store is closed; never
     /// where the watch is dropped before. It runs on the thread that appended and must not keep it
-    /// or append; where the store is closed already, it runs here. A watch that it makes itself
-    /// while it is told of the close tells it nothing new and is not called. Where it panics, the
-    /// panic is reported and goes no further: others are called all the same.
+    /// or append, but may let go of the last handle; where the store is closed already, it runs
+    /// here. A watch that it makes itself while it is told of the close tells it nothing new and is
+    /// not called. Where it panics, the panic is reported and goes no further: others are called
+    /// all the same.
     ///
     /// Nothing is missed by who makes the watch first, then reads, and waits only after that.
     pub fn watch(

@@ -95,6 +95,38 @@ fn whoever_waits_is_called_where_others_have_emptied_the_queue() {
     store.close().expect("closed");
 }
 
+/// Whoever appended held his locks while he called those who waited; where one of them let go of
+/// the last handle, closing waited for these locks for ever.
+#[test]
+fn who_is_told_of_an_append_may_let_go_of_the_last_handle() {
+    for durability in [Durability::Synced, Durability::Buffered] {
+        let sim = Sim::new(1);
+        let options = StoreOptions { durability, ..options(&sim) };
+        let store = Store::open("/events", options.clone()).expect("a new store");
+        let (sender, closed) = mpsc::channel();
+        let last = store.clone();
+        let watch = store.watch(Watched::All, move |position| {
+            drop(last);
+            sender.send(position).expect("somebody listens");
+        });
+        let shared = Arc::clone(store.shared());
+        drop(store);
+        let work = move || {
+            let events = [NewEvent::json(EventId([1; 16]), "Happened", b"{}")];
+            let stream = StreamAppend { stream: "a", expected: Expected::Any, events: &events };
+            let request = Request { appends: &[stream], checks: &[] };
+            let (_, position) = shared.submit(&Task::Append(request)).expect("submitted");
+            let _ = shared.drive(position);
+        };
+        let thread = Env::system().threads.spawn("append", Box::new(work)).expect("a thread");
+        closed.recv_timeout(PATIENCE).expect("the close comes to its end");
+        assert!(thread.join());
+        drop(watch);
+        let store = Store::open("/events", options).expect("opened again");
+        assert_eq!(store.read("a", Revision::START, Direction::Forwards).count(), 1);
+    }
+}
+
 /// A callback that panicked ended the thread of the store, and those that were due with it were
 /// never called.
 #[test]

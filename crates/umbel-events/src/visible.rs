@@ -49,14 +49,22 @@ impl Visible {
         self.position.load(Ordering::SeqCst)
     }
 
-    /// Lets everybody see up to `position`, and calls who waits for events of these streams, which
-    /// are named by the hashes of their names.
+    /// Lets everybody see up to `position`. Who waits for events of these streams, which are named
+    /// by the hashes of their names, is called by [`Visible::tell`], which has to follow.
     ///
     /// REQUIRES: the events are in the index.
     #[inline]
     pub fn advance(&self, position: u64, streams: impl Iterator<Item = u64>) {
         self.position.fetch_max(position, Ordering::SeqCst);
-        self.watchers.call(position, streams);
+        self.watchers.take(position, streams);
+    }
+
+    /// Calls who waited for what can be seen by now.
+    ///
+    /// REQUIRES: no lock of the store is held; who is called may let go of its last handle.
+    #[inline]
+    pub fn tell(&self) {
+        self.watchers.call_taken();
     }
 
     /// Calls whoever waits, although nothing can be seen that could not, and from now on whoever
@@ -153,11 +161,13 @@ mod tests {
             for round in 0..ROUNDS {
                 wait(&others.0, Some(7), round);
                 others.1.advance(round + 1, [9].into_iter());
+                others.1.tell();
             }
         };
         let thread = Env::system().threads.spawn("answer", Box::new(answering)).expect("a thread");
         for round in 0..ROUNDS {
             ways.0.advance(round + 1, [3, 7].into_iter());
+            ways.0.tell();
             wait(&ways.1, None, round);
         }
         assert!(thread.join(), "it had every answer");
@@ -221,6 +231,7 @@ mod tests {
         let (visible, (calls, called)) = (Arc::new(Visible::default()), mpsc::channel());
         let _watch = watch_again(&visible, &calls);
         visible.advance(3, std::iter::empty());
+        visible.tell();
         visible.end();
         assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);
         let _late = watch_again(&visible, &calls);

@@ -2,8 +2,10 @@
 //!
 //! Who waits registers, then looks at the store, and waits where he found nothing new. Who appends
 //! makes his events visible and then looks whether anybody is registered: one load where nobody
-//! is. Otherwise those are taken out and called who wait for everything or for a stream that got
-//! an event. A stream is known by the hash of its name; who shares one is called in vain.
+//! is. Otherwise those are taken out who wait for everything or for a stream that got an event, and
+//! called once whoever appends has let go of his locks: a callback may let go of the store's last
+//! handle, and closing needs them. A stream is known by the hash of its name; who shares one is
+//! called in vain.
 //!
 //! # Why nobody is forgotten
 //!
@@ -48,6 +50,8 @@ pub enum Watched<'a> {
 pub struct Watchers {
     /// How many callbacks there are; changed under the lock only.
     count: AtomicUsize,
+    /// How many callbacks were taken out and not called yet; changed under the lock only.
+    taken: AtomicUsize,
     waiting: Mutex<Waiting>,
 }
 
@@ -57,6 +61,8 @@ struct Waiting {
     all: BTreeMap<u64, Callback>,
     /// By the hash of the stream's name.
     streams: ByHash<BTreeMap<u64, Callback>>,
+    /// Those that were taken out, each with what it is told.
+    taken: Vec<(u64, Callback)>,
 }
 
 /// Somebody who is registered; until it is dropped, or was called.
@@ -85,42 +91,66 @@ impl Watchers {
         Watching { watchers: Arc::clone(self), stream, number }
     }
 
-    /// Calls who waits for everything or for one of these streams.
+    /// Takes out who waits for everything or for one of these streams.
+    /// [`Watchers::call_taken`] calls them: whoever took them has to, without a lock.
     #[inline]
-    pub fn call(&self, position: u64, streams: impl Iterator<Item = u64>) {
+    pub fn take(&self, position: u64, streams: impl Iterator<Item = u64>) {
         if self.count.load(Ordering::SeqCst) > 0 {
-            self.call_some(position, streams);
+            self.take_some(position, streams);
         }
     }
 
-    fn call_some(&self, position: u64, streams: impl Iterator<Item = u64>) {
+    fn take_some(&self, position: u64, streams: impl Iterator<Item = u64>) {
         let mut waiting = locked(&self.waiting);
-        let mut called: Vec<_> = std::mem::take(&mut waiting.all).into_values().collect();
+        let waiting = &mut *waiting;
+        let before = waiting.taken.len();
+        let with_position = |callback| (position, callback);
+        waiting.taken.extend(std::mem::take(&mut waiting.all).into_values().map(with_position));
         for hash in streams {
             if waiting.streams.is_empty() {
                 break;
             }
             let of_stream = waiting.streams.remove(&hash).unwrap_or_default();
-            called.extend(of_stream.into_values());
+            waiting.taken.extend(of_stream.into_values().map(with_position));
             #[cfg(feature = "canary")]
             if umbel_base::canary::Switch::SubscriberNotWoken.is_on() {
                 break;
             }
         }
-        self.count.fetch_sub(called.len(), Ordering::SeqCst);
-        drop(waiting);
-        called.into_iter().for_each(|callback| caught(|| callback(position)));
+        self.count.fetch_sub(waiting.taken.len() - before, Ordering::SeqCst);
+        self.taken.store(waiting.taken.len(), Ordering::Relaxed);
+    }
+
+    /// Calls those that were taken out.
+    #[inline]
+    pub fn call_taken(&self) {
+        // Who took some sees at least his own, unless another has called them.
+        if self.taken.load(Ordering::Relaxed) > 0 {
+            let mut waiting = locked(&self.waiting);
+            let taken = self.all_taken(&mut waiting);
+            drop(waiting);
+            call(taken);
+        }
+    }
+
+    /// REQUIRES: the lock is held.
+    fn all_taken(&self, waiting: &mut Waiting) -> Vec<(u64, Callback)> {
+        self.taken.store(0, Ordering::Relaxed);
+        std::mem::take(&mut waiting.taken)
     }
 
     /// Calls everybody.
     pub fn call_all(&self, position: u64) {
         let mut waiting = locked(&self.waiting);
-        let mut called: Vec<_> = std::mem::take(&mut waiting.all).into_values().collect();
+        let mut called = self.all_taken(&mut waiting);
+        let before = called.len();
+        let of_all = std::mem::take(&mut waiting.all).into_values();
         let of_streams = std::mem::take(&mut waiting.streams).into_values();
-        called.extend(of_streams.flat_map(BTreeMap::into_values));
-        self.count.fetch_sub(called.len(), Ordering::SeqCst);
+        let callbacks = of_all.chain(of_streams.flat_map(BTreeMap::into_values));
+        called.extend(callbacks.map(|callback| (position, callback)));
+        self.count.fetch_sub(called.len() - before, Ordering::SeqCst);
         drop(waiting);
-        called.into_iter().for_each(|callback| caught(|| callback(position)));
+        call(called);
     }
 
     fn remove(&self, stream: Option<u64>, number: u64) {
@@ -133,6 +163,12 @@ impl Watchers {
         // What a callback holds may want the lock when it goes.
         drop(waiting);
         drop(removed);
+    }
+}
+
+fn call(taken: Vec<(u64, Callback)>) {
+    for (position, callback) in taken {
+        caught(|| callback(position));
     }
 }
 
@@ -182,6 +218,11 @@ mod tests {
         watchers.add(stream, Box::new(move |at| locked(&called).push((name, at))))
     }
 
+    fn take_and_call(watchers: &Watchers, position: u64, streams: impl Iterator<Item = u64>) {
+        watchers.take(position, streams);
+        watchers.call_taken();
+    }
+
     fn taken(called: &Called) -> Vec<(&'static str, u64)> {
         let mut taken = std::mem::take(&mut *locked(called));
         taken.sort_unstable();
@@ -195,11 +236,11 @@ mod tests {
         let _one = add(&watchers, &called, "one", Some(1));
         let _another = add(&watchers, &called, "another", Some(1));
         let _two = add(&watchers, &called, "two", Some(2));
-        watchers.call(10, [3, 4].into_iter());
+        take_and_call(&watchers, 10, [3, 4].into_iter());
         assert_eq!(taken(&called), [("all", 10)]);
-        watchers.call(11, [3, 1, 1].into_iter());
+        take_and_call(&watchers, 11, [3, 1, 1].into_iter());
         assert_eq!(taken(&called), [("another", 11), ("one", 11)]);
-        watchers.call(12, [1].into_iter());
+        take_and_call(&watchers, 12, [1].into_iter());
         assert_eq!(taken(&called), []);
         watchers.call_all(12);
         assert_eq!(taken(&called), [("two", 12)]);
@@ -213,7 +254,7 @@ mod tests {
         let here = add(&watchers, &called, "here", Some(1));
         drop(gone);
         assert_eq!(watchers.count.load(Ordering::SeqCst), 1);
-        watchers.call(5, [1].into_iter());
+        take_and_call(&watchers, 5, [1].into_iter());
         assert_eq!(taken(&called), [("here", 5)]);
         drop(here);
         assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "it was counted off once");
@@ -242,7 +283,7 @@ mod tests {
         let (watchers, called) = (Arc::new(Watchers::default()), Called::default());
         let _wrong = watchers.add(None, Box::new(|_| panic!("a callback of the test")));
         let _right = add(&watchers, &called, "right", None);
-        watchers.call(7, std::iter::empty());
+        take_and_call(&watchers, 7, std::iter::empty());
         assert_eq!(taken(&called), [("right", 7)]);
     }
 
@@ -260,8 +301,8 @@ mod tests {
                 *locked(&keep) = Some(add(&again.0, &again.1, "again", Some(1)));
             }),
         );
-        watchers.call(7, [2].into_iter());
-        watchers.call(8, [1, 2].into_iter());
+        take_and_call(&watchers, 7, [2].into_iter());
+        take_and_call(&watchers, 8, [1, 2].into_iter());
         let called = taken(&called);
         assert!(called.contains(&("again", 8)), "{called:?}");
         assert!(locked(&kept).is_some());

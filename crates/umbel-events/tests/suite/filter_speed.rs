@@ -102,3 +102,40 @@ fn a_type_that_is_a_thousandth_of_the_log_is_read_twenty_times_as_fast() {
         }
     }
 }
+
+/// Lets go of every file in the page cache, which only root may do.
+fn empty_page_cache() {
+    let command = "sync && echo 3 > /proc/sys/vm/drop_caches";
+    let status = std::process::Command::new("sh").args(["-c", command]).status();
+    assert!(status.is_ok_and(|status| status.success()), "the page cache could not be emptied");
+}
+
+#[test]
+#[ignore = "takes minutes, needs root and a real disk, and measures only in a release build"]
+fn filtered_reads_with_files_out_of_the_cache() {
+    for (events, bytes) in [(1_000_000, 100), (200_000, 1000)] {
+        let (folder, store) = filled(events, bytes);
+        let per_event = store.stats().expect("stats").log_bytes / events;
+        store.close().expect("closed");
+        for share in SHARES {
+            let filter = EventFilter::type_prefixes(&[format!("Each{share}.")]).expect("good");
+            let mut spent: [Vec<f64>; 3] = Default::default();
+            for _ in 0..ROUNDS {
+                for (at, way) in
+                    [Some(FilterWay::Scan), Some(FilterWay::Views), None].into_iter().enumerate()
+                {
+                    let path = folder.path().join("events");
+                    let store = Store::open(path, StoreOptions::default()).expect("opened");
+                    empty_page_cache();
+                    spent[at].push(read(&store, Direction::Forwards, &filter, way).1);
+                }
+            }
+            let [scan, views, chosen] = spent.map(median);
+            println!(
+                "{per_event} bytes each, one of {share}, cold: scan {scan:.1} ms, views \
+                 {views:.2} ms ({:.1} x), chosen {chosen:.2} ms",
+                scan / views
+            );
+        }
+    }
+}
