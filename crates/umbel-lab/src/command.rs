@@ -19,7 +19,7 @@ use crate::outcome::{Outcome, Scale};
 use crate::progress::Progress;
 use crate::run::{self, Manner};
 use crate::user_data::UserData;
-use crate::{compare, kill, report, results, space, terminal};
+use crate::{compare, kill, report, results, space, stopped, terminal};
 
 /// The name of the report in the folder of results.
 pub const REPORT: &str = "report.html";
@@ -64,6 +64,9 @@ pub enum LabCommand {
         /// The folder
         #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
         out: PathBuf,
+        /// Make results of runs that were stopped, too: of the rounds in which everybody had a turn
+        #[arg(long)]
+        stopped: bool,
     },
 }
 
@@ -152,9 +155,12 @@ pub fn execute(
         LabCommand::FillAndDie { folder, streams } => {
             kill::fill_and_die(folder, *streams, around.stop, output)
         }
-        LabCommand::Report { out } => {
+        LabCommand::Report { out, stopped } => {
             // A folder that is not there holds no result, and is not made for saying so.
             let _lock = out.is_dir().then(|| lock_results(around.env, out)).transpose()?;
+            if *stopped {
+                stopped::save_whole_rounds(around.env, out)?.iter().for_each(|line| note(line));
+            }
             let left_out = write_report(around.env, out)?;
             said_report(out, around.json, output)?;
             left_out.map_or(Ok(()), Err)

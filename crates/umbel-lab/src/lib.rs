@@ -37,6 +37,7 @@ pub mod run;
 pub mod sanity;
 pub mod signals;
 pub mod space;
+pub mod stopped;
 pub mod store_case;
 pub mod streams;
 pub mod terminal;

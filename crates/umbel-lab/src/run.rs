@@ -279,7 +279,8 @@ pub fn engine_notes(lab: &Lab<'_>) -> Result<Vec<EngineNote>, LabError> {
     lab.engines.iter().map(said).collect()
 }
 
-fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> Outcome {
+/// What the repetitions of an experiment say.
+pub fn outcome_of(experiment: &Experiment, heading: Heading, entries: &[Entry]) -> Outcome {
     let figures = experiment.figures.iter().map(|figure| FigureNote {
         name: figure.name.to_string(),
         unit: figure.unit.to_string(),

@@ -1,5 +1,6 @@
 //! A run that was stopped goes on where it stopped, and only then.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,6 +31,20 @@ fn lines(path: &Path) -> usize {
     fs::read_to_string(path).expect("a journal").lines().count()
 }
 
+/// The story: the whole rounds of a long run that was stopped were there, and nothing could be made
+/// of them but the rest of the run.
+fn has_a_result_of_its_whole_round(stage: &Stage<'_>, out: &str) {
+    let result = Path::new(out).join("hash-count.json");
+    let error = stage.run(&["report", "--out", out]).expect_err("no result").to_string();
+    assert!(error.contains("there is no result"), "{error}");
+    stage.run(&["report", "--out", out, "--stopped"]).expect("a report");
+    let outcome = load(&stage.env, &result).expect("a result");
+    assert_eq!(outcome.rounds, 1);
+    assert!(outcome.points.iter().all(|point| point.repetitions.len() == 1));
+    assert_eq!(outcome.points.iter().map(|point| &point.x).collect::<HashSet<_>>().len(), 2);
+    fs::remove_file(result).expect("removed");
+}
+
 #[test]
 fn a_stopped_run_goes_on_and_measures_nothing_twice() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -49,6 +64,7 @@ fn a_stopped_run_goes_on_and_measures_nothing_twice() {
     let whole = fs::read_to_string(&part).expect("a journal");
     fs::write(&part, format!("{whole}{{\"subject\":0,\"rou")).expect("written");
     STOP.store(false, Ordering::Relaxed);
+    has_a_result_of_its_whole_round(&stage, out);
     // Another scale is another run.
     let other = [&words[..], &["--resume", "--scale", "full"]].concat();
     let error = stage.run(&other).expect_err("another scale").to_string();
