@@ -9,6 +9,7 @@ use crate::encoding::Header;
 use crate::hash::KEYED_HASH_KIND;
 use crate::line::{LINE_BYTES, Line, Words, all_set, fold_lines, line_of, mask};
 use crate::rate::{designed_rate, line_count, probes};
+use crate::simd::prefetch;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,6 +105,16 @@ impl ConcurrentBloom {
                 word.store(value, Ordering::Relaxed);
             }
             self.keys.0.store(self.keys() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the processor for the line of `hash` without waiting for it, so that an insert or a
+    /// question that comes soon need not wait either.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let index = line_of(hash, self.lines.len() as u64);
+        if let Some(line) = self.lines.get(index as usize) {
+            prefetch(line);
         }
     }
 

@@ -213,9 +213,9 @@ impl Vectors {
 }
 
 /// Asks the processor for the cache line of `place` without waiting for it: one that is read soon,
-/// many others in between. Reads it where the processor cannot be asked.
+/// many others in between. Does nothing where the processor cannot be asked.
 #[inline(always)]
-pub(crate) fn prefetch<T: Copy>(place: &T) {
+pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that the program can see and never faults; SSE, which has
     // it, is part of every x86-64.
@@ -224,7 +224,7 @@ pub(crate) fn prefetch<T: Copy>(place: &T) {
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    std::hint::black_box(*place);
+    let _ = place;
 }
 
 /// Sixteen bytes in a register.

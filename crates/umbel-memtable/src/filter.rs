@@ -85,6 +85,14 @@ impl GrowingFilter {
         }
     }
 
+    /// Asks for what an insert of `hash` will change.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(filter) = self.current() {
+            filter.prefetch(hash);
+        }
+    }
+
     /// Adds a hash. REQUIRES: `growth` is always the same; its lock makes this the one writer.
     #[inline]
     pub(crate) fn insert(&self, hash: u64, growth: &mut Growth) {

@@ -65,6 +65,13 @@ impl Memtable {
         }
     }
 
+    /// Asks the processor, without waiting for it, for the line of the filter that an insert of a
+    /// key with this hash changes: in a large memtable it is rarely in a cache.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.filter.prefetch(hash);
+    }
+
     /// Inserts a version. `hash` is the key's, as the filter is asked later. Writers wait for one
     /// another.
     ///

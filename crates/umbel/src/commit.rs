@@ -4,6 +4,7 @@
 //! they came: it copies them into the log one after the other, puts them into the memtables and
 //! publishes them together. The others find their outcome when they get the lock.
 
+use std::array;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, TryLockError};
 
@@ -26,6 +27,10 @@ pub const BUFFERS_HARD: u64 = 2;
 /// How often the long values of a batch's conditions are compared outside the commit lock, each
 /// time because somebody put the same value again, before they are compared under it.
 const COMPARED_UNLOCKED_MAX: u32 = 3;
+
+/// How many operations of a batch are hashed, and their lines of the filter asked for, before the
+/// first of them is put into its memtable: as long as a line takes to come from memory.
+const HASHED_AHEAD: usize = 8;
 
 /// What a commit left behind for its caller to see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,9 +131,10 @@ pub fn commit_one(
     store.check_writable()?;
     keyspace.check_not_dropped()?;
     let write = Write { action, keyspace, key, value };
+    let hash = hash_ahead(&write);
     let committed = log_one(store, &mut state, &write)?;
     let sequence = state.last_sequence + 1;
-    let full = apply(store, &write, sequence);
+    let full = apply(store, &write, hash, sequence);
     state.last_sequence = sequence;
     store.snapshots.publish(sequence);
     add_alone(&store.counters.commits, 1);
@@ -191,9 +197,13 @@ fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) ->
     state.scratch = scratch;
     let committed = result?;
     let mut sequence = state.last_sequence;
-    for write in writes.iter() {
+    let mut coming = writes.iter().map(|write| hash_ahead(&write));
+    let mut hashes: [u64; HASHED_AHEAD] = array::from_fn(|_| coming.next().unwrap_or_default());
+    for (number, write) in writes.iter().enumerate() {
         sequence += 1;
-        apply(store, &write, sequence);
+        let next = coming.next().unwrap_or_default();
+        let hash = std::mem::replace(&mut hashes[number % HASHED_AHEAD], next);
+        apply(store, &write, hash, sequence);
     }
     state.last_sequence = sequence;
     for (keyspace, marker) in writes.markers() {
@@ -257,8 +267,18 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
     Ok(Committed { logged_through: last })
 }
 
-/// Puts a write into its memtable. Answers whether that is full now.
-fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
+/// The hash of a write's key, with its line of the memtable's filter on the way. Of a range it
+/// says nothing.
+#[inline]
+fn hash_ahead(write: &Write<'_>) -> u64 {
+    let hash = write.keyspace.hash(write.key);
+    write.keyspace.view.load().active.memtable.prefetch(hash);
+    hash
+}
+
+/// Puts a write into its memtable. `hash` is that of its key. Answers whether the memtable is full
+/// now.
+fn apply(store: &Store, write: &Write<'_>, hash: u64, sequence: SequenceNumber) -> bool {
     let view = write.keyspace.view.load();
     let memtable = &view.active.memtable;
     match write.action.kind() {
@@ -267,7 +287,6 @@ fn apply(store: &Store, write: &Write<'_>, sequence: SequenceNumber) -> bool {
                 view.active.hold_blob(store.context.blobs.hold(&pointer));
                 add_alone(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
-            let hash = write.keyspace.hash(write.key);
             memtable.insert(write.key, sequence, kind, write.value, hash);
             if write.keyspace.existence.is_on() {
                 write.keyspace.existence.note_write(kind, hash);
