@@ -5,6 +5,7 @@
 //! comes from the event next to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbel_base::{Error, Result};
 
@@ -21,6 +22,15 @@ const SINGLE_BYTES: usize = 4 << 10;
 const WALK_BYTES: usize = 256 << 10;
 /// The same for whoever takes single events out of many.
 const SPARSE_BYTES: usize = 16 << 10;
+/// What a device gives in a row in about the time of one single read. Whoever takes single events
+/// that lie nearer reads in a row once single reads turn out to wait for the device.
+const STRETCH_BYTES: u64 = 64 << 10;
+/// No single read out of the page cache takes as long, and none as long that is `WALK_BYTES` large.
+const SLOW_READ: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(100)];
+/// How much a slow read counts against a quick one; how much is enough, and is counted at most.
+const SLOW_WEIGHT: u32 = 2;
+const SLOW_ENOUGH: u32 = 8;
+const SLOW_MOST: u32 = 16;
 
 /// Reads events by their place, and walks from one to the next.
 #[derive(Debug)]
@@ -29,6 +39,8 @@ pub struct LogCursor {
     window: Window,
     /// How much is read at a time of what lies near what was read last.
     walk_bytes: usize,
+    /// How slow the last reads were, of whoever takes single events.
+    slow: u32,
     /// The chunk that was written anew and read last.
     packed: Option<PackedChunk>,
 }
@@ -48,7 +60,7 @@ struct PackedChunk {
 impl LogCursor {
     pub(super) fn new(log: &Arc<EventLog>) -> LogCursor {
         let (log, window) = (Arc::clone(log), Window::default());
-        LogCursor { log, window, walk_bytes: WALK_BYTES, packed: None }
+        LogCursor { log, window, walk_bytes: WALK_BYTES, slow: 0, packed: None }
     }
 
     /// The same, for whoever takes single events out of many.
@@ -184,28 +196,53 @@ impl LogCursor {
         if self.window.holds(chunk, offset, len) {
             return Ok(());
         }
+        let is_sparse = self.walk_bytes == SPARSE_BYTES;
+        let is_slow = is_sparse && self.slow >= SLOW_ENOUGH;
         let window = &mut self.window;
         let held_end = window.start + window.buffer.len() as u64;
         let is_same = window.is_of(chunk);
         let near = is_same
             && offset + self.walk_bytes as u64 >= window.start
             && offset <= held_end + SINGLE_BYTES as u64;
+        let in_a_row = is_same
+            && is_slow
+            && offset + STRETCH_BYTES >= window.start
+            && offset <= held_end + STRETCH_BYTES;
         if !is_same {
             window.chunk = Some((Arc::clone(chunk), self.log.chunks.file(chunk)?));
         }
         let Some((_, file)) = &window.chunk else { return Ok(()) };
-        let wanted = len.max(if near { self.walk_bytes } else { SINGLE_BYTES }) as u64;
+        let walk_bytes = match (in_a_row, near) {
+            (true, _) => WALK_BYTES,
+            (false, true) => self.walk_bytes,
+            (false, false) => SINGLE_BYTES,
+        };
+        let wanted = len.max(walk_bytes) as u64;
         // Whoever walks backwards wants what lies before it, and the rest of this event.
-        let behind = (len as u64).max(self.walk_bytes as u64 / 4);
-        let back = if near && offset < window.start { wanted.saturating_sub(behind) } else { 0 };
-        let start = offset.saturating_sub(back);
-        let wanted = wanted.min(end - start) as usize;
+        let behind = (len as u64).max(walk_bytes as u64 / 4);
+        let is_backwards = (near || in_a_row) && offset < window.start;
+        let start = match () {
+            () if is_backwards => offset.saturating_sub(wanted.saturating_sub(behind)),
+            // From where the last piece ended, so that the system reads ahead.
+            () if in_a_row && offset > held_end => held_end,
+            () => offset,
+        };
+        let wanted = wanted.max(offset - start + len as u64).min(end - start) as usize;
         window.start = start;
         window.buffer.clear();
         window.buffer.resize(wanted, 0);
+        let is_timed = is_sparse && (in_a_row || !near);
+        let begun = is_timed.then(|| self.log.env.clock.now());
         let read = file.read_exact_at(&mut window.buffer, start);
         if read.is_err() {
             window.buffer.clear();
+        }
+        if let Some(begun) = begun {
+            let spent = self.log.env.clock.now().saturating_sub(begun);
+            self.slow = match spent >= SLOW_READ[usize::from(in_a_row)] {
+                true => (self.slow + SLOW_WEIGHT).min(SLOW_MOST),
+                false => self.slow.saturating_sub(1),
+            };
         }
         read
     }
