@@ -48,8 +48,12 @@ impl Stand {
             Err(error) => return Err(format!("opening: {error}")),
         };
         let listen = ([127, 0, 0, 1], 0).into();
-        let running = Server::start(store.clone(), Config { listen, ..Config::default() })
-            .map_err(|error| format!("starting the server: {error}"))?;
+        // The server reads of the store which views are stopped.
+        let running = match Server::start(store.clone(), Config { listen, ..Config::default() }) {
+            Ok(running) => running,
+            Err(_) if sim.is_dead() => return Ok(None),
+            Err(error) => return Err(format!("starting the server: {error}")),
+        };
         let clients = Builder::new_current_thread()
             .enable_all()
             .build()
