@@ -10,8 +10,8 @@ use umbel_lab::command::LabCommand;
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::args::{
-    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RestoreArgs, ScavengeArgs,
-    ServeArgs, StreamsArgs, SubscribeArgs,
+    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs, RestoreArgs,
+    ScavengeArgs, ServeArgs, StreamsArgs, SubscribeArgs,
 };
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
@@ -86,6 +86,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make an event store, in an empty or missing folder, out of a backup
     Restore(RestoreArgs),
+    /// Save what can be read of a damaged event store, and say what is lost
+    Repair(RepairArgs),
     /// Append events of another event store with the ids, times and revisions they had
     ImportEvents(ImportEventsArgs),
     /// Serve an event store to the clients that event stores have

@@ -1,5 +1,5 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `metadata`, `scavenge`, `backup`, `restore`, `import-events`, `serve`, `subscribe`.
+//! `metadata`, `scavenge`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`.
 
 pub mod append;
 pub mod args;
@@ -12,6 +12,7 @@ pub mod line;
 pub mod metadata;
 pub mod read;
 pub mod remote;
+pub mod repair;
 pub mod scavenge;
 pub mod serve;
 mod serve_config;

@@ -139,6 +139,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Metadata(args) => events::metadata::run(db, args, limits),
         Command::Backup(args) => events::backup::run(db, args, json, limits),
         Command::Restore(args) => events::backup::restore(db, args, json),
+        Command::Repair(args) => events::repair::run(db, args, json),
         Command::ImportEvents(args) => events::import::run(db, args, json, limits),
         Command::Serve(args) => events::serve::run(db, args, json, limits),
         Command::Subscribe(args) => events::subscribe::run(args),

@@ -16,6 +16,7 @@ mod suite {
     mod import_events;
     mod lab;
     mod metadata;
+    mod repairs;
     mod serve;
     mod transcript;
 }

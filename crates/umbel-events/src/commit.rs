@@ -142,7 +142,12 @@ pub fn replay<'a>(head: Option<Head>, frame: &Frame<'a>, hash: u64) -> Change<'a
         return Change { stream, hash, head, entries, is_new: true, placed };
     }
     let mut change = Growing::new(frame.stream, hash, head);
-    let head = change.add(revision, position, &frame.event);
+    let settings = head.and_then(|head| head.settings);
+    let mut head = change.add(revision, position, &frame.event);
+    if frame.is_stub && head.settings.is_some() {
+        // What this metadata said is gone: what came before it is the last that is known.
+        head.settings = Some(settings.unwrap_or_default());
+    }
     let stream = Cow::Borrowed(frame.stream);
     let Growing { entries, placed, .. } = change;
     Change { stream, hash, head, entries, is_new: true, placed }

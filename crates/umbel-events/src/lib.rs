@@ -66,6 +66,8 @@ mod panics;
 mod parts;
 mod queued;
 mod read;
+mod repair;
+mod repair_marker;
 mod request;
 mod restore;
 mod scavenge;
@@ -112,6 +114,7 @@ pub use links::ResolvedEvent;
 pub use names::metadata_stream;
 pub use options::StoreOptions;
 pub use read::{AllReader, StreamReader};
+pub use repair::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, repair};
 pub use request::{Appended, Check, Request, StreamAppend};
 pub use restore::{RestoreReport, restore};
 pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
@@ -145,6 +148,12 @@ pub fn fuzz_backup_manifest(body: &[u8]) {
 #[doc(hidden)]
 pub fn fuzz_frame(bytes: &[u8]) {
     format::fuzz(bytes);
+}
+
+/// Overwrites bytes of a chunk and looks for what can be saved of it. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_repair(bytes: &[u8]) {
+    repair::fuzz(bytes);
 }
 
 /// Decodes points and gaps of a chunk that was scavenged, and encodes them again. For fuzzing only.

@@ -28,6 +28,7 @@ use crate::id_window::IdWindow;
 use crate::index::{Change, Index};
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
+use crate::repair_marker;
 use crate::shared::Shared;
 use crate::sweep;
 use crate::turn::Turn;
@@ -47,6 +48,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let lock = env.files.lock(&folder.join("LOCK"))?;
     // Somebody else may have made it meanwhile.
     let exists = admit(&env, folder, &options, read_only)?;
+    repair_marker::check_none(&env, folder)?;
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
     recover(&env, folder, &mut table, read_only)?;
     check_files(&env, folder, &table)?;

@@ -36,6 +36,11 @@ pub struct Points {
 }
 
 impl Points {
+    /// Offsets at which events begin, rising.
+    pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        self.points.iter().map(|point| point.1)
+    }
+
     /// The offset of an event at or before `position`, or of the first.
     pub fn before(&self, position: u64) -> u64 {
         let behind = self.points.partition_point(|point| point.0 <= position);

@@ -22,6 +22,9 @@ mod suite {
     pub mod opening;
     pub mod page;
     pub mod reading;
+    pub mod repair_crashes;
+    pub mod repairs;
+    pub mod repairs_unusual;
     pub mod restores;
     pub mod rolling;
     pub mod scavenge_crashes;

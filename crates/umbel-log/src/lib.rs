@@ -12,6 +12,7 @@
 pub mod format;
 pub mod progress;
 pub mod reader;
+mod single;
 mod tail;
 mod window;
 pub mod writer;
@@ -22,4 +23,5 @@ pub use format::{
 };
 pub use progress::LogProgress;
 pub use reader::{Expectation, LogReader, Outcome, Record};
+pub use single::{record_at, stated_bytes};
 pub use writer::{Appended, LogOptions, LogWriter, relabel};

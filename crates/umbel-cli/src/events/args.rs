@@ -187,6 +187,17 @@ pub struct BackupArgs {
     pub throttle: Option<u64>,
 }
 
+/// Arguments of `repair`.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// Say what is damaged and what would be lost, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take appends along that look whole, but could be the content of another event
+    #[arg(long)]
+    pub accept_unproven: bool,
+}
+
 /// Arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {

@@ -53,8 +53,8 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
         return Ok(store.close()?);
     }
     Err(Failure::Damaged(format!(
-        "the event store in {shown} is damaged in {} places; restore these files from a backup; \
-         where only the index is damaged, remove its folder and it is made anew",
+        "the event store in {shown} is damaged in {} places; restore these files from a backup, or \
+         have `umbel repair` save what can be read",
         number::grouped(damage.len() as u64)
     )))
 }

@@ -1,0 +1,77 @@
+//! `umbel repair`, as a person or a script uses it.
+
+use serde_json::json;
+
+use super::harness::Ground;
+
+fn events(count: u64) -> Vec<u8> {
+    let line = |number: u64| {
+        let stream = number % 3;
+        format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{{\"n\": {number}}}}}\n")
+    };
+    (0..count).map(line).collect::<String>().into_bytes()
+}
+
+/// Changes one byte of a file of the store.
+fn harm(ground: &Ground, name: &str, at: usize) {
+    let path = ground.store().join(name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+const CHUNK: &str = "log/00000001.chunk";
+
+#[test]
+fn a_damaged_store_is_repaired_and_what_is_lost_is_named() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(60)).succeeds();
+    let said = ground.run(&["repair"]).succeeds().text();
+    assert!(said.contains("there is nothing to repair"), "{said}");
+    harm(&ground, CHUNK, 1520);
+    ground.run(&["verify"]).fails(3, &["00000001.chunk at byte 1504"]);
+    let dry = ground.run(&["repair", "--dry-run"]).fails(3, &["would be lost"]).text();
+    assert!(dry.contains("chunk 1") && dry.contains("nothing was changed"), "{dry}");
+    assert!(!ground.store().join("damaged-1").exists());
+    let done = ground.run(&["repair"]).fails(3, &["are lost", "a backup"]).text();
+    let is_named =
+        done.contains("stream 's-") && done.contains("revision") && done.contains(" is lost");
+    assert!(is_named && done.contains("59 events saved"), "{done}");
+    assert!(done.contains("what was damaged is in damaged-1"), "{done}");
+    let kept = std::fs::read_to_string(ground.store().join("damaged-1/report.txt")).unwrap();
+    assert!(done.starts_with(&kept) && !kept.contains('/') | kept.contains("log/"), "{kept}");
+    let whole = ground.run(&["verify"]).succeeds().text();
+    assert!(whole.contains("is whole: 59 events"), "{whole}");
+    ground.feed(&["append"], &events(3)).succeeds();
+    let read = ground.run(&["read", "--all"]).succeeds().text();
+    assert_eq!(read.lines().count(), 62, "{read}");
+    let again = ground.run(&["repair", "--json"]).succeeds().json();
+    assert_eq!((&again["whole"], &again["folder"]), (&json!(true), &json!(null)));
+}
+
+#[test]
+fn a_table_and_an_index_are_made_anew_without_a_loss() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(60)).succeeds();
+    std::fs::remove_file(ground.store().join("CHUNKS")).unwrap();
+    let done = ground.run(&["repair", "--json"]).succeeds().json();
+    assert_eq!((&done["bytes_lost"], &done["folder"]), (&json!(0), &json!("damaged-1")));
+    assert!(done["table"].is_string() && done["index"].is_string(), "{done}");
+    let read = ground.run(&["read", "--all"]).succeeds().text();
+    assert_eq!(read.lines().count(), 60, "{read}");
+}
+
+#[test]
+fn what_cannot_be_repaired_is_refused_with_a_sentence() {
+    let ground = Ground::with(&[("key", "value")]);
+    ground.run(&["repair"]).fails(2, &["holds a key-value store", "checkpoint"]);
+    let nothing = ground.path("nothing");
+    let nothing = nothing.to_str().unwrap();
+    ground.bare(&["repair", "--db", nothing]).fails(2, &["there is no event store"]);
+    ground.bare(&["repair"]).fails(2, &["--db"]);
+    let other = Ground::new();
+    other.feed(&["append"], &events(3)).succeeds();
+    let backup = other.path("backup");
+    other.run(&["backup", "--to", backup.to_str().unwrap()]).succeeds();
+    other.bare(&["repair", "--db", backup.to_str().unwrap()]).fails(2, &["backup"]);
+}

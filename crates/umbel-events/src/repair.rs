@@ -1,0 +1,77 @@
+//! Repairing a damaged store: what can be saved of its event log stays, at its positions and with
+//! its revisions; what cannot be is named; the damaged files are moved aside.
+//!
+//! A damaged chunk is written anew as a scavenge would write it, with what was saved; a position
+//! that is lost is one that readers pass over. `docs/repair.md` says it for users.
+
+use std::path::Path;
+
+use umbel_env::Env;
+
+use crate::backup_manifest::{check_no_backup, marker_path};
+use crate::chunk_table::ChunkTable;
+use crate::error::{Error, Result};
+
+mod adopt;
+mod carry_out;
+mod edited;
+mod old_index;
+mod plan;
+mod report;
+mod salvage;
+mod survey;
+
+pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
+
+pub use edited::fuzz;
+use plan::Plan;
+
+/// Repairs the event store in a folder, which nobody may have open. All of it is read before
+/// anything is changed. Killed at any point, it can be called again and goes on.
+///
+/// Every append is kept that can be read as a whole and that the chain of events, the table of
+/// chunks or the index proves to have been appended. Positions and revisions stay; what is lost is
+/// passed over by readers and named in the report. The damaged files go into a folder `damaged-N`
+/// of the store; the index is made anew when the store is opened.
+///
+/// # Errors
+/// `Invalid` where there is no event store; `Locked` where somebody has it open; what the
+/// operating system refuses, as when the disk is full. Nothing is lost then.
+pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
+    check_store(env, folder)?;
+    let _lock = env.files.lock(&folder.join("LOCK"))?;
+    let resumed = carry_out::resume(env, folder, options.dry_run)?;
+    if let Some(name) = resumed.as_ref().filter(|_| options.dry_run) {
+        let folder = Some(name.clone());
+        return Ok(RepairReport { folder, is_resumed: true, ..RepairReport::default() });
+    }
+    let mut survey = survey::survey(env, folder)?;
+    let files = survey::chunk_files(env, folder)?;
+    adopt::adopt(env, folder, &files, &mut survey)?;
+    let plan = Plan::make(env, folder, survey, options)?;
+    let mut report = plan.report.clone();
+    report.is_resumed = resumed.is_some();
+    report.folder = resumed;
+    if plan.is_needed() && !options.dry_run {
+        report.folder = Some(carry_out::carry_out(env, folder, plan)?);
+    } else if !options.dry_run {
+        // A repair that was killed before it published anything, of what is whole by now.
+        crate::repair_marker::RepairMarker::remove(env, folder)?;
+    }
+    Ok(report)
+}
+
+/// An error where the folder holds no event store.
+fn check_store(env: &Env, folder: &Path) -> Result<()> {
+    if ChunkTable::exists(env, folder)? {
+        return Ok(());
+    }
+    if env.files.exists(folder)? {
+        check_no_backup(env, folder)?;
+        let is_restoring = env.files.exists(&marker_path(folder))?;
+        if !is_restoring && !survey::chunk_files(env, folder)?.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(Error::invalid(format!("there is no event store in {}", folder.display())))
+}

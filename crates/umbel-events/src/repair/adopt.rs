@@ -1,0 +1,225 @@
+//! Chunks that no table names: all of them where the table is damaged, and those behind the last
+//! one that it knows where it is an older copy.
+//!
+//! A chunk's header knows its id. Where its positions begin is known from its first event, or from
+//! the header of a packed chunk; how many positions it had room for only from the next chunk, and
+//! of the last one from its file.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use umbel_env::{Access, Env};
+
+use super::salvage::Source;
+use super::survey::{ChunkFile, Found, Opened, Survey, damage_of, read_file, read_open};
+use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk_table::{ChunkEntry, Ended, Packed, version_path};
+use crate::error::Result;
+use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
+use crate::packed;
+
+/// Rooms of chunks are multiples of this.
+const ROOM_BYTES: u64 = 4096;
+
+/// A file that may become a chunk.
+struct Candidate {
+    found: Found,
+    /// How many positions its events reach over.
+    extent: u64,
+    /// How many events can be read in it.
+    events: usize,
+    name: String,
+}
+
+/// Takes in the chunks that the table does not know.
+pub fn adopt(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey) -> Result<()> {
+    let is_unknown = |file: &&ChunkFile| survey.is_seed_lost || file.id >= survey.table.next_id;
+    let unknown: Vec<_> = files.iter().filter(is_unknown).collect();
+    let mut candidates = Vec::new();
+    for versions in unknown.chunk_by(|file, next| file.id == next.id) {
+        let mut best: Option<Candidate> = None;
+        for file in versions {
+            let candidate = examine(env, folder, file)?;
+            // Of two with the same events the older file has what the newer was made of.
+            let is_better =
+                |best: &Candidate| candidate.as_ref().is_some_and(|new| new.events > best.events);
+            if best.as_ref().is_none_or(is_better) {
+                best = candidate.or(best);
+            }
+        }
+        match best {
+            Some(best) => candidates.push(best),
+            // One that nobody has appended to yet is none of the table's.
+            None if survey.is_seed_lost => {
+                survey.strangers.extend(versions.iter().map(|file| file.name.clone()));
+            }
+            None => {}
+        }
+    }
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    if survey.table_damage.is_none() {
+        let name = &candidates[0].name;
+        let reason = format!("it is an older copy: log/{name} holds events that it does not know");
+        survey.table_damage = Some(reason);
+    }
+    place(candidates, survey);
+    Ok(())
+}
+
+/// Gives each of them the positions between its first and those of the next.
+fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
+    for Candidate { mut found, extent, name, .. } in candidates {
+        let last = survey.chunks.last_mut().map(|last| &mut last.entry);
+        let (mut from, mut next_id) = (0, 1);
+        if let Some(last) = &last {
+            (from, next_id) = (last.start + last.capacity, last.id + 1);
+        }
+        let entry = &mut found.entry;
+        if entry.start < from || entry.start > POSITION_MAX - extent {
+            survey.strangers.push(name);
+            continue;
+        }
+        if entry.start > from && entry.id == next_id {
+            // The room of the chunk before reached up to here.
+            if let Some(last) = last {
+                last.capacity = entry.start - last.start;
+            }
+        } else if entry.start > from && survey.is_seed_lost {
+            let id = next_id;
+            let capacity = entry.start - from;
+            let ended = Some(Ended::EMPTY);
+            let missing = ChunkEntry { id, start: from, capacity, ended, packed: None };
+            let damage = format!(
+                "no file has its id, nor that of another chunk before chunk {}; they may have \
+                 held nothing",
+                entry.id
+            );
+            survey.chunks.push(Found::new(missing, Some(damage)));
+        }
+        entry.capacity = extent.next_multiple_of(ROOM_BYTES);
+        survey.chunks.push(found);
+    }
+    let Some(last) = survey.chunks.last().map(|last| last.entry) else { return };
+    let table = &mut survey.table;
+    table.next_id = table.next_id.max(last.id + 1);
+    // There may have been chunks behind it.
+    table.next_start = table.next_start.max(last.start + last.capacity + RESTORE_GAP_BYTES);
+}
+
+/// What a file holds; `None` where nothing in it tells which positions are its own, or it holds
+/// nothing.
+fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidate>> {
+    let path = version_path(folder, file.id, file.version);
+    let bytes = read_file(env, &path)?;
+    if file.version > 0 {
+        return examine_packed(env, folder, file, &bytes);
+    }
+    let Some(start) = start_of(file.id, &bytes) else { return Ok(None) };
+    let (id, capacity) = (file.id, bytes.len() as u64);
+    let mut entry = ChunkEntry { id, start, capacity, ended: Some(Ended::EMPTY), packed: None };
+    let read = read_open(env, folder, &entry);
+    let source = Source::new(id, start, &bytes);
+    let (damage, events) = match read {
+        Ok(Opened { ended, .. }) => {
+            entry.ended = Some(ended);
+            (None, count(&source, ended.end))
+        }
+        Err(error) => {
+            let saved = source.appended(&[], false);
+            (Some(damage_of(error, folder)?), saved.offsets.len())
+        }
+    };
+    let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
+    Ok(Some(Candidate { found, extent: capacity, events, name: file.name.clone() }))
+}
+
+/// How many events stand before `end` in a chunk that is whole.
+fn count(source: &Source<'_>, end: u64) -> usize {
+    let (mut offset, mut events) = (FIRST_EVENT_AT, 0);
+    while let Some(frame) = source.frame(offset).filter(|_| offset < end) {
+        offset += frame.step();
+        events += 1;
+    }
+    events
+}
+
+/// The position of the first byte of a chunk that was appended to: as its first event tells, or,
+/// where that is damaged, most of what look like events.
+fn start_of(id: u64, bytes: &[u8]) -> Option<u64> {
+    let source = Source::new(id, 0, bytes);
+    let start = |offset: u64| {
+        let frame = source.frame(offset).filter(|frame| !frame.is_stub)?;
+        frame.stamp.position.checked_sub(offset)
+    };
+    if let Some(start) = start(FIRST_EVENT_AT) {
+        return Some(start);
+    }
+    let mut votes: HashMap<u64, usize> = HashMap::new();
+    let mut offset = FIRST_EVENT_AT;
+    while offset < bytes.len() as u64 {
+        match start(offset) {
+            Some(start) => {
+                *votes.entry(start).or_default() += 1;
+                offset += source.frame(offset).map_or(8, |frame| frame.bytes as u64);
+            }
+            None => offset += 8,
+        }
+    }
+    votes.into_iter().max_by_key(|(start, count)| (*count, *start)).map(|(start, _)| start)
+}
+
+fn examine_packed(
+    env: &Env,
+    folder: &Path,
+    file: &ChunkFile,
+    bytes: &[u8],
+) -> Result<Option<Candidate>> {
+    let path = version_path(folder, file.id, file.version);
+    let opened = env.files.open(&path, Access::Read)?;
+    let stated = bytes.get(24..32).and_then(|start| start.first_chunk());
+    let stated = stated.map_or(u64::MAX, |start| u64::from_le_bytes(*start));
+    let read = match stated <= POSITION_MAX {
+        true => packed::read_points(&*opened, file.id, file.version, (stated, POSITION_MAX))
+            .and_then(|points| {
+                let range = (stated, POSITION_MAX);
+                packed::read_gaps(&*opened, file.id, &points, range).map(|_| points)
+            }),
+        false => Err(umbel::Error::corruption(&path, 24, "no chunk begins at such a position")),
+    };
+    let start = if read.is_ok() { stated } else { 0 };
+    let source = Source::new(file.id, start, bytes);
+    let saved = source.packed(POSITION_MAX, read.as_ref().ok(), None);
+    let ends = (saved.offsets.first(), saved.offsets.last());
+    let (Some(first), Some(last)) = ends else { return Ok(None) };
+    let (Some(first), Some(last)) = (source.frame(*first), source.frame(*last)) else {
+        return Ok(None);
+    };
+    // Without its header: no event stands nearer to a chunk's beginning.
+    let start = match read.is_ok() {
+        true => start,
+        false => first.stamp.position.saturating_sub(FIRST_EVENT_AT),
+    };
+    let last_event = last.stamp.position - start;
+    let extent = last_event + last.bytes as u64;
+    let packed = Packed {
+        version: file.version,
+        made_of: file.version - 1,
+        file_bytes: bytes.len() as u64,
+        checksum: umbel_base::checksum::checksum(file.id, 0, bytes),
+        first_event: first.stamp.position - start,
+        last_event,
+    };
+    let ended = Ended { end: extent, last_event, sealed: None };
+    let (id, packed) = (file.id, Some(packed));
+    let entry = ChunkEntry { id, start, capacity: extent, ended: Some(ended), packed };
+    let damage = match read {
+        Ok(_) if saved.lost.is_empty() => None,
+        Ok(_) => Some(format!("log/{}: events in it are damaged", file.name)),
+        Err(error) => Some(damage_of(error.into(), folder)?),
+    };
+    let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
+    let (events, name) = (saved.offsets.len(), file.name.clone());
+    Ok(Some(Candidate { found, extent, events, name }))
+}

@@ -1,0 +1,282 @@
+//! What there is of a store's event log: its table of chunks, or what the chunks tell where that
+//! is damaged, and of each chunk whether it is whole. Nothing is changed.
+
+use std::path::Path;
+
+use umbel_env::{Access, Env};
+use umbel_log::{Expectation, HEADER_BYTES, Sealed};
+
+use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, unopened, version_path};
+use crate::error::{Error, Result};
+use crate::format::{Frame, Place};
+use crate::open::read_chunk;
+use crate::packed;
+
+/// A chunk as it was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What the table says of it, or is going to say; it has ended.
+    pub entry: ChunkEntry,
+    /// What is wrong with it.
+    pub damage: Option<String>,
+    /// Whether somebody noted where it ends.
+    pub is_end_known: bool,
+    /// Whether its file may not be durable.
+    pub is_unsynced: bool,
+    /// Whether its file is whole and not that of this chunk: of another store, most likely.
+    pub is_foreign: bool,
+}
+
+impl Found {
+    /// One of which nothing else is known.
+    pub fn new(entry: ChunkEntry, damage: Option<String>) -> Found {
+        let (is_end_known, is_unsynced, is_foreign) = (false, false, false);
+        Found { entry, damage, is_end_known, is_unsynced, is_foreign }
+    }
+}
+
+/// The event log as it was found.
+#[derive(Debug)]
+pub struct Survey {
+    /// Its table, whose chunks are in `chunks`.
+    pub table: ChunkTable,
+    /// The generation of the table on the disk; 0 where that cannot be read.
+    pub generation: u64,
+    /// Why the table has to be made anew.
+    pub table_damage: Option<String>,
+    /// Whether the store's seed is lost.
+    pub is_seed_lost: bool,
+    /// The chunks.
+    pub chunks: Vec<Found>,
+    /// Files of the log's folder that belong to no chunk.
+    pub strangers: Vec<String>,
+}
+
+/// A file with events in the folder of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkFile {
+    /// The id in its name.
+    pub id: u64,
+    /// The version in its name.
+    pub version: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// The files of the log's folder whose names are those of chunks, by id and version.
+pub fn chunk_files(env: &Env, folder: &Path) -> Result<Vec<ChunkFile>> {
+    let log = chunk_folder(folder);
+    if !env.files.exists(&log)? {
+        return Ok(Vec::new());
+    }
+    let named = |name: &str| {
+        let stem = name.strip_suffix(".chunk")?;
+        let (id, version) = stem.split_once('-').unwrap_or((stem, "0"));
+        let (id, version) = (id.parse().ok()?, version.parse().ok()?);
+        let is_name = version_path(folder, id, version).ends_with(name);
+        is_name.then(|| ChunkFile { id, version, name: name.to_string() })
+    };
+    let entries = env.files.read_dir(&log)?;
+    let files = entries.iter().filter(|entry| !entry.is_directory);
+    let mut files: Vec<_> = files.filter_map(|entry| named(&entry.name)).collect();
+    files.sort_unstable_by_key(|file| (file.id, file.version));
+    Ok(files)
+}
+
+/// The text of an error that tells of damage; any other is the caller's.
+pub fn damage_of(error: Error, folder: &Path) -> Result<String> {
+    let Error::Store(umbel::Error::Corruption { file, offset, reason }) = error else {
+        return Err(error);
+    };
+    let shown = file.strip_prefix(folder).unwrap_or(&file);
+    Ok(format!("{} at byte {offset}: {reason}", shown.display()))
+}
+
+/// Looks at the table and at the chunks that it names.
+pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
+    let table = match ChunkTable::exists(env, folder)? {
+        true => ChunkTable::read(env, folder).map_err(Error::from),
+        false => Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, "it is missing").into()),
+    };
+    let (table, table_damage) = match table {
+        Ok(table) => (table, None),
+        Err(error) => {
+            let damage = damage_of(error, folder)?;
+            let mut seed = [0; 16];
+            env.entropy.fill(&mut seed)?;
+            (ChunkTable::new(seed), Some(damage))
+        }
+    };
+    let is_seed_lost = table_damage.is_some();
+    let mut survey = Survey {
+        generation: table.generation,
+        table_damage,
+        is_seed_lost,
+        chunks: Vec::new(),
+        strangers: Vec::new(),
+        table,
+    };
+    survey.look_at_named(env, folder)?;
+    Ok(survey)
+}
+
+impl Survey {
+    /// Whether something has to be done about the log.
+    pub fn is_damaged(&self) -> bool {
+        self.table_damage.is_some() || self.chunks.iter().any(|chunk| chunk.damage.is_some())
+    }
+
+    /// Looks at the chunks that the table names.
+    fn look_at_named(&mut self, env: &Env, folder: &Path) -> Result<()> {
+        let mut is_whole = true;
+        for entry in self.table.chunks.clone() {
+            let Some(ended) = entry.ended else {
+                self.look_at_open(env, folder, entry, &mut is_whole)?;
+                continue;
+            };
+            let checked = match entry.packed {
+                Some(_) => check_packed(env, folder, &entry),
+                None => check_ended(env, folder, &entry, &ended),
+            };
+            let damage = checked.err().map(|error| damage_of(error, folder)).transpose()?;
+            let mut found = Found::new(entry, damage);
+            found.is_end_known = true;
+            found.is_foreign = found.damage.is_some() && is_other(env, folder, &entry, &ended);
+            self.chunks.push(found);
+        }
+        Ok(())
+    }
+
+    /// Looks at a chunk that may have been written when the process ended, with the rules by which
+    /// it would be opened.
+    fn look_at_open(
+        &mut self,
+        env: &Env,
+        folder: &Path,
+        mut entry: ChunkEntry,
+        is_whole: &mut bool,
+    ) -> Result<()> {
+        let read = read_open(env, folder, &entry);
+        let mut found = Found { is_unsynced: true, ..Found::new(entry, None) };
+        match read {
+            Ok(Opened { ended, has_durable }) => {
+                if !*is_whole && !has_durable || ended.last_event == 0 {
+                    // It would be left out.
+                    *is_whole &= ended.sealed.is_some();
+                    return Ok(());
+                }
+                if !*is_whole && let Some(before) = self.chunks.last_mut() {
+                    before.damage.get_or_insert_with(|| {
+                        let id = entry.id;
+                        format!(
+                            "it is torn at its end, but chunk {id} holds events behind it that \
+                                 had been made durable"
+                        )
+                    });
+                }
+                *is_whole = ended.sealed.is_some();
+                entry.ended = Some(ended);
+                found.entry = entry;
+            }
+            Err(error) => {
+                found.damage = Some(damage_of(error, folder)?);
+                found.entry.ended = Some(Ended::EMPTY);
+                *is_whole = true;
+            }
+        }
+        self.chunks.push(found);
+        Ok(())
+    }
+}
+
+/// What a chunk that nobody ended holds.
+pub struct Opened {
+    /// How it ended.
+    pub ended: Ended,
+    /// Whether a record of it tells that events had been made durable.
+    pub has_durable: bool,
+}
+
+/// Reads a chunk that nobody ended.
+pub fn read_open(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<Opened> {
+    let (outcome, last_event) = read_chunk(env, folder, entry, Expectation::Open)?;
+    if last_event > 0 {
+        check_place(env, folder, entry)?;
+    }
+    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
+    let sealed = outcome.sealed.then_some(sealed);
+    let end = match sealed {
+        Some(sealed) => sealed.len - umbel_log::END_RECORD_BYTES,
+        None => outcome.end.max(HEADER_BYTES),
+    };
+    let ended = Ended { end, last_event, sealed };
+    Ok(Opened { ended, has_durable: outcome.durable_max > HEADER_BYTES })
+}
+
+/// An error where the first event of a chunk has another position: it is that of another store.
+fn check_place(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
+    let path = entry.path(folder);
+    let bytes = read_file(env, &path)?;
+    let first = bytes.get(FIRST_EVENT_AT as usize..).and_then(|bytes| {
+        let place = Place { chunk: entry.id, offset: FIRST_EVENT_AT };
+        Frame::decode(bytes, place).map(|frame| frame.stamp.position)
+    });
+    if first == Some(entry.start + FIRST_EVENT_AT) {
+        return Ok(());
+    }
+    let reason = "the first event has another position: the file is of another store";
+    Err(umbel::Error::corruption(&path, FIRST_EVENT_AT, reason).into())
+}
+
+fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
+    let expectation = ended.sealed.map_or(Expectation::Open, Expectation::Sealed);
+    let (outcome, last_event) = read_chunk(env, folder, entry, expectation)?;
+    let end = ended.file_bytes();
+    if (outcome.end, last_event) == (end, ended.last_event) {
+        return check_place(env, folder, entry);
+    }
+    let reason = format!("the chunk ends here, but the table of chunks says at byte {end}");
+    Err(umbel::Error::corruption(&entry.path(folder), outcome.end, reason).into())
+}
+
+/// Whether the file of a chunk that has ended was written to its end, and is not what the table
+/// says.
+fn is_other(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> bool {
+    if entry.packed.is_some() {
+        return false;
+    }
+    let Ok((outcome, _)) = read_chunk(env, folder, entry, Expectation::Open) else { return false };
+    let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
+    outcome.sealed && ended.sealed != Some(sealed)
+}
+
+fn check_packed(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
+    let Some(packed) = &entry.packed else { return Ok(()) };
+    let path = entry.path(folder);
+    let opened = env.files.open(&path, Access::Read);
+    let file = opened.map_err(|error| unopened(&path, error))?;
+    let len = file.len()?;
+    if len < packed.file_bytes {
+        let reason = format!("the file ends here, but has to have {} bytes", packed.file_bytes);
+        return Err(umbel::Error::corruption(&path, len, reason).into());
+    }
+    packed::check(&*file, entry.id, packed)?;
+    let range = (entry.start, entry.start + entry.capacity);
+    let points = packed::read_points(&*file, entry.id, packed.version, range)?;
+    packed::read_gaps(&*file, entry.id, &points, range)?;
+    Ok(())
+}
+
+/// All bytes of a file of the log; none where it is missing.
+pub fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
+    /// No file of a chunk is longer.
+    const BYTES_MAX: u64 = 1 << 30;
+    let file = match env.files.open(path, Access::Read) {
+        Err(error) if error.is_missing_file() => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let mut bytes = vec![0; file.len()?.min(BYTES_MAX) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

@@ -1,0 +1,116 @@
+//! The file `REPAIR`, which is there from before a repair changes anything until it is done: nobody
+//! opens the store meanwhile, and the same repair can be brought to its end.
+//!
+//! FORMAT: `docs/formats/event-log.md`: one line of text.
+
+use std::path::Path;
+
+use umbel_env::{Access, Env};
+
+use crate::error::{Error, Result};
+
+const NAME: &str = "REPAIR";
+const NEW_NAME: &str = "REPAIR.new";
+/// No marker is longer.
+const BYTES_MAX: u64 = 256;
+
+/// A repair that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepairMarker {
+    /// The number of the folder that takes what was damaged.
+    pub number: u64,
+    /// The generation of the table of chunks when it began; 0 where that was not readable. With a
+    /// later one the table is that of the repaired store.
+    pub generation: u64,
+    /// Whether the existence filter is of another store now.
+    pub is_seed_new: bool,
+}
+
+/// An error where a repair of the store has not ended.
+pub fn check_none(env: &Env, folder: &Path) -> Result<()> {
+    if !env.files.exists(&folder.join(NAME))? {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a repair of the event store in {} did not come to its end; run `umbel repair` again, \
+         which goes on there",
+        folder.display()
+    )))
+}
+
+impl RepairMarker {
+    fn encode(&self) -> String {
+        let RepairMarker { number, generation, is_seed_new } = *self;
+        format!("umbel repair {number} {generation} {}\n", u8::from(is_seed_new))
+    }
+
+    fn decode(bytes: &[u8]) -> Option<RepairMarker> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut words = text.strip_prefix("umbel repair ")?.split_whitespace();
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let marker =
+            RepairMarker { number: number()?, generation: number()?, is_seed_new: number()? == 1 };
+        (marker.encode() == text).then_some(marker)
+    }
+
+    /// Reads the marker; `None` where there is none, or one that nobody wrote to its end.
+    pub fn read(env: &Env, folder: &Path) -> Result<Option<RepairMarker>> {
+        let path = folder.join(NAME);
+        if !env.files.exists(&path)? {
+            return Ok(None);
+        }
+        let file = env.files.open(&path, Access::Read)?;
+        let mut bytes = vec![0; file.len()?.min(BYTES_MAX) as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        let marker = RepairMarker::decode(&bytes);
+        marker.map(Some).ok_or_else(|| {
+            let reason =
+                "this is no line of a repair; where no repair is going on, remove the file";
+            umbel::Error::corruption(&path, 0, reason).into()
+        })
+    }
+
+    /// Writes it, durably.
+    pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
+        let new = folder.join(NEW_NAME);
+        if env.files.exists(&new)? {
+            // Left by a repair that was killed here.
+            env.files.remove_file(&new)?;
+        }
+        let file = env.files.create(&new)?;
+        file.write_all_at(self.encode().as_bytes(), 0)?;
+        file.sync()?;
+        env.files.rename(&new, &folder.join(NAME))?;
+        Ok(env.files.sync_dir(folder)?)
+    }
+
+    /// Removes it: the repair has ended.
+    pub fn remove(env: &Env, folder: &Path) -> Result<()> {
+        for name in [NEW_NAME, NAME] {
+            let path = folder.join(name);
+            if env.files.exists(&path)? {
+                env.files.remove_file(&path)?;
+            }
+        }
+        Ok(env.files.sync_dir(folder)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_comes_back_and_nothing_else_is_taken_for_one() {
+        let marker = RepairMarker { number: 3, generation: 41, is_seed_new: true };
+        let text = marker.encode();
+        assert_eq!(RepairMarker::decode(text.as_bytes()), Some(marker));
+        for len in 0..text.len() {
+            assert_eq!(RepairMarker::decode(&text.as_bytes()[..len]), None, "{len} bytes");
+        }
+        for wrong in ["", "umbel repair 1 2 2\n", "umbel repair 1 2 0 4\n", "umbel repair -1 2 0\n"]
+        {
+            assert_eq!(RepairMarker::decode(wrong.as_bytes()), None, "{wrong:?}");
+        }
+    }
+}

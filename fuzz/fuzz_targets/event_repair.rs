@@ -1,0 +1,8 @@
+//! What a repair saves of a chunk of an event log out of any bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    umbel_events::fuzz_repair(input);
+});
