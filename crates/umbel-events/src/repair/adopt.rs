@@ -101,11 +101,32 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
         entry.capacity = extent.next_multiple_of(ROOM_BYTES);
         survey.chunks.push(found);
     }
+    note_cut(&mut survey.chunks);
     let Some(last) = survey.chunks.last().map(|last| last.entry) else { return };
     let table = &mut survey.table;
     table.next_id = table.next_id.max(last.id + 1);
     // There may have been chunks behind it.
     table.next_start = table.next_start.max(last.start + last.capacity + RESTORE_GAP_BYTES);
+}
+
+/// Notes the chunks that were cut, or damaged where it looks like their end: one that others follow
+/// was sealed before. Nothing but the table knew where it ended.
+fn note_cut(chunks: &mut [Found]) {
+    let Some((_, before)) = chunks.split_last_mut() else { return };
+    for found in before {
+        let entry = &mut found.entry;
+        let is_plain = found.is_unsynced && found.damage.is_none() && entry.packed.is_none();
+        let Some(ended) = entry.ended.filter(|ended| is_plain && ended.sealed.is_none()) else {
+            continue;
+        };
+        found.damage = Some(format!(
+            "log/{:08}.chunk at byte {}: it ends here without an end, although chunks follow it: \
+             it was cut or is damaged",
+            entry.id, ended.end
+        ));
+        found.is_end_known = true;
+        entry.ended = Some(Ended { end: entry.capacity, ..ended });
+    }
 }
 
 /// What a file holds; `None` where nothing in it tells which positions are its own, or it holds

@@ -236,6 +236,25 @@ fn the_table_is_made_anew_from_the_chunks() {
     }
 }
 
+/// Only the table knows where a chunk ended. Without it, one that was cut, or had a hole of zeros,
+/// was taken for one that ended there: what had stood behind was lost, and the repair said that
+/// nothing was.
+#[test]
+fn a_chunk_that_was_cut_is_noticed_without_the_table() {
+    let (sim, before) = specimen(11);
+    for has_index in [true, false] {
+        let damaged = sim.clone_disk();
+        damaged.remove("/events/CHUNKS");
+        damaged.truncate(chunk(2), 8192);
+        if !has_index {
+            without_index(&damaged);
+        }
+        let report = fix(&damaged);
+        assert!(report.is_loss() && report.bytes_lost() > 4000, "{report}");
+        check(&damaged, &before, &report, "cut");
+    }
+}
+
 /// What somebody put into an event's data, made to look like an append, is not taken for one.
 #[test]
 fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
