@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
 use crate::line::Words;
+use crate::ribbon::RibbonView;
 use std::fmt;
 
 /// Which vector instructions filters are asked with.
@@ -50,6 +51,48 @@ impl InstructionSet {
 /// INVARIANT: one that says yes was made by [`Vectors::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vectors(bool);
+
+/// Whether the processor counts the bits of each of eight lanes at once, found out like
+/// [`Vectors`]: AVX-512 with its instructions that count bits, besides what [`Vectors`] want.
+///
+/// INVARIANT: one that says yes was made by [`Lanes::of_this_processor`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes(bool);
+
+impl Lanes {
+    /// Those of a filter that cannot be asked with them.
+    pub(crate) const NONE: Lanes = Lanes(false);
+
+    /// Asks the processor.
+    pub(crate) fn of_this_processor() -> Lanes {
+        #[cfg(test)]
+        if tests::WITHOUT_LANES.get() {
+            return Lanes(false);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if InstructionSet::of_this_processor() == InstructionSet::Avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vpopcntdq")
+        {
+            return Lanes(true);
+        }
+        Lanes(false)
+    }
+
+    /// Asks a ribbon filter whether it may have the key of `hash`. `None`, with nothing done, on
+    /// other processors, and for the last rows of a filter: fewer than eight words lie behind them.
+    #[inline(always)]
+    pub(crate) fn in_ribbon(self, ribbon: &RibbonView<'_>, hash: u64) -> Option<bool> {
+        #[cfg(target_arch = "x86_64")]
+        if self.0 {
+            // SAFETY: the function wants what this processor was found to have.
+            return unsafe { avx512::in_ribbon(ribbon, hash) };
+        }
+        let _ = (self.0, ribbon, hash);
+        None
+    }
+}
 
 /// Calls a function of [`avx2`] or [`neon`] and answers with what it says, or with `None`.
 macro_rules! with_vectors {
@@ -238,6 +281,8 @@ fn load_16(bytes: &[u8; 16]) -> std::arch::aarch64::uint8x16_t {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
 #[cfg(test)]

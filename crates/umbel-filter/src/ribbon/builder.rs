@@ -217,7 +217,7 @@ impl Parts {
 
 /// What is left of mixed hashes behind the choice of the part.
 fn left(mixed: &[u64], parts: u32) -> impl Iterator<Item = u64> {
-    mixed.iter().map(move |mixed| part_of(*mixed, parts).1)
+    mixed.iter().map(move |mixed| part_of(*mixed, u64::from(parts)).1)
 }
 
 /// How long the queue of rows may become. Where it is shorter than a row by as many as there are

@@ -8,6 +8,17 @@ use crate::line::line_of;
 const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
+/// FORMAT: what a seed changes in what is left of a mixed hash.
+static SEEDED: [u64; 256] = {
+    let mut seeded = [0; 256];
+    let mut seed = 0;
+    while seed < seeded.len() {
+        seeded[seed] = MULTIPLIERS[2].wrapping_mul(seed as u64 + 1);
+        seed += 1;
+    }
+    seeded
+};
+
 /// FORMAT: the mixed hash. Its share of all that it may be is the part's number among the parts.
 #[inline(always)]
 pub(super) fn mix(hash: u64) -> u64 {
@@ -16,8 +27,8 @@ pub(super) fn mix(hash: u64) -> u64 {
 
 /// FORMAT: the part of a mixed hash among `parts`, and what tells it from others of the part.
 #[inline(always)]
-pub(super) fn part_of(mixed: u64, parts: u32) -> (usize, u64) {
-    (line_of(mixed, u64::from(parts)) as usize, mixed.wrapping_mul(u64::from(parts)))
+pub(super) fn part_of(mixed: u64, parts: u64) -> (usize, u64) {
+    (line_of(mixed, parts) as usize, mixed.wrapping_mul(parts))
 }
 
 /// A row of the band: where it begins, and 64 bits of which the lowest is set.
@@ -34,7 +45,7 @@ impl Row {
     /// REQUIRES: there are two blocks at least. Rows begin in any but the last.
     #[inline(always)]
     pub(super) fn of(left: u64, blocks: u64, seed: u8) -> Row {
-        let mixed = fold(left ^ MULTIPLIERS[2].wrapping_mul(u64::from(seed) + 1), MULTIPLIERS[1]);
+        let mixed = fold(left ^ SEEDED[usize::from(seed)], MULTIPLIERS[1]);
         let start = line_of(mixed, (blocks - 1) * BLOCK);
         Row { start: start as usize, bits: fold(mixed, MULTIPLIERS[0]) | 1 }
     }

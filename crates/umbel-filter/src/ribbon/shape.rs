@@ -42,7 +42,14 @@ impl Columns {
     /// that not more keys pass than were asked for.
     #[inline(always)]
     pub(super) fn upper_from(self, blocks: u64) -> u64 {
-        (blocks - 1) * u64::from(self.lower) / u64::from(WHOLE) + u64::from(self.lower / WHOLE)
+        self.upper_start(blocks) + u64::from(self.lower / WHOLE)
+    }
+
+    /// The same, but for a part that has no such block: then it is the last, in which no row
+    /// begins.
+    #[inline(always)]
+    pub(super) fn upper_start(self, blocks: u64) -> u64 {
+        (blocks - 1) * u64::from(self.lower) / u64::from(WHOLE)
     }
 
     /// FORMAT: how many words of 64 bits the first `block` blocks of a part have.

@@ -8,7 +8,7 @@ use crate::ask::{FAR, IN_CACHE, ask_ahead};
 use crate::encoding::FilterError;
 use crate::header::malformed;
 use crate::rate::with_hash_floor;
-use crate::simd::{CompiledTwice, Vectors, prefetch};
+use crate::simd::{CompiledTwice, Lanes, Vectors, prefetch};
 use crate::static_header::StaticHeader;
 
 /// How many columns are asked at once.
@@ -41,6 +41,8 @@ pub struct RibbonView<'a> {
     header: StaticHeader,
     columns: Columns,
     vectors: Vectors,
+    /// With what all columns of a row are asked at once, where no block has more than eight.
+    lanes: Lanes,
     /// How many parts there are.
     count: usize,
     parts: &'a [[u8; Part::BYTES]],
@@ -73,10 +75,12 @@ impl<'a> RibbonView<'a> {
         if !fits(header.units, columns, parts, words.len() as u64) {
             return Err(malformed("the filter's number of slots does not fit its length"));
         }
+        let few = columns.most() as usize <= TOGETHER;
         Ok(RibbonView {
             header,
             columns,
             vectors: Vectors::of_this_processor(),
+            lanes: if few { Lanes::of_this_processor() } else { Lanes::NONE },
             count,
             parts,
             words,
@@ -85,16 +89,26 @@ impl<'a> RibbonView<'a> {
 
     /// The same filter over `body`, which must be the same bytes somewhere else.
     pub(crate) fn over<'b>(&self, body: &'b [u8]) -> RibbonView<'b> {
-        let RibbonView { header, columns, vectors, count, .. } = *self;
+        let RibbonView { header, columns, vectors, lanes, count, .. } = *self;
         let (body, _) = body.as_chunks::<8>();
         let (parts, words) = body.split_at_checked(count).unwrap_or_default();
-        RibbonView { header, columns, vectors, count, parts, words }
+        RibbonView { header, columns, vectors, lanes, count, parts, words }
     }
 
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        self.vectors.run(One { view: self, hash })
+        match self.lanes.in_ribbon(self, hash) {
+            Some(found) => found,
+            None => self.vectors.run(One { view: self, hash }),
+        }
+    }
+
+    /// The words of all parts.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &'a [[u8; 8]] {
+        self.words
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
@@ -124,24 +138,23 @@ impl<'a> RibbonView<'a> {
 
     /// Where the row of `hash` meets the words; `None` where that is not inside the bytes.
     #[inline(always)]
-    fn meet(&self, hash: u64) -> Option<Meeting> {
-        let (number, left) = part_of(mix(hash), self.parts.len() as u32);
+    pub(crate) fn meet(&self, hash: u64) -> Option<Meeting> {
+        let (number, left) = part_of(mix(hash), self.parts.len() as u64);
         let part = Part::from_bytes(*self.parts.get(number)?);
         if part.blocks < 2 {
             return None;
         }
         let row = Row::of(left, part.blocks, part.seed);
-        let (block, shift) = (row.start as u64 / BLOCK, row.start as u64 % BLOCK);
-        let upper_from = self.columns.upper_from(part.blocks);
-        let upper = block >= upper_from;
+        let (block, shift) = (row.start as u64 / BLOCK, row.start as u32);
+        let upper_from = self.columns.upper_start(part.blocks);
         let first = part.first_word + self.columns.words_before(block, upper_from);
-        let second = first + u64::from(self.columns.all) + u64::from(upper);
+        // By the lowest six bits, the slot within the block.
+        let low = row.bits.wrapping_shl(shift);
         Some(Meeting {
             first: usize::try_from(first).ok()?,
-            second: usize::try_from(second).ok()?,
-            low: row.bits << shift,
-            high: row.bits >> 1 >> (BLOCK - 1 - shift),
-            upper,
+            columns: self.columns.all + u32::from(block >= upper_from),
+            low,
+            high: row.bits.rotate_left(shift) ^ low,
         })
     }
 
@@ -166,7 +179,7 @@ impl<'a> RibbonView<'a> {
             return true;
         };
         // The last column is there in the upper blocks only.
-        if FIRST as u32 > self.columns.all && !meeting.upper {
+        if FIRST as u32 > meeting.columns {
             sums[FIRST - 1] = 0;
         }
         if any_odd::<COUNTS>(sums) {
@@ -178,7 +191,7 @@ impl<'a> RibbonView<'a> {
     /// Asks the columns behind the first eight.
     #[inline(never)]
     fn ask_rest(&self, meeting: &Meeting) -> bool {
-        let columns = self.columns.all as usize + usize::from(meeting.upper);
+        let columns = meeting.columns as usize;
         (TOGETHER..columns).step_by(TOGETHER).all(|column| {
             let count = TOGETHER.min(columns - column);
             meeting.some_sums(self.words, column, count).is_none_or(|sums| !any_odd::<false>(sums))
@@ -282,21 +295,41 @@ fn fits(slots: u64, columns: Columns, parts: &[[u8; Part::BYTES]], words: u64) -
 
 /// A row, cut where the block it begins in ends, and where the words of its two blocks begin.
 #[derive(Clone, Copy)]
-struct Meeting {
+pub(crate) struct Meeting {
     first: usize,
-    second: usize,
-    low: u64,
-    high: u64,
-    upper: bool,
+    /// How many columns the first block has: the words of the second lie behind these.
+    pub(crate) columns: u32,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
 }
 
 impl Meeting {
+    /// Where the words of the second block begin.
+    #[inline(always)]
+    fn second(&self) -> usize {
+        self.first.saturating_add(self.columns as usize)
+    }
+
+    /// The eight words from where the first block begins on, and those from where the second does.
+    /// `None` where fewer than sixteen are left, or the first block has more than eight.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn eight_words<'w>(
+        &self,
+        words: &'w [[u8; 8]],
+    ) -> Option<[&'w [[u8; 8]; TOGETHER]; 2]> {
+        let both = words.get(self.first..)?.first_chunk::<{ 2 * TOGETHER }>()?;
+        let second = both.get(self.columns as usize..)?.first_chunk()?;
+        Some([both.first_chunk()?, second])
+    }
+
     /// Asks for the cache lines of the words.
     #[inline(always)]
     fn prefetch(&self, words: &[[u8; 8]]) {
         // Those of the second block lie behind those of the first, but for where the columns
         // change.
-        for word in [self.first, self.second, self.second.saturating_add(TOGETHER - 1)] {
+        let second = self.second();
+        for word in [self.first, second, second.saturating_add(TOGETHER - 1)] {
             if let Some([byte, ..]) = words.get(word) {
                 prefetch(byte);
             }
@@ -308,14 +341,14 @@ impl Meeting {
     #[inline(always)]
     fn sums<const COUNT: usize>(&self, words: &[[u8; 8]]) -> Option<[u64; TOGETHER]> {
         let first = words.get(self.first..)?.first_chunk::<COUNT>()?;
-        let second = words.get(self.second..)?.first_chunk::<COUNT>()?;
+        let second = words.get(self.second()..)?.first_chunk::<COUNT>()?;
         Some(self.combine(first, second))
     }
 
     /// The same for `count` columns, no more than eight, from `column` on.
     fn some_sums(&self, words: &[[u8; 8]], column: usize, count: usize) -> Option<[u64; TOGETHER]> {
         let first = words.get(self.first.checked_add(column)?..)?.get(..count)?;
-        let second = words.get(self.second.checked_add(column)?..)?.get(..count)?;
+        let second = words.get(self.second().checked_add(column)?..)?.get(..count)?;
         Some(self.combine(first, second))
     }
 
