@@ -81,16 +81,34 @@ impl Lanes {
     }
 
     /// Asks a ribbon filter whether it may have the key of `hash`. `None`, with nothing done, on
-    /// other processors, and for the last rows of a filter: fewer than eight words lie behind them.
+    /// other processors.
     #[inline(always)]
     pub(crate) fn in_ribbon(self, ribbon: &RibbonView<'_>, hash: u64) -> Option<bool> {
         #[cfg(target_arch = "x86_64")]
         if self.0 {
             // SAFETY: the function wants what this processor was found to have.
-            return unsafe { avx512::in_ribbon(ribbon, hash) };
+            return Some(unsafe { avx512::in_ribbon(ribbon, hash) });
         }
         let _ = (self.0, ribbon, hash);
         None
+    }
+
+    /// The same for many hashes. False, with nothing done, on other processors.
+    #[inline(always)]
+    pub(crate) fn all_in_ribbon(
+        self,
+        ribbon: &RibbonView<'_>,
+        hashes: &[u64],
+        found: &mut [bool],
+    ) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.0 {
+            // SAFETY: the function wants what this processor was found to have.
+            unsafe { avx512::all_in_ribbon(ribbon, hashes, found) };
+            return true;
+        }
+        let _ = (self.0, ribbon, hashes, found);
+        false
     }
 }
 

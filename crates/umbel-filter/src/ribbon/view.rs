@@ -115,11 +115,25 @@ impl<'a> RibbonView<'a> {
     /// two is shorter, what the other has more is left as it is. No question waits for another,
     /// so that their cache misses overlap, and the form of the filter is looked at only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        self.vectors.run(Many { view: self, hashes, found });
+        if !self.lanes.all_in_ribbon(self, hashes, found) {
+            self.vectors.run(Many { view: self, hashes, found });
+        }
     }
 
     #[inline(always)]
     fn ask_all<const FIRST: usize, const COUNTS: bool>(&self, hashes: &[u64], found: &mut [bool]) {
+        self.each(hashes, found, |meeting| self.answer::<FIRST, COUNTS, false>(meeting));
+    }
+
+    /// Answers with `end` for where the row of each hash meets the words. Of a filter that a core's
+    /// own cache does not hold, the lines of later hashes are asked for meanwhile.
+    #[inline(always)]
+    pub(crate) fn each(
+        &self,
+        hashes: &[u64],
+        found: &mut [bool],
+        end: impl Fn(Option<Meeting>) -> bool,
+    ) {
         if size_of_val(self.words) > IN_CACHE {
             let begin = |hash| {
                 let meeting = self.meet(hash);
@@ -128,12 +142,19 @@ impl<'a> RibbonView<'a> {
                 }
                 meeting
             };
-            let end = |meeting| self.answer::<FIRST, COUNTS, false>(meeting);
             return ask_ahead(hashes, found, begin, end);
         }
         for (hash, found) in hashes.iter().zip(found) {
-            *found = self.answer::<FIRST, COUNTS, false>(self.meet(*hash));
+            *found = end(self.meet(*hash));
         }
+    }
+
+    /// The answer for a row that meets eight columns at most.
+    #[cfg(target_arch = "x86_64")]
+    #[cold]
+    pub(crate) fn few_columns(&self, meeting: &Meeting) -> bool {
+        let sums = meeting.some_sums(self.words, 0, meeting.columns as usize);
+        sums.is_none_or(|sums| !any_odd::<false>(sums))
     }
 
     /// Where the row of `hash` meets the words; `None` where that is not inside the bytes.
