@@ -71,6 +71,17 @@ pub fn filters(arguments: &[String]) -> bool {
     run_rivals("filters", "filters", arguments)
 }
 
+/// Builds the command line, and runs the comparison of its server with a bare one. Whether it
+/// succeeded.
+pub fn serving(arguments: &[String]) -> bool {
+    if run(cargo().args(["build", "--release", "-p", "umbel-cli"])).counts.failed != 0 {
+        return false;
+    }
+    let binary = target().join("release/umbel").display().to_string();
+    let umbel = ["--umbel".to_string(), binary];
+    run_rivals("serving", "serving", &[&umbel[..], arguments].concat())
+}
+
 fn run_rivals(binary: &str, features: &str, arguments: &[String]) -> bool {
     let manifest = tree::root().join("crates/umbel-rivals/Cargo.toml");
     if !manifest.exists() {

@@ -15,6 +15,7 @@ cargo xtask clients                        clients of event stores against the r
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
 cargo xtask filters [ARGUMENTS]            the comparison with other crates' filters
+cargo xtask serving [ARGUMENTS]            the comparison of the server with a bare one
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
         ("filters", _) => campaigns::filters(rest),
+        ("serving", _) => campaigns::serving(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, instructions, torture, rivals, filters and fuzz"
+                 clients, instructions, torture, rivals, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

@@ -16,4 +16,6 @@ pub mod population;
 pub mod record;
 pub mod report;
 pub mod run;
+#[cfg(feature = "serving")]
+pub mod serving;
 pub mod work;

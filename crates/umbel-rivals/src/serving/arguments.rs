@@ -1,0 +1,129 @@
+//! The command line of `serving`.
+
+use std::path::PathBuf;
+
+/// What `--help` prints.
+pub const USAGE: &str = "\
+serving --umbel PATH [FLAGS]: `umbel serve` beside a bare tonic server, in one run
+  --umbel PATH        the binary; built with `cargo build --release`
+  --seconds N         how long each piece of work takes in each round (default 2)
+  --rounds N          repetitions (default 5)
+  --work A,B          only work whose name contains one of these
+  --subscribers N     live subscriptions (default 1000)
+  --dir DIR           where the stores are kept while it runs (default: the system's folder for
+                      temporary files); they are removed
+  --soak SECONDS      instead: all kinds of work against umbel alone for so long, with its memory
+                      every minute
+  --out DIR           write serving-DATE.md and .json there
+  --label TEXT        a part of those names behind the date
+  --bare              be the bare server: prints its address, ends with its input
+  --sync FILE         with --bare: write and sync appends to this file";
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    /// The binary of Umbel.
+    pub umbel: PathBuf,
+    /// How long each piece of work takes.
+    pub seconds: u64,
+    /// Repetitions.
+    pub rounds: u64,
+    /// Parts of names; none stands for all.
+    pub work: Vec<String>,
+    /// Live subscriptions.
+    pub subscribers: usize,
+    /// Where the stores are kept.
+    pub dir: PathBuf,
+    /// How long the soak takes, if that is asked for.
+    pub soak: Option<u64>,
+    /// Where the results go.
+    pub out: Option<PathBuf>,
+    /// Part of their names.
+    pub label: Option<String>,
+    /// Whether to be the bare server.
+    pub bare: bool,
+    /// The file that the bare server writes to.
+    pub sync: Option<PathBuf>,
+}
+
+impl Default for Arguments {
+    fn default() -> Arguments {
+        Arguments {
+            umbel: PathBuf::new(),
+            seconds: 2,
+            rounds: 5,
+            work: Vec::new(),
+            subscribers: 1000,
+            dir: std::env::temp_dir(),
+            soak: None,
+            out: None,
+            label: None,
+            bare: false,
+            sync: None,
+        }
+    }
+}
+
+impl Arguments {
+    /// Reads the words of a command line.
+    ///
+    /// # Errors
+    /// A sentence about the first word that is wrong.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
+        let mut arguments = Arguments::default();
+        let mut words = words.into_iter();
+        while let Some(flag) = words.next() {
+            if flag == "--bare" {
+                arguments.bare = true;
+                continue;
+            }
+            let value = words.next().ok_or(format!("{flag} needs a value, or is no flag"))?;
+            arguments.set(&flag, value)?;
+        }
+        if !arguments.bare && arguments.umbel.as_os_str().is_empty() {
+            return Err("--umbel PATH is needed; --help says more".to_string());
+        }
+        Ok(arguments)
+    }
+
+    fn set(&mut self, flag: &str, value: String) -> Result<(), String> {
+        let number = |least: u64, most: u64| -> Result<u64, String> {
+            let wrong =
+                || format!("{flag} is a whole number from {least} to {most}, not `{value}`");
+            let number = value.replace('_', "").parse().map_err(|_| wrong())?;
+            if (least..=most).contains(&number) { Ok(number) } else { Err(wrong()) }
+        };
+        match flag {
+            "--umbel" => self.umbel = PathBuf::from(value),
+            "--seconds" => self.seconds = number(1, 3_600)?,
+            "--rounds" => self.rounds = number(1, 1_000)?,
+            "--subscribers" => self.subscribers = number(1, 20_000)? as usize,
+            "--soak" => self.soak = Some(number(1, 864_000)?),
+            "--work" => self.work = value.split(',').map(str::to_string).collect(),
+            "--dir" => self.dir = PathBuf::from(value),
+            "--out" => self.out = Some(PathBuf::from(value)),
+            "--label" => self.label = Some(value),
+            "--sync" => self.sync = Some(PathBuf::from(value)),
+            _ => return Err(format!("there is no flag `{flag}`; --help lists them")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_flags_and_says_what_is_wrong() {
+        let parse = |line: &str| Arguments::parse(line.split_whitespace().map(str::to_string));
+        let arguments = parse("--umbel u --rounds 3 --work append,read").unwrap();
+        assert_eq!((arguments.rounds, arguments.seconds, arguments.bare), (3, 2, false));
+        assert_eq!(arguments.work, ["append", "read"]);
+        assert!(parse("--bare").unwrap().bare);
+        assert!(parse("--rounds 3").unwrap_err().contains("--umbel"));
+        assert!(parse("--umbel u --rounds 0").unwrap_err().contains("from 1 to 1000"));
+        assert!(parse("--umbel u --speed 3").unwrap_err().contains("no flag `--speed`"));
+        assert!(parse("--umbel").is_err());
+    }
+}

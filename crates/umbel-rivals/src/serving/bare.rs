@@ -1,0 +1,219 @@
+//! The bare server: gRPC by tonic as it comes, and nothing behind it.
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, StreamExt, stream};
+use prost::Message;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::{ClientStreamingService, Grpc, ServerStreamingService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+use umbel_lab::engine::Result;
+use umbel_proto::streams::read_req::{CountOption, StreamOption};
+use umbel_proto::streams::{
+    AppendReq, AppendResp, BatchAppendReq, BatchAppendResp, ReadReq, ReadResp, append_req,
+};
+
+use super::live::Live;
+use super::messages::{appended, batch_appended, confirmed, id, proposed, recorded};
+use super::sink::Sink;
+
+/// How many batches of one call are under way at once.
+const BATCHES_MAX: usize = 256;
+
+/// Serves until the input ends; prints the address first.
+///
+/// # Errors
+/// The system refused an address, threads or the file.
+pub fn serve(sync: Option<&Path>) -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime
+        .block_on(async {
+            let sink = match sync {
+                Some(path) => Sink::synced(path)?,
+                None => Sink::Nowhere,
+            };
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+            let served = tonic::transport::Server::builder().serve(free, Bare::new(sink));
+            println!("http://{free}");
+            let input = tokio::task::spawn_blocking(|| {
+                std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
+            });
+            tokio::select! {
+                served = served => Ok(served?),
+                _ = input => Ok(()),
+            }
+        })
+        .inspect(|()| std::process::exit(0))
+}
+
+/// The address in the first line that either server prints.
+pub(super) fn address_in(line: &str) -> Option<SocketAddr> {
+    let behind = line.split_once("://")?.1;
+    behind.split(['?', '/', '\n']).next()?.parse().ok()
+}
+
+/// What the calls need.
+#[derive(Debug, Clone)]
+struct Bare {
+    sink: Sink,
+    live: Arc<Live>,
+    /// What every read is answered with.
+    event: ReadResp,
+}
+
+impl Bare {
+    fn new(sink: Sink) -> Bare {
+        let event = recorded("order-0000000000000000", &proposed(id(1, 1)));
+        Bare { sink, live: Arc::default(), event }
+    }
+
+    fn tell(&self, stream: &[u8], event: &append_req::ProposedMessage) {
+        let stream = String::from_utf8_lossy(stream);
+        self.live.tell(&stream, || recorded(&stream, event));
+    }
+}
+
+type Answered = std::result::Result<http::Response<Body>, Infallible>;
+
+impl Service<http::Request<Body>> for Bare {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let bare = self.clone();
+        Box::pin(async move {
+            let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_string();
+            Ok(match method.as_str() {
+                "Append" => {
+                    Grpc::new(ProstCodec::default()).client_streaming(Append(bare), request).await
+                }
+                "BatchAppend" => {
+                    Grpc::new(ProstCodec::default()).streaming(Batches(bare), request).await
+                }
+                "Read" => {
+                    Grpc::new(ProstCodec::default()).server_streaming(Read(bare), request).await
+                }
+                _ => Status::unimplemented("a bare server").into_http(),
+            })
+        })
+    }
+}
+
+type Answer<A> = Pin<Box<dyn Future<Output = std::result::Result<Response<A>, Status>> + Send>>;
+type Answers<A> = Pin<Box<dyn Stream<Item = std::result::Result<A, Status>> + Send>>;
+
+struct Append(Bare);
+
+impl ClientStreamingService<AppendReq> for Append {
+    type Response = AppendResp;
+    type Future = Answer<AppendResp>;
+
+    fn call(&mut self, request: Request<Streaming<AppendReq>>) -> Self::Future {
+        let bare = self.0.clone();
+        Box::pin(async move {
+            let mut parts = request.into_inner();
+            let mut stream = Vec::new();
+            let mut events = Vec::new();
+            while let Some(part) = parts.message().await? {
+                match part.content {
+                    Some(append_req::Content::Options(options)) => {
+                        let name = options.stream_identifier.unwrap_or_default();
+                        stream = name.stream_name.to_vec();
+                    }
+                    Some(append_req::Content::ProposedMessage(event)) => events.push(event),
+                    None => {}
+                }
+            }
+            let bytes = || events.iter().flat_map(Message::encode_to_vec).collect();
+            if !bare.sink.keep(bytes).await {
+                return Err(Status::internal("the file cannot be written"));
+            }
+            events.iter().for_each(|event| bare.tell(&stream, event));
+            Ok(Response::new(appended()))
+        })
+    }
+}
+
+struct Batches(Bare);
+
+impl StreamingService<BatchAppendReq> for Batches {
+    type Response = BatchAppendResp;
+    type ResponseStream = Answers<BatchAppendResp>;
+    type Future = Answer<Self::ResponseStream>;
+
+    fn call(&mut self, request: Request<Streaming<BatchAppendReq>>) -> Self::Future {
+        let bare = self.0.clone();
+        let answers = request.into_inner().map(move |batch| {
+            let bare = bare.clone();
+            async move {
+                let batch = batch?;
+                if !bare.sink.keep(|| batch.encode_to_vec()).await {
+                    return Err(Status::internal("the file cannot be written"));
+                }
+                Ok(batch_appended(&batch))
+            }
+        });
+        let answers: Self::ResponseStream = Box::pin(answers.buffered(BATCHES_MAX));
+        Box::pin(ready(Ok(Response::new(answers))))
+    }
+}
+
+struct Read(Bare);
+
+impl ServerStreamingService<ReadReq> for Read {
+    type Response = ReadResp;
+    type ResponseStream = Answers<ReadResp>;
+    type Future = Answer<Self::ResponseStream>;
+
+    fn call(&mut self, request: Request<ReadReq>) -> Self::Future {
+        let options = request.into_inner().options.unwrap_or_default();
+        let answers: Self::ResponseStream = match options.count_option {
+            Some(CountOption::Count(count)) => {
+                let event = self.0.event.clone();
+                Box::pin(stream::iter((0..count).map(move |_| Ok(event.clone()))))
+            }
+            _ => {
+                let name = match &options.stream_option {
+                    Some(StreamOption::Stream(one)) => {
+                        let name = one.stream_identifier.clone().unwrap_or_default();
+                        String::from_utf8_lossy(&name.stream_name).into_owned()
+                    }
+                    _ => String::new(),
+                };
+                let live = stream::unfold(self.0.live.subscribe(&name), |mut live| async {
+                    let event = live.recv().await.map_err(|_| Status::aborted("fell behind"));
+                    Some((event, live))
+                });
+                Box::pin(stream::once(ready(Ok(confirmed()))).chain(live))
+            }
+        };
+        Box::pin(ready(Ok(Response::new(answers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_found_in_what_either_server_prints() {
+        let expected: SocketAddr = "127.0.0.1:2113".parse().unwrap();
+        for line in ["http://127.0.0.1:2113\n", "kurrentdb://127.0.0.1:2113?tls=false\n"] {
+            assert_eq!(address_in(line), Some(expected));
+        }
+        assert_eq!(address_in("nothing"), None);
+    }
+}
