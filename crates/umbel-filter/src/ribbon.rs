@@ -23,8 +23,6 @@ mod solve;
 mod view;
 
 pub use builder::RibbonBuilder;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use view::Meeting;
 pub use view::RibbonView;
 
 /// FORMAT: the number of this kind of filter.

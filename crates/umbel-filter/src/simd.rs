@@ -9,7 +9,6 @@
 #![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
 use crate::line::Words;
-use crate::ribbon::RibbonView;
 use std::fmt;
 
 /// Which vector instructions filters are asked with.
@@ -80,36 +79,28 @@ impl Lanes {
         Lanes(false)
     }
 
-    /// Asks a ribbon filter whether it may have the key of `hash`. `None`, with nothing done, on
-    /// other processors.
+    /// Does the work with them; `None`, with nothing done, on other processors.
     #[inline(always)]
-    pub(crate) fn in_ribbon(self, ribbon: &RibbonView<'_>, hash: u64) -> Option<bool> {
+    pub(crate) fn run<W: ByLanes>(self, work: W) -> Option<W::Answer> {
         #[cfg(target_arch = "x86_64")]
         if self.0 {
             // SAFETY: the function wants what this processor was found to have.
-            return Some(unsafe { avx512::in_ribbon(ribbon, hash) });
+            return Some(unsafe { avx512::run(work) });
         }
-        let _ = (self.0, ribbon, hash);
+        let _ = (self.0, work);
         None
     }
+}
 
-    /// The same for many hashes. False, with nothing done, on other processors.
-    #[inline(always)]
-    pub(crate) fn all_in_ribbon(
-        self,
-        ribbon: &RibbonView<'_>,
-        hashes: &[u64],
-        found: &mut [bool],
-    ) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.0 {
-            // SAFETY: the function wants what this processor was found to have.
-            unsafe { avx512::all_in_ribbon(ribbon, hashes, found) };
-            return true;
-        }
-        let _ = (self.0, ribbon, hashes, found);
-        false
-    }
+/// Code for processors with [`Lanes`].
+pub(crate) trait ByLanes {
+    /// What it answers.
+    type Answer;
+
+    /// Does it, always as a part of its caller. `odd` takes two times eight words and a mask for
+    /// each eight, and says which lanes of what is left of both, joined by exclusive or, have an
+    /// odd number of bits: lane `n` in bit `n`.
+    fn run(self, odd: impl Fn([&[[u8; 8]; 8]; 2], [u64; 2]) -> u32) -> Self::Answer;
 }
 
 /// Calls a function of [`avx2`] or [`neon`] and answers with what it says, or with `None`.

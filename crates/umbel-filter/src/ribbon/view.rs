@@ -8,7 +8,7 @@ use crate::ask::{FAR, IN_CACHE, ask_ahead};
 use crate::encoding::FilterError;
 use crate::header::malformed;
 use crate::rate::with_hash_floor;
-use crate::simd::{CompiledTwice, Lanes, Vectors, prefetch};
+use crate::simd::{ByLanes, CompiledTwice, Lanes, Vectors, prefetch};
 use crate::static_header::StaticHeader;
 
 /// How many columns are asked at once.
@@ -98,24 +98,17 @@ impl<'a> RibbonView<'a> {
     /// Whether the key of `hash` may have been added: never false for one that was.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
-        match self.lanes.in_ribbon(self, hash) {
+        match self.lanes.run(One { view: self, hash }) {
             Some(found) => found,
             None => self.vectors.run(One { view: self, hash }),
         }
-    }
-
-    /// The words of all parts.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub(crate) fn words(&self) -> &'a [[u8; 8]] {
-        self.words
     }
 
     /// Asks for every hash at once: `found[n]` becomes the answer for `hashes[n]`. Where one of the
     /// two is shorter, what the other has more is left as it is. No question waits for another,
     /// so that their cache misses overlap, and the form of the filter is looked at only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
-        if !self.lanes.all_in_ribbon(self, hashes, found) {
+        if self.lanes.run(Many { view: self, hashes, found: &mut *found }).is_none() {
             self.vectors.run(Many { view: self, hashes, found });
         }
     }
@@ -128,12 +121,7 @@ impl<'a> RibbonView<'a> {
     /// Answers with `end` for where the row of each hash meets the words. Of a filter that a core's
     /// own cache does not hold, the lines of later hashes are asked for meanwhile.
     #[inline(always)]
-    pub(crate) fn each(
-        &self,
-        hashes: &[u64],
-        found: &mut [bool],
-        end: impl Fn(Option<Meeting>) -> bool,
-    ) {
+    fn each(&self, hashes: &[u64], found: &mut [bool], end: impl Fn(Option<Meeting>) -> bool) {
         if size_of_val(self.words) > IN_CACHE {
             let begin = |hash| {
                 let meeting = self.meet(hash);
@@ -149,17 +137,34 @@ impl<'a> RibbonView<'a> {
         }
     }
 
-    /// The answer for a row that meets eight columns at most.
-    #[cfg(target_arch = "x86_64")]
+    /// The answer with all columns asked at once: a lane is a column.
+    ///
+    /// REQUIRES: no block has more than eight columns.
+    #[inline(always)]
+    fn answer_by_lanes(
+        &self,
+        meeting: Option<Meeting>,
+        odd: &impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32,
+    ) -> bool {
+        let Some(meeting) = meeting else {
+            return true;
+        };
+        let Some(words) = meeting.eight_words(self.words) else {
+            return self.answer_at_the_end(&meeting);
+        };
+        odd(words, [meeting.low, meeting.high]) & ((1 << meeting.columns) - 1) == 0
+    }
+
+    /// The answer for one of the last rows, behind which fewer than eight words lie.
     #[cold]
-    pub(crate) fn few_columns(&self, meeting: &Meeting) -> bool {
+    fn answer_at_the_end(&self, meeting: &Meeting) -> bool {
         let sums = meeting.some_sums(self.words, 0, meeting.columns as usize);
         sums.is_none_or(|sums| !any_odd::<false>(sums))
     }
 
     /// Where the row of `hash` meets the words; `None` where that is not inside the bytes.
     #[inline(always)]
-    pub(crate) fn meet(&self, hash: u64) -> Option<Meeting> {
+    fn meet(&self, hash: u64) -> Option<Meeting> {
         let (number, left) = part_of(mix(hash), self.parts.len() as u64);
         let part = Part::from_bytes(*self.parts.get(number)?);
         if part.blocks < 2 {
@@ -278,6 +283,15 @@ impl CompiledTwice for One<'_> {
     }
 }
 
+impl ByLanes for One<'_> {
+    type Answer = bool;
+
+    #[inline(always)]
+    fn run(self, odd: impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32) -> bool {
+        self.view.answer_by_lanes(self.view.meet(self.hash), &odd)
+    }
+}
+
 /// Many at once.
 struct Many<'a> {
     view: &'a RibbonView<'a>,
@@ -295,6 +309,16 @@ impl CompiledTwice for Many<'_> {
             found.iter_mut().zip(hashes).for_each(|(found, _)| *found = true);
         };
         by_columns!(view, always(found), FIRST => view.ask_all::<FIRST, COUNTS>(hashes, found));
+    }
+}
+
+impl ByLanes for Many<'_> {
+    type Answer = ();
+
+    #[inline(always)]
+    fn run(self, odd: impl Fn([&[[u8; 8]; TOGETHER]; 2], [u64; 2]) -> u32) {
+        let Many { view, hashes, found } = self;
+        view.each(hashes, found, |meeting| view.answer_by_lanes(meeting, &odd));
     }
 }
 
@@ -316,12 +340,12 @@ fn fits(slots: u64, columns: Columns, parts: &[[u8; Part::BYTES]], words: u64) -
 
 /// A row, cut where the block it begins in ends, and where the words of its two blocks begin.
 #[derive(Clone, Copy)]
-pub(crate) struct Meeting {
+struct Meeting {
     first: usize,
     /// How many columns the first block has: the words of the second lie behind these.
-    pub(crate) columns: u32,
-    pub(crate) low: u64,
-    pub(crate) high: u64,
+    columns: u32,
+    low: u64,
+    high: u64,
 }
 
 impl Meeting {
@@ -333,12 +357,8 @@ impl Meeting {
 
     /// The eight words from where the first block begins on, and those from where the second does.
     /// `None` where fewer than sixteen are left, or the first block has more than eight.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(crate) fn eight_words<'w>(
-        &self,
-        words: &'w [[u8; 8]],
-    ) -> Option<[&'w [[u8; 8]; TOGETHER]; 2]> {
+    fn eight_words<'w>(&self, words: &'w [[u8; 8]]) -> Option<[&'w [[u8; 8]; TOGETHER]; 2]> {
         let both = words.get(self.first..)?.first_chunk::<{ 2 * TOGETHER }>()?;
         let second = both.get(self.columns as usize..)?.first_chunk()?;
         Some([both.first_chunk()?, second])
