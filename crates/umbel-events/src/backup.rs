@@ -8,16 +8,16 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env, Lock};
-use umbel_log::{END_RECORD_BYTES, Expectation, Outcome, Sealed};
+use umbel_log::{END_RECORD_BYTES, Expectation, Sealed};
 
 use crate::backup_copy::{CopyOptions, Pace, block_sums, copy_behind, make_folder};
 use crate::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
 use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk_read::{ChunkRead, read_chunk};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, unopened};
 use crate::error::{Error, Result};
 use crate::event::Position;
 use crate::lock::locked;
-use crate::open::read_chunk;
 use crate::packed;
 use crate::shared::Shared;
 
@@ -211,8 +211,7 @@ impl Backup<'_> {
             None => {
                 let seal = Expectation::Sealed(sealed);
                 let read = read_chunk(env, self.target, &wanted.entry, seal);
-                file.len()? == wanted.len
-                    && read.is_ok_and(|(outcome, last)| end_of(&outcome, last) == ended)
+                file.len()? == wanted.len && read.is_ok_and(|read| end_of(&read) == ended)
             }
         };
         if is_whole {
@@ -276,8 +275,8 @@ impl Backup<'_> {
         let sealed = wanted.entry.ended.and_then(|ended| ended.sealed);
         let expectation = sealed.map_or(Expectation::Open, Expectation::Sealed);
         let read = read_chunk(&self.shared.env, self.target, &wanted.entry, expectation);
-        let (outcome, last_event) = read.map_err(|error| self.in_source(wanted, error))?;
-        let found = end_of(&outcome, last_event);
+        let read = read.map_err(|error| self.in_source(wanted, error))?;
+        let found = end_of(&read);
         let is_right = found.file_bytes() == wanted.len
             && wanted.entry.ended.is_none_or(|ended| ended == found);
         if !is_right {
@@ -287,7 +286,7 @@ impl Backup<'_> {
                 wanted.len
             );
             let path = self.source(&wanted.held.name);
-            return Err(umbel::Error::corruption(&path, outcome.end, reason).into());
+            return Err(umbel::Error::corruption(&path, read.outcome.end, reason).into());
         }
         wanted.entry.ended = Some(found);
         Ok(())
@@ -306,7 +305,7 @@ impl Backup<'_> {
 }
 
 /// How a chunk ends of which this was read.
-fn end_of(outcome: &Outcome, last_event: u64) -> Ended {
+fn end_of(&ChunkRead { outcome, last_event, .. }: &ChunkRead) -> Ended {
     let checksum = outcome.checksum;
     match outcome.sealed {
         true => {

@@ -7,10 +7,10 @@ use umbel_log::Expectation;
 
 use crate::backup_copy::{CopyOptions, Pace, check_file};
 use crate::backup_manifest::BackupManifest;
+use crate::chunk_read::read_chunk;
 use crate::chunk_table::{Ended, chunk_folder};
 use crate::error::{Error, Result};
 use crate::event::Position;
-use crate::open::read_chunk;
 use crate::packed;
 
 /// What verifying a backup found.

@@ -35,6 +35,7 @@ mod by_name;
 mod callbacks;
 mod candidates;
 mod chunk;
+mod chunk_read;
 mod chunk_table;
 mod commit;
 mod decide;
@@ -114,7 +115,9 @@ pub use links::ResolvedEvent;
 pub use names::metadata_stream;
 pub use options::StoreOptions;
 pub use read::{AllReader, StreamReader};
-pub use repair::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, repair};
+pub use repair::{
+    ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, left_out, repair,
+};
 pub use request::{Appended, Check, Request, StreamAppend};
 pub use restore::{RestoreReport, restore};
 pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};

@@ -26,6 +26,8 @@ pub const WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 /// Largest file of the event log, in bytes. At most two of them are read to catch up when a store
 /// is opened.
 pub const CHUNK_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Bytes of a chunk's file behind which nothing is looked at: none is nearly as long.
+pub const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Smallest file of the event log that can be asked for, in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
 /// A restored store gives its next event a position so many bytes behind the room of the backup, so

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use umbel::{Durability, FlushGate, Options};
 use umbel_env::{Access, Env};
 use umbel_filter::HashSecret;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogReader, Outcome, Sealed};
+use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
 use crate::appender::Appender;
 use crate::background;
 use crate::backup_manifest::check_no_backup;
 use crate::bell::Bell;
 use crate::callbacks::Callbacks;
+use crate::chunk_read::{ChunkRead, read_chunk};
 use crate::chunk_table::{
     ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks, unopened,
 };
@@ -22,10 +23,10 @@ use crate::commit;
 use crate::error::{Error, Result};
 use crate::event_log::EventLog;
 use crate::existence::Existence;
-use crate::format::{BETWEEN_RECORDS, FrameHead};
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::{Change, Index};
+
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
 use crate::repair_marker;
@@ -35,6 +36,8 @@ use crate::turn::Turn;
 use crate::view_gaps::ViewGaps;
 use crate::visible::Visible;
 
+/// What the names of chunks end with of which nothing counts, but in which events stand.
+const LEFT_OUT: &str = "chunk.left-out";
 /// How many events are put into the index at a time when catching up.
 const CATCH_UP_EVENTS: usize = 4096;
 
@@ -216,11 +219,15 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
         return Err(umbel::Error::corruption(&path, 0, reason).into());
     }
     let mut whole = true;
+    let mut left = Vec::new();
     for entry in &mut table.chunks[from..] {
-        let (outcome, last_event) = read_chunk(env, folder, entry, Expectation::Open)?;
-        let ended = judge(folder, entry, outcome, last_event, whole)?;
-        whole &= outcome.sealed;
-        if !read_only {
+        let read = read_chunk(env, folder, entry, Expectation::Open)?;
+        let ended = judge(folder, entry, &read, whole)?;
+        whole &= read.outcome.sealed;
+        if read.has_more || ended.last_event < read.last_event {
+            // Damage looks the same as what a power cut does: what may be events is not cut off.
+            left.extend((ended.last_event == 0).then_some(entry.id));
+        } else if !read_only {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
             file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
             file.sync()?;
@@ -233,9 +240,14 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
             folder.display()
         )));
     }
-    let empty = table.take_empty();
+    let mut empty = table.take_empty();
+    empty.retain(|id| !left.contains(id));
     table.write(env, folder)?;
     remove_chunks(env, folder, &empty);
+    for id in left {
+        let path = chunk_path(folder, id);
+        env.files.rename(&path, &path.with_extension(LEFT_OUT))?;
+    }
     Ok(())
 }
 
@@ -247,7 +259,7 @@ fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
         return Ok(());
     }
     let entry = ChunkEntry { id, start, capacity: 0, ended: None, packed: None };
-    if read_chunk(env, folder, &entry, Expectation::Open)?.0.records == 0 {
+    if read_chunk(env, folder, &entry, Expectation::Open)?.outcome.records == 0 {
         // Made and not yet in the table when the process or the machine died.
         return Ok(());
     }
@@ -262,8 +274,7 @@ fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
 fn judge(
     folder: &Path,
     entry: &ChunkEntry,
-    outcome: Outcome,
-    last_event: u64,
+    &ChunkRead { outcome, last_event, .. }: &ChunkRead,
     whole: bool,
 ) -> Result<Ended> {
     #[cfg(feature = "canary")]
@@ -288,40 +299,6 @@ fn judge(
     }
     // Behind a gap nothing counts: these pages reached the disk before those of the chunk before.
     Ok(Ended::EMPTY)
-}
-
-/// Reads the records of a chunk. Returns how it ends and where its last event begins.
-pub fn read_chunk(
-    env: &Env,
-    folder: &Path,
-    entry: &ChunkEntry,
-    expectation: Expectation,
-) -> Result<(Outcome, u64)> {
-    let path = chunk_path(folder, entry.id);
-    let mut reader =
-        LogReader::open(env, &path, LogKind::Events, entry.id, expectation).map_err(|error| {
-            match error.is_missing_file() {
-                true => umbel::Error::corruption(&path, 0, "this part of the event log is missing"),
-                false => error,
-            }
-        })?;
-    let mut last_event = 0;
-    while let Some(record) = reader.next()? {
-        let mut offset = record.offset + BETWEEN_RECORDS;
-        let mut payload = record.payload;
-        while !payload.is_empty() {
-            let head = FrameHead::decode(payload, payload.len());
-            let bytes = head.map(FrameHead::padded_bytes).filter(|bytes| *bytes <= payload.len());
-            let Some(bytes) = bytes else {
-                let reason = "the record is valid, but what is in it are no events";
-                return Err(umbel::Error::corruption(&path, offset, reason).into());
-            };
-            last_event = offset;
-            offset += bytes as u64;
-            payload = &payload[bytes..];
-        }
-    }
-    Ok((reader.outcome(), last_event))
 }
 
 /// An error where a file is missing or shorter than the table says.

@@ -12,6 +12,7 @@ use umbel_env::File;
 
 use crate::chunk_table::Packed;
 use crate::format::{self, Frame, Place, Stamp};
+use crate::limits::FILE_BYTES_MAX;
 
 /// What stands before the first frame.
 pub const HEADER_BYTES: u64 = 64;
@@ -19,8 +20,6 @@ const MAGIC: [u8; 8] = *b"UmbelPck";
 const FORMAT: u32 = 1;
 /// From one point to the next at least so many bytes of frames.
 const POINT_BYTES: u64 = 2048;
-/// No file is longer; a damaged length cannot make anybody take more memory.
-const FILE_BYTES_MAX: u64 = 1 << 32;
 
 /// Where events begin in the file of a packed chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

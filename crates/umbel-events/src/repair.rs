@@ -24,6 +24,9 @@ mod survey;
 pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
 
 pub use edited::fuzz;
+pub use survey::left_out;
+
+use carry_out::Resumed;
 use plan::Plan;
 
 /// Repairs the event store in a folder, which nobody may have open. All of it is read before
@@ -39,19 +42,33 @@ use plan::Plan;
 /// operating system refuses, as when the disk is full. Nothing is lost then.
 pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
     check_store(env, folder)?;
-    let _lock = env.files.lock(&folder.join("LOCK"))?;
+    let locked = env.files.lock(&folder.join("LOCK"));
+    let is_unlocked = match &locked {
+        // Whoever changes nothing can look at what he may not write to.
+        Err(umbel::Error::Locked(_)) => false,
+        Err(_) => options.dry_run,
+        Ok(_) => false,
+    };
+    let _lock = if is_unlocked { None } else { Some(locked?) };
     let resumed = carry_out::resume(env, folder, options.dry_run)?;
-    if let Some(name) = resumed.as_ref().filter(|_| options.dry_run) {
-        let folder = Some(name.clone());
-        return Ok(RepairReport { folder, is_resumed: true, ..RepairReport::default() });
+    if let Some(Resumed { folder, is_loss }) = resumed.as_ref().filter(|_| options.dry_run) {
+        return Ok(RepairReport {
+            folder: Some(folder.clone()),
+            is_resumed: true,
+            is_resumed_loss: *is_loss,
+            is_unlocked,
+            ..RepairReport::default()
+        });
     }
     let mut survey = survey::survey(env, folder)?;
     let files = survey::chunk_files(env, folder)?;
     adopt::adopt(env, folder, &files, &mut survey)?;
     let plan = Plan::make(env, folder, survey, options)?;
     let mut report = plan.report.clone();
+    report.is_unlocked = is_unlocked;
     report.is_resumed = resumed.is_some();
-    report.folder = resumed;
+    report.is_resumed_loss = resumed.as_ref().is_some_and(|resumed| resumed.is_loss);
+    report.folder = resumed.map(|resumed| resumed.folder);
     if plan.is_needed() && !options.dry_run {
         report.folder = Some(carry_out::carry_out(env, folder, plan)?);
     } else if !options.dry_run {

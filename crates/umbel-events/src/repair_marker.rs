@@ -24,6 +24,8 @@ pub struct RepairMarker {
     pub generation: u64,
     /// Whether the existence filter is of another store now.
     pub is_seed_new: bool,
+    /// Whether something could not be saved.
+    pub is_loss: bool,
 }
 
 /// An error where a repair of the store has not ended.
@@ -40,16 +42,21 @@ pub fn check_none(env: &Env, folder: &Path) -> Result<()> {
 
 impl RepairMarker {
     fn encode(&self) -> String {
-        let RepairMarker { number, generation, is_seed_new } = *self;
-        format!("umbel repair {number} {generation} {}\n", u8::from(is_seed_new))
+        let RepairMarker { number, generation, is_seed_new, is_loss } = *self;
+        let (is_seed_new, is_loss) = (u8::from(is_seed_new), u8::from(is_loss));
+        format!("umbel repair {number} {generation} {is_seed_new} {is_loss}\n")
     }
 
     fn decode(bytes: &[u8]) -> Option<RepairMarker> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut words = text.strip_prefix("umbel repair ")?.split_whitespace();
         let mut number = || words.next()?.parse::<u64>().ok();
-        let marker =
-            RepairMarker { number: number()?, generation: number()?, is_seed_new: number()? == 1 };
+        let marker = RepairMarker {
+            number: number()?,
+            generation: number()?,
+            is_seed_new: number()? == 1,
+            is_loss: number()? == 1,
+        };
         (marker.encode() == text).then_some(marker)
     }
 
@@ -64,8 +71,8 @@ impl RepairMarker {
         file.read_exact_at(&mut bytes, 0)?;
         let marker = RepairMarker::decode(&bytes);
         marker.map(Some).ok_or_else(|| {
-            let reason =
-                "this is no line of a repair; where no repair is going on, remove the file";
+            let reason = "this is no line of a repair: the file is damaged, or of another version; \
+                          remove it, then `umbel repair` begins anew and finds what is left to do";
             umbel::Error::corruption(&path, 0, reason).into()
         })
     }
@@ -102,14 +109,14 @@ mod tests {
 
     #[test]
     fn a_marker_comes_back_and_nothing_else_is_taken_for_one() {
-        let marker = RepairMarker { number: 3, generation: 41, is_seed_new: true };
+        let marker = RepairMarker { number: 3, generation: 41, is_seed_new: true, is_loss: false };
         let text = marker.encode();
         assert_eq!(RepairMarker::decode(text.as_bytes()), Some(marker));
         for len in 0..text.len() {
             assert_eq!(RepairMarker::decode(&text.as_bytes()[..len]), None, "{len} bytes");
         }
-        for wrong in ["", "umbel repair 1 2 2\n", "umbel repair 1 2 0 4\n", "umbel repair -1 2 0\n"]
-        {
+        for numbers in ["1 2 2 0", "1 2 0 4", "-1 2 0 0", "1 2 0", "1 2 0 0 0"] {
+            let wrong = format!("umbel repair {numbers}\n");
             assert_eq!(RepairMarker::decode(wrong.as_bytes()), None, "{wrong:?}");
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use umbel_log::Expectation;
 
 use crate::chunk::Chunk;
+use crate::chunk_read::{ChunkRead, read_chunk};
 use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
 use crate::error::{Error, Result};
 use crate::format::Frame;
 use crate::limits::TOMBSTONE_REVISION;
-use crate::open::read_chunk;
 use crate::packed;
 use crate::shared::Shared;
 use crate::view_verify::ViewChecks;
@@ -104,7 +104,8 @@ fn check_file(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
 
 fn check_records(shared: &Shared, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
     let expectation = ended.sealed.map_or(Expectation::Open, Expectation::Sealed);
-    let (outcome, last_event) = read_chunk(&shared.env, &shared.folder, entry, expectation)?;
+    let read = read_chunk(&shared.env, &shared.folder, entry, expectation)?;
+    let ChunkRead { outcome, last_event, .. } = read;
     let end = ended.file_bytes();
     if (outcome.end, last_event) == (end, ended.last_event) {
         return Ok(());

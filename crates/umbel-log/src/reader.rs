@@ -10,8 +10,8 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env};
 
 use crate::format::{
-    Binding, FileHeader, HEADER_BYTES, LogKind, RECORD_HEADER_BYTES, RecordHeader, RecordKind,
-    Running, Sealed, VERSION, record_checksum,
+    Binding, FileHeader, HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader,
+    RecordKind, Running, Sealed, VERSION, record_checksum,
 };
 use crate::tail::{Tail, examine};
 use crate::window::Window;
@@ -205,6 +205,25 @@ impl LogReader {
             records: self.running.records,
             checksum: self.running.checksum,
         }
+    }
+
+    /// Where a whole record of this log stands behind the end of one that is torn: a power cut that
+    /// had later pages written first leaves such, and so does damage. `None` where none does, or
+    /// where too much looks like records.
+    ///
+    /// REQUIRES: [`LogReader::next`] said that there is no other record.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn behind(&mut self) -> Result<Option<u64>> {
+        if !self.torn || self.sealed {
+            return Ok(None);
+        }
+        let start = self.position + RECORD_ALIGN;
+        Ok(match examine(&mut self.window, self.binding, start, 0)? {
+            Tail::Record { offset, .. } => Some(offset),
+            Tail::Zeros | Tail::Bytes | Tail::Undecided => None,
+        })
     }
 
     fn corruption(&self, offset: u64, reason: impl Into<String>) -> Error {

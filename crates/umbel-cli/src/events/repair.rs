@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::json;
 use umbel_env::Env;
-use umbel_events::{RepairOptions, RepairReport};
+use umbel_events::{Error, RepairOptions, RepairReport};
 
 use super::args::RepairArgs;
 use crate::errors::{Failure, Outcome};
 use crate::number;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::store::{refuse_file, required};
 
 /// Named streams and ranges; the rest is counted, and stands in the report's file.
@@ -28,7 +28,18 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> 
         )));
     }
     let options = RepairOptions { dry_run: args.dry_run, accept_unproven: args.accept_unproven };
-    let report = umbel_events::repair(&Env::system(), folder, options)?;
+    let report = umbel_events::repair(&Env::system(), folder, options).map_err(|error| {
+        if let Error::Store(umbel::Error::Full { .. } | umbel::Error::Io { .. }) = error {
+            note("nothing is lost; once the cause is gone, run `umbel repair` again");
+        }
+        Failure::from(error)
+    })?;
+    if report.is_unlocked {
+        note(
+            "the folder could not be locked, as where nobody may write: this holds if nobody has \
+             the store open",
+        );
+    }
     let mut output = Output::new();
     match json {
         true => output.json(&to_json(&report, args.dry_run))?,
@@ -37,6 +48,14 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> 
     output.flush()?;
     if !report.is_loss() {
         return Ok(());
+    }
+    if report.chunks.is_empty() && report.is_resumed_loss {
+        return Err(Failure::Damaged(format!(
+            "the repair of the event store in {} that was interrupted could not save everything; \
+             {}/report.txt says what is lost",
+            folder.display(),
+            report.folder.as_deref().unwrap_or("damaged-1")
+        )));
     }
     let (is, lost) = match args.dry_run {
         true => ("cannot be read", "would be lost"),
@@ -67,7 +86,10 @@ fn say(output: &mut Output, folder: &Path, report: &RepairReport, is_dry: bool) 
     let last = match (report.is_whole(), report.is_resumed) {
         (true, _) => format!("there is nothing to repair in the event store in {shown}"),
         (_, true) if is_dry => {
-            format!("a repair of {shown} did not come to its end; called again, it does")
+            format!(
+                "a repair of {shown} did not come to its end; called again, it does; its report is \
+                 {aside}/report.txt"
+            )
         }
         _ if is_dry => "nothing was changed".to_string(),
         (_, true) if report.chunks.is_empty() => format!(
@@ -110,6 +132,8 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
         "whole": report.is_whole(),
         "dry_run": is_dry,
         "resumed": report.is_resumed,
+        "resumed_loss": report.is_resumed_loss,
+        "unlocked": report.is_unlocked,
         "table": report.table,
         "index": report.index,
         "index_through": report.index_through.map(|position| position.0),

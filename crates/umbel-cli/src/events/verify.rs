@@ -11,14 +11,29 @@ use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;
+use crate::store::is_event_store;
 
 /// Named damages; the rest is counted.
 const NAMED_DAMAGES: usize = 20;
+
+/// An error where opening the store would leave out what may have been appended: then it is not
+/// opened.
+fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
+    let Some(folder) = folder.filter(|folder| is_event_store(folder)) else { return Ok(()) };
+    let left_out = umbel_events::left_out(&Env::system(), folder)?;
+    let Some(first) = left_out.first() else { return Ok(()) };
+    Err(Failure::Damaged(format!(
+        "the event store in {} was not closed. {first}; `umbel repair` keeps them aside, and with \
+         --accept-unproven takes them back",
+        folder.display()
+    )))
+}
 
 /// Checks the store. Each damage is said with file and offset, then the command fails.
 pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let clock = Env::system().clock;
     let start = clock.now();
+    check_left_out(folder)?;
     let store = store::open(folder, limits, Durability::Buffered)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();

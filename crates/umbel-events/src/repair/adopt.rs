@@ -142,7 +142,13 @@ fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidat
     let mut entry = ChunkEntry { id, start, capacity, ended: Some(Ended::EMPTY), packed: None };
     let read = read_open(env, folder, &entry);
     let source = Source::new(id, start, &bytes);
+    let mut is_end_known = false;
     let (damage, events) = match read {
+        Ok(Opened { ended, gap: Some(gap), .. }) => {
+            is_end_known = true;
+            entry.ended = Some(Ended { end: gap.end, ..ended });
+            (Some(gap.to_string()), count(&source, ended.end))
+        }
         Ok(Opened { ended, .. }) => {
             entry.ended = Some(ended);
             (None, count(&source, ended.end))
@@ -152,7 +158,7 @@ fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidat
             (Some(damage_of(error, folder)?), saved.offsets.len())
         }
     };
-    let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
+    let found = Found { is_unsynced: true, is_end_known, ..Found::new(entry, damage) };
     Ok(Some(Candidate { found, extent: capacity, events, name: file.name.clone() }))
 }
 

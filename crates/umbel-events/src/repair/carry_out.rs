@@ -19,7 +19,7 @@ use umbel_env::{Access, Env};
 use super::plan::Plan;
 use super::survey::chunk_files;
 use crate::chunk_table::{ChunkTable, chunk_folder};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repair_marker::RepairMarker;
 
 const TABLE: &str = "CHUNKS";
@@ -30,9 +30,18 @@ fn folder_name(number: u64) -> String {
     format!("damaged-{number}")
 }
 
-/// Brings a repair to its end whose table is published already. Returns the folder's name; `None`
-/// where there is none.
-pub fn resume(env: &Env, folder: &Path, dry_run: bool) -> Result<Option<String>> {
+/// A repair that was interrupted when its table had been published.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The folder with what was damaged, and with its report.
+    pub folder: String,
+    /// Whether something could not be saved.
+    pub is_loss: bool,
+}
+
+/// Brings a repair to its end whose table is published already. Returns what it was; `None` where
+/// there is none.
+pub fn resume(env: &Env, folder: &Path, dry_run: bool) -> Result<Option<Resumed>> {
     let Some(marker) = RepairMarker::read(env, folder)? else { return Ok(None) };
     let is_there = ChunkTable::exists(env, folder)?;
     let table = if is_there { ChunkTable::read(env, folder).ok() } else { None };
@@ -42,7 +51,7 @@ pub fn resume(env: &Env, folder: &Path, dry_run: bool) -> Result<Option<String>>
     if !dry_run {
         finish(env, folder, marker, &table)?;
     }
-    Ok(Some(folder_name(marker.number)))
+    Ok(Some(Resumed { folder: folder_name(marker.number), is_loss: marker.is_loss }))
 }
 
 /// Does what was planned, and returns the name of the folder that has the damaged files.
@@ -54,7 +63,8 @@ pub fn carry_out(env: &Env, folder: &Path, mut plan: Plan) -> Result<String> {
     let number = free_number(env, folder)?;
     let target = folder.join(folder_name(number));
     let (generation, is_seed_new) = (plan.generation, plan.is_seed_new);
-    let marker = RepairMarker { number, generation, is_seed_new };
+    let is_loss = plan.report.is_loss();
+    let marker = RepairMarker { number, generation, is_seed_new, is_loss };
     let prepared = prepare(env, folder, &target, marker, &mut plan);
     let published = prepared.and_then(|()| Ok(plan.table.write(env, folder)?));
     if let Err(error) = published {
@@ -147,7 +157,11 @@ fn free_number(env: &Env, folder: &Path) -> Result<u64> {
     let newest = numbers.filter_map(|number| number.parse::<u64>().ok()).max();
     let Some(newest) = newest else { return Ok(1) };
     let is_empty = env.files.read_dir(&folder.join(folder_name(newest)))?.is_empty();
-    Ok(if is_empty { newest } else { newest + 1 })
+    let next = if is_empty { Some(newest) } else { newest.checked_add(1) };
+    next.ok_or_else(|| {
+        let name = folder_name(newest);
+        Error::invalid(format!("there is no number behind that of {name}; rename the folder"))
+    })
 }
 
 fn write_new(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {

@@ -299,11 +299,13 @@ fn save_appended(
     let ended = entry.ended.filter(|ended| ended.last_event > 0);
     let room = entry.capacity.min(bytes.len() as u64);
     let end = match ended {
-        Some(ended) if found.is_end_known => Some(ended.end),
+        _ if found.is_end_known && entry.ended != Some(Ended::EMPTY) => {
+            entry.ended.map(|ended| ended.end)
+        }
         // It was torn, and what follows says that there was more.
         Some(_) => Some(room),
-        // It is missing.
-        None if bytes.is_empty() => Some(entry.capacity),
+        // It is missing, or nothing is left of it.
+        None if bytes.iter().all(|byte| *byte == 0) => Some(entry.capacity),
         None => None,
     };
     let events = known.iter().flat_map(|known| known.events);

@@ -37,6 +37,11 @@ pub struct RepairReport {
     /// Whether it brought a repair to its end that had been interrupted. What that found is in the
     /// file `report.txt` of the folder.
     pub is_resumed: bool,
+    /// Whether that repair could not save everything.
+    pub is_resumed_loss: bool,
+    /// Whether the folder could not be locked, as where nobody may write: then somebody may have
+    /// changed it while it was looked at. Only for [`RepairOptions::dry_run`].
+    pub is_unlocked: bool,
 }
 
 /// A chunk that was damaged or missing.
@@ -88,7 +93,9 @@ impl RepairReport {
 
     /// Whether anything is lost.
     pub fn is_loss(&self) -> bool {
-        !self.streams.is_empty() || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
+        self.is_resumed_loss
+            || !self.streams.is_empty()
+            || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
     }
 
     /// Bytes of the log that are lost.
@@ -138,6 +145,13 @@ impl fmt::Display for RepairReport {
                     position.0
                 )?,
             }
+        }
+        if self.table.is_some() && self.index_through.is_none() {
+            writeln!(
+                f,
+                "without table and index nothing tells whether there were chunks behind the last \
+                 one that is there"
+            )?;
         }
         for name in &self.strangers {
             writeln!(f, "log/{name} belongs to no chunk of this store")?;

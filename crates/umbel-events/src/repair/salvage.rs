@@ -90,6 +90,17 @@ pub struct Lost {
     pub unproven: u64,
 }
 
+/// Appends that look whole where nothing proves that they were appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unproven {
+    /// How many.
+    pub count: u64,
+    /// Where the first event of the last one begins.
+    pub last: Option<u64>,
+    /// The offset behind the last one.
+    pub end: u64,
+}
+
 /// What is kept of a frame while places are followed.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
@@ -146,11 +157,11 @@ impl<'a> Source<'a> {
             let mut lost = Vec::new();
             let mut accepted = None;
             for (from, to) in ranges {
-                let (unproven, last) = self.unproven(from, to);
+                let Unproven { count, last, .. } = self.unproven(from, to);
                 accepted = accepted.or(last.filter(|last| !places.frames.contains_key(last)));
                 let position = |offset: u64| self.start + offset;
                 let (from, to, bytes) = (position(from), position(to), to - from);
-                lost.push(Lost { from, to, bytes, unproven });
+                lost.push(Lost { from, to, bytes, unproven: count });
             }
             match accepted.filter(|_| accept_unproven) {
                 Some(place) => {
@@ -162,11 +173,10 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// How many appends look whole in a range that is lost, and the place of the first event of
-    /// the last of them.
-    fn unproven(&self, from: u64, to: u64) -> (u64, Option<u64>) {
+    /// Looks for appends that look whole in a range that is lost.
+    pub fn unproven(&self, from: u64, to: u64) -> Unproven {
         let mut budget = (to - from).saturating_mul(CHECKSUMMED_PER_BYTE);
-        let (mut count, mut last) = (0, None);
+        let mut found = Unproven { count: 0, last: None, end: from };
         let mut at = from.next_multiple_of(RECORD_ALIGN);
         while at + BETWEEN_RECORDS < to.min(self.bytes.len() as u64) {
             let bytes = &self.bytes[at as usize..];
@@ -180,13 +190,13 @@ impl<'a> Source<'a> {
             budget -= stated;
             let place = at + BETWEEN_RECORDS;
             if self.record(place).is_some() && self.placed(place).is_some() {
-                (count, last) = (count + 1, Some(place));
                 at += stated;
+                found = Unproven { count: found.count + 1, last: Some(place), end: at };
             } else {
                 at += RECORD_ALIGN;
             }
         }
-        (count, last)
+        found
     }
 
     /// What can be saved of a chunk that was written anew, whose positions are up to, and without,
@@ -424,8 +434,8 @@ impl Places<'_, '_> {
     /// Where the last of what looks like an append ends, in a chunk of which nobody noted the end.
     fn furthest(&self, covered: u64) -> u64 {
         let proven = self.frames.iter().next_back().map_or(covered, |(at, seen)| at + seen.bytes);
-        let (_, last) = self.source.unproven(proven, self.source.bytes.len() as u64);
-        let record = last.and_then(|place| Some(place + self.source.record(place)?));
+        let unproven = self.source.unproven(proven, self.source.bytes.len() as u64);
+        let record = unproven.last.and_then(|place| Some(place + self.source.record(place)?));
         let known = match self.frames.contains_key(&self.last_proven) || self.last_proven == 0 {
             true => 0,
             false => self.last_proven + FRAME_HEADER_BYTES as u64,

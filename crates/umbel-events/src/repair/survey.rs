@@ -1,16 +1,19 @@
 //! What there is of a store's event log: its table of chunks, or what the chunks tell where that
 //! is damaged, and of each chunk whether it is whole. Nothing is changed.
 
+use std::fmt;
 use std::path::Path;
 
 use umbel_env::{Access, Env};
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
+use super::salvage::Source;
 use crate::chunk::FIRST_EVENT_AT;
+use crate::chunk_read::{ChunkRead, read_chunk};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, unopened, version_path};
 use crate::error::{Error, Result};
 use crate::format::{Frame, Place};
-use crate::open::read_chunk;
+use crate::limits::FILE_BYTES_MAX;
 use crate::packed;
 
 /// A chunk as it was found.
@@ -160,7 +163,13 @@ impl Survey {
         let read = read_open(env, folder, &entry);
         let mut found = Found { is_unsynced: true, ..Found::new(entry, None) };
         match read {
-            Ok(Opened { ended, has_durable }) => {
+            Ok(Opened { ended, gap: Some(gap), .. }) => {
+                found.damage = Some(gap.to_string());
+                found.is_end_known = true;
+                found.entry.ended = Some(Ended { end: gap.end, ..ended });
+                *is_whole = true;
+            }
+            Ok(Opened { ended, has_durable, gap: None }) => {
                 if !*is_whole && !has_durable || ended.last_event == 0 {
                     // It would be left out.
                     *is_whole &= ended.sealed.is_some();
@@ -196,11 +205,41 @@ pub struct Opened {
     pub ended: Ended,
     /// Whether a record of it tells that events had been made durable.
     pub has_durable: bool,
+    /// What stands behind its end.
+    pub gap: Option<Gap>,
+}
+
+/// Appends that look whole behind bytes that are none, in a chunk that nobody ended: of damage, or
+/// of a power cut that had later pages written first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    id: u64,
+    /// Where nothing valid stands.
+    at: u64,
+    /// How many appends stand behind.
+    count: u64,
+    /// The offset behind the last of them.
+    pub end: u64,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Gap { id, at, count, .. } = self;
+        let (appends, stand) =
+            if *count == 1 { ("append", "stands") } else { ("appends", "stand") };
+        write!(
+            f,
+            "log/{id:08}.chunk at byte {at}: nothing valid stands here, but {count} whole \
+             {appends} {stand} behind it, which are left out when the store is opened: damage, or \
+             a power cut that had later pages written first"
+        )
+    }
 }
 
 /// Reads a chunk that nobody ended.
 pub fn read_open(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<Opened> {
-    let (outcome, last_event) = read_chunk(env, folder, entry, Expectation::Open)?;
+    let read = read_chunk(env, folder, entry, Expectation::Open)?;
+    let ChunkRead { outcome, last_event, has_more } = read;
     if last_event > 0 {
         check_place(env, folder, entry)?;
     }
@@ -211,7 +250,29 @@ pub fn read_open(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<Opened>
         None => outcome.end.max(HEADER_BYTES),
     };
     let ended = Ended { end, last_event, sealed };
-    Ok(Opened { ended, has_durable: outcome.durable_max > HEADER_BYTES })
+    let gap = if has_more { gap(env, folder, entry, end)? } else { None };
+    Ok(Opened { ended, has_durable: outcome.durable_max > HEADER_BYTES, gap })
+}
+
+/// The appends behind the end of a chunk that nobody ended.
+fn gap(env: &Env, folder: &Path, entry: &ChunkEntry, at: u64) -> Result<Option<Gap>> {
+    let bytes = read_file(env, &entry.path(folder))?;
+    let found = Source::new(entry.id, entry.start, &bytes).unproven(at, bytes.len() as u64);
+    let gap = Gap { id: entry.id, at, count: found.count, end: found.end };
+    Ok((found.count > 0).then_some(gap))
+}
+
+/// What opening the store would leave out although it may have been appended: for each chunk that
+/// nobody ended a sentence with file and offset. Nothing is changed.
+pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
+    let mut sentences = Vec::new();
+    for entry in ChunkTable::read(env, folder)?.chunks.iter().filter(|entry| entry.ended.is_none())
+    {
+        // What cannot be read is said by who opens the store.
+        let gap = read_open(env, folder, entry).ok().and_then(|opened| opened.gap);
+        sentences.extend(gap.map(|gap| gap.to_string()));
+    }
+    Ok(sentences)
 }
 
 /// An error where the first event of a chunk has another position: it is that of another store.
@@ -231,7 +292,7 @@ fn check_place(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
 
 fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
     let expectation = ended.sealed.map_or(Expectation::Open, Expectation::Sealed);
-    let (outcome, last_event) = read_chunk(env, folder, entry, expectation)?;
+    let ChunkRead { outcome, last_event, .. } = read_chunk(env, folder, entry, expectation)?;
     let end = ended.file_bytes();
     if (outcome.end, last_event) == (end, ended.last_event) {
         return check_place(env, folder, entry);
@@ -246,7 +307,8 @@ fn is_other(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> bool
     if entry.packed.is_some() {
         return false;
     }
-    let Ok((outcome, _)) = read_chunk(env, folder, entry, Expectation::Open) else { return false };
+    let Ok(read) = read_chunk(env, folder, entry, Expectation::Open) else { return false };
+    let outcome = read.outcome;
     let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
     outcome.sealed && ended.sealed != Some(sealed)
 }
@@ -270,13 +332,11 @@ fn check_packed(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
 
 /// All bytes of a file of the log; none where it is missing.
 pub fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>> {
-    /// No file of a chunk is longer.
-    const BYTES_MAX: u64 = 1 << 30;
     let file = match env.files.open(path, Access::Read) {
         Err(error) if error.is_missing_file() => return Ok(Vec::new()),
         opened => opened?,
     };
-    let mut bytes = vec![0; file.len()?.min(BYTES_MAX) as usize];
+    let mut bytes = vec![0; file.len()?.min(FILE_BYTES_MAX) as usize];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }

@@ -1,7 +1,9 @@
 //! Repairs of stores whose table, end or neighbours are not what they were, and of what somebody
 //! made to be misread.
 
-use umbel_events::{Direction, Error, Expected, NewEvent, RepairOptions, Revision, Store, repair};
+use umbel_events::{
+    Direction, Error, Expected, NewEvent, RepairOptions, Revision, Store, left_out, repair,
+};
 use umbel_sim::Sim;
 
 use super::repairs::{
@@ -298,4 +300,99 @@ fn the_image_of_an_append_in_the_data_of_an_event_is_not_believed() {
     repair(&accepting.env(), FOLDER.as_ref(), options_).expect("repaired");
     let store = Store::open(FOLDER, options(&accepting)).expect("opened");
     assert!(all(&store).iter().any(|event| event.stream == "fake"), "taken, as was asked for");
+}
+
+/// One bad byte in the chunk that was written when the process was killed: opening would leave out
+/// all that stands behind, so it is said, kept aside, and can be taken back.
+#[test]
+fn what_stands_behind_damage_in_the_open_chunk_is_kept() {
+    for (victim, is_table_lost) in [(0, false), (20, false), (20, true), (0, true)] {
+        let what = format!("event {victim} damaged, table lost: {is_table_lost}");
+        let sim = Sim::new(33);
+        let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+        append(&store, "cart-1", 0..60);
+        for number in 6..40 {
+            append(&store, "cart-2", number * 10..number * 10 + 2);
+        }
+        let before = all(&store);
+        let killed = sim.kill_image();
+        let hit = &before[victim];
+        assert_eq!(chunk_of(&killed, hit.position).0, 1, "one chunk");
+        killed.flip(chunk(1), hit.position + 8, 1);
+        let damaged = killed.read(chunk(1));
+        let opened = killed.clone_disk();
+        if is_table_lost {
+            killed.remove("/events/CHUNKS");
+            without_index(&killed);
+        } else {
+            let said = left_out(&killed.env(), FOLDER.as_ref()).expect("looked at");
+            assert!(said.len() == 1 && said[0].contains("34 whole appends"), "{what}: {said:?}");
+        }
+        let accepting = killed.clone_disk();
+        let report = fix(&killed);
+        assert!(report.is_loss() && report.bytes_lost() < 9_000, "{what}: {report}");
+        assert_eq!(killed.read("/events/damaged-1/00000001.chunk"), damaged, "{what}");
+        check(&killed, &before, &report, &what);
+        // Opened without a repair, the bytes stay where they are, or beside.
+        let store = Store::open(FOLDER, options(&opened)).expect("opened");
+        assert!(all(&store).is_empty(), "{what}: the first append was all before the damage");
+        store.close().expect("closed");
+        let is_kept = opened.files().iter().any(|path| opened.read(path) == damaged);
+        assert!(is_kept, "{what}: {:?}", opened.files());
+        // Taken back, all but what was hit is there.
+        let options = RepairOptions { accept_unproven: true, ..RepairOptions::default() };
+        let report = repair(&accepting.env(), FOLDER.as_ref(), options).expect("repaired");
+        let saved: u64 = report.chunks.iter().map(|chunk| chunk.events_saved).sum();
+        assert_eq!(saved, 68, "{what}: {report}");
+        check(&accepting, &before, &report, &what);
+    }
+}
+
+/// A chunk of which nothing but zeros is left is as good as missing, also where table and index
+/// are gone with it.
+#[test]
+fn a_chunk_of_zeros_is_a_missing_one() {
+    let (sim, before) = specimen(41);
+    for (id, has_table) in [(2, true), (2, false)] {
+        let zeroed = sim.clone_disk();
+        let len = zeroed.read(chunk(id)).len();
+        zeroed.replace(chunk(id), &vec![0; len]);
+        if !has_table {
+            zeroed.remove("/events/CHUNKS");
+            without_index(&zeroed);
+        }
+        let what = format!("chunk {id}, table: {has_table}");
+        let report = fix(&zeroed);
+        assert!(report.is_loss() && report.bytes_lost() > 4000, "{what}: {report}");
+        check(&zeroed, &before, &report, &what);
+    }
+}
+
+/// Without table and index nothing tells that there were more chunks, and that is said.
+#[test]
+fn that_the_last_chunks_may_be_missing_is_said() {
+    let (sim, _) = specimen(42);
+    sim.remove("/events/CHUNKS");
+    without_index(&sim);
+    let files = sim.files();
+    let last = files.iter().rfind(|path| path.to_string_lossy().ends_with(".chunk"));
+    sim.remove(last.expect("there are chunks"));
+    let text = fix(&sim).to_string();
+    assert!(text.contains("whether there were chunks behind the last"), "{text}");
+}
+
+/// A file that somebody made huge is not read to its end.
+#[test]
+fn a_file_that_is_too_long_for_a_chunk_is_said_to_be() {
+    let sim = Sim::new(43);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    append(&store, "cart-1", 0..6);
+    let before = all(&store);
+    let killed = sim.kill_image();
+    killed.extend(chunk(1), &vec![0; 129 << 20]);
+    let refused = Store::open(FOLDER, options(&killed.clone_disk())).expect_err("too long");
+    assert!(refused.to_string().contains("no chunk has more than"), "{refused}");
+    let report = fix(&killed);
+    assert!(report.chunks[0].reason.contains("no chunk has more than"), "{report}");
+    check(&killed, &before, &report, "too long");
 }
