@@ -19,6 +19,7 @@
 pub mod gossip;
 pub mod limits;
 pub mod operations;
+pub mod persistent;
 pub mod projections;
 pub mod reading;
 pub mod server_features;

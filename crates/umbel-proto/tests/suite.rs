@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod suite {
     mod fields;
+    mod persistent;
     mod second;
     mod wire;
 }

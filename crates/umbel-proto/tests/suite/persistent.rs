@@ -1,0 +1,196 @@
+//! The messages about groups of consumers, under the numbers of the table of the protocol.
+
+use umbel_proto::persistent::*;
+use umbel_proto::shared::{StreamIdentifier, Uuid, uuid};
+use umbel_proto::streams::read_req::{
+    Expression, Filter, FilterOptions, Position, RevisionOption, StreamOptions, UuidForm,
+    UuidOption, Window,
+};
+use umbel_proto::streams::read_resp::EventPosition;
+
+use super::wire::check;
+
+fn name() -> String {
+    "a".to_string()
+}
+
+fn stream() -> StreamIdentifier {
+    "a".into()
+}
+
+fn id() -> Uuid {
+    Uuid { value: Some(uuid::Value::String(name())) }
+}
+
+fn info() -> SubscriptionInfo {
+    let measured = Measurement { key: name(), value: 1 };
+    check(measured.clone(), &[1, 2]);
+    let connection = ConnectionInfo {
+        from: name(),
+        username: name(),
+        average_items_per_second: 1,
+        total_items: 1,
+        count_since_last_measurement: 1,
+        observed_measurements: vec![measured],
+        available_slots: 1,
+        in_flight_messages: 1,
+        connection_name: name(),
+    };
+    check(connection.clone(), &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    SubscriptionInfo {
+        event_source: name(),
+        group_name: name(),
+        status: name(),
+        connections: vec![connection],
+        average_per_second: 1,
+        total_items: 1,
+        count_since_last_measurement: 1,
+        last_checkpointed_event_position: name(),
+        last_known_event_position: name(),
+        resolve_link_tos: true,
+        start_from: name(),
+        message_timeout_milliseconds: 1,
+        extra_statistics: true,
+        max_retry_count: 1,
+        live_buffer_size: 1,
+        buffer_size: 1,
+        read_batch_size: 1,
+        check_point_after_milliseconds: 1,
+        min_check_point_count: 1,
+        max_check_point_count: 1,
+        read_buffer_count: 1,
+        live_buffer_count: 1,
+        retry_buffer_count: 1,
+        total_in_flight_messages: 1,
+        outstanding_messages_count: 1,
+        named_consumer_strategy: name(),
+        max_subscriber_count: 1,
+        parked_message_count: 1,
+    }
+}
+
+#[test]
+fn consumers_and_what_they_are_sent() {
+    let options = |stream_option| ReadOptions {
+        stream_option: Some(stream_option),
+        group_name: name(),
+        buffer_size: 1,
+        uuid_option: Some(UuidOption { content: Some(UuidForm::String(())) }),
+    };
+    check(options(JoinedStream::Stream(stream())), &[1, 2, 3, 4]);
+    check(options(JoinedStream::All(())), &[5, 2, 3, 4]);
+    let ack = Ack { id: vec![1], ids: vec![id()] };
+    check(ack.clone(), &[1, 2]);
+    let action = NackAction::Stop.into();
+    let nack = Nack { id: vec![1], ids: vec![id()], action, reason: name() };
+    check(nack.clone(), &[1, 2, 3, 4]);
+    let said = [Said::Options(options(JoinedStream::All(()))), Said::Ack(ack), Said::Nack(nack)];
+    for (content, number) in said.into_iter().zip(1..) {
+        check(ReadReq { content: Some(content) }, &[number]);
+    }
+    let event = |position, count| SentEvent {
+        event: Some(Default::default()),
+        link: Some(Default::default()),
+        position: Some(position),
+        count: Some(count),
+    };
+    let first = event(EventPosition::CommitPosition(0), RetryCount::Times(0));
+    check(first.clone(), &[1, 2, 3, 5]);
+    check(event(EventPosition::NoPosition(()), RetryCount::Unknown(())), &[1, 2, 4, 6]);
+    let confirmation = SubscriptionConfirmation { subscription_id: name() };
+    for (content, number) in [(Sent::Event(first), 1), (Sent::Confirmation(confirmation), 2)] {
+        check(ReadResp { content: Some(content) }, &[number]);
+    }
+}
+
+#[test]
+fn groups_that_are_made() {
+    let settings = |message_timeout, checkpoint_after| Settings {
+        resolve_links: true,
+        revision: 1,
+        extra_statistics: true,
+        message_timeout: Some(message_timeout),
+        max_retry_count: 1,
+        checkpoint_after: Some(checkpoint_after),
+        min_checkpoint_count: 1,
+        max_checkpoint_count: 1,
+        max_subscriber_count: 1,
+        live_buffer_size: 1,
+        read_batch_size: 1,
+        history_buffer_size: 1,
+        named_consumer_strategy: NamedStrategy::Pinned.into(),
+        consumer_strategy: name(),
+    };
+    let ticks = settings(MessageTimeout::Ticks(0), CheckpointAfter::Ticks(0));
+    check(ticks.clone(), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16]);
+    let millis = settings(MessageTimeout::Millis(0), CheckpointAfter::Millis(0));
+    check(millis, &[1, 2, 3, 14, 5, 15, 7, 8, 9, 10, 11, 12, 13, 16]);
+    let filter = FilterOptions {
+        filter: Some(Filter::EventType(Expression { regex: name(), prefix: vec![name()] })),
+        window: Some(Window::Count(())),
+        checkpoint_interval_multiplier: 1,
+    };
+    let starts = [
+        GroupStart::Position(Position { commit_position: 1, prepare_position: 1 }),
+        GroupStart::Start(()),
+        GroupStart::End(()),
+    ];
+    for (start, number) in starts.into_iter().zip(1..) {
+        let filters = [(GroupFilter::Filter(filter.clone()), 4), (GroupFilter::NoFilter(()), 5)];
+        for (filter, second) in filters {
+            let all_option = Some(start);
+            check(GroupAllOptions { all_option, filter_option: Some(filter) }, &[number, second]);
+        }
+    }
+    let of_stream = StreamOptions {
+        stream_identifier: Some(stream()),
+        revision_option: Some(RevisionOption::End(())),
+    };
+    for (origin, number) in
+        [(GroupOrigin::Stream(of_stream), 4), (GroupOrigin::All(GroupAllOptions::default()), 5)]
+    {
+        let options = CreateOptions {
+            stream_identifier: Some(stream()),
+            group_name: name(),
+            settings: Some(ticks.clone()),
+            stream_option: Some(origin),
+        };
+        check(options.clone(), &[1, 2, 3, number]);
+        check(CreateReq { options: Some(options) }, &[1]);
+    }
+}
+
+#[test]
+fn groups_that_are_asked_about() {
+    for (option, number) in [(DeletedStream::Stream(stream()), 1), (DeletedStream::All(()), 3)] {
+        let options = DeleteOptions { stream_option: Some(option), group_name: name() };
+        check(options.clone(), &[number, 2]);
+        check(DeleteReq { options: Some(options) }, &[1]);
+    }
+    for (option, number) in [(ListedStream::Stream(stream()), 1), (ListedStream::All(()), 2)] {
+        let options = GetInfoOptions { stream_option: Some(option.clone()), group_name: name() };
+        check(options.clone(), &[number, 3]);
+        check(GetInfoReq { options: Some(options) }, &[1]);
+        check(ListStream { stream_option: Some(option) }, &[number]);
+    }
+    for (option, number) in [(ReplayedStream::Stream(stream()), 2), (ReplayedStream::All(()), 3)] {
+        for (stop, third) in [(StopAt::Revision(0), 4), (StopAt::NoLimit(()), 5)] {
+            let options = ReplayParkedOptions {
+                group_name: name(),
+                stream_option: Some(option.clone()),
+                stop_at_option: Some(stop),
+            };
+            check(options.clone(), &[1, number, third]);
+            check(ReplayParkedReq { options: Some(options) }, &[1]);
+        }
+    }
+    let which = [ListOption::AllSubscriptions(()), ListOption::ForStream(ListStream::default())];
+    for (option, number) in which.into_iter().zip(1..) {
+        let options = ListOptions { list_option: Some(option) };
+        check(options.clone(), &[number]);
+        check(ListReq { options: Some(options) }, &[1]);
+    }
+    check(info(), &(1..=28).collect::<Vec<_>>());
+    check(GetInfoResp { subscription_info: Some(info()) }, &[1]);
+    check(ListResp { subscriptions: vec![info()] }, &[1]);
+}
