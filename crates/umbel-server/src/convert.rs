@@ -115,7 +115,7 @@ pub fn expected(option: Option<ExpectedRevision>) -> Result<Expected, Status> {
 }
 
 /// An event's identifier in either form.
-fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
+pub fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
     match id.and_then(|id| id.value.as_ref()) {
         Some(uuid::Value::String(text)) => text
             .parse()
@@ -163,7 +163,8 @@ pub fn read_event(resolved: ResolvedEvent, form: UuidForm) -> ReadResp {
     }))
 }
 
-fn recorded(event: RecordedEvent, form: UuidForm) -> read_resp::RecordedEvent {
+/// An event as clients read it.
+pub fn recorded(event: RecordedEvent, form: UuidForm) -> read_resp::RecordedEvent {
     let content_type = if event.is_json { JSON } else { BINARY };
     let metadata = BTreeMap::from([
         (TYPE.to_string(), event.kind),

@@ -6,11 +6,13 @@ use tonic::{Code, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, Expected};
 
+use crate::group_config::GroupKey;
 use crate::limits::APPENDS_BYTES_MAX;
 
 /// The trailer that names the failure.
 const EXCEPTION: &str = "exception";
 const STREAM_NAME: &str = "stream-name";
+const GROUP_NAME: &str = "group-name";
 
 /// How many characters of what is not served or not there are told back.
 pub const PATH_SHOWN: usize = 200;
@@ -160,6 +162,53 @@ pub fn scavenge_not_found(id: &str) -> Status {
         "scavenge-not-found",
         &[("scavenge-id", shown)],
     )
+}
+
+/// There is no such group of consumers.
+pub fn group_missing(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' does not exist.");
+    of_group(Status::not_found(message), "persistent-subscription-does-not-exist", key)
+}
+
+/// There is such a group of consumers already.
+pub fn group_exists(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' exists.");
+    of_group(Status::already_exists(message), "persistent-subscription-exists", key)
+}
+
+/// A group cannot be as was asked.
+pub fn group_failed(key: &GroupKey, reason: &str) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let facts = [
+        (STREAM_NAME, stream.to_string()),
+        (GROUP_NAME, group.clone()),
+        ("reason", reason.to_string()),
+    ];
+    let message = format!("Subscription group '{group}' on stream '{stream}' failed: '{reason}'");
+    named(Status::internal(message), "persistent-subscription-failed", &facts)
+}
+
+/// A group has as many consumers as it may.
+pub fn group_full(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!(
+        "Maximum subscriptions reached for subscription group '{group}' on stream '{stream}'."
+    );
+    of_group(Status::failed_precondition(message), "maximum-subscribers-reached", key)
+}
+
+/// A group went away or changed while consumers were connected.
+pub fn group_dropped(key: &GroupKey) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let message = format!("Subscription group '{group}' on stream '{stream}' was dropped.");
+    of_group(Status::cancelled(message), "persistent-subscription-dropped", key)
+}
+
+fn of_group(status: Status, exception: &'static str, key: &GroupKey) -> Status {
+    let facts = [(STREAM_NAME, key.source().to_string()), (GROUP_NAME, key.group.clone())];
+    named(status, exception, &facts)
 }
 
 /// A call that is not served.

@@ -2,13 +2,16 @@
 
 use umbel_proto::gossip;
 use umbel_proto::server_features::{self, SupportedMethod, SupportedMethods};
-use umbel_proto::{operations, projections, streams, v2};
+use umbel_proto::{operations, persistent, projections, streams, v2};
 
 /// The version of the protocol that is spoken. Clients want three numbers.
 pub const VERSION: &str = "26.1.0";
 
+/// What groups of consumers can be of.
+const GROUPS: &[&str] = &["stream", "all"];
+
 /// Every method, with what it can do beyond its first form.
-const METHODS: [(&str, &str, &[&str]); 25] = [
+const METHODS: [(&str, &str, &[&str]); 33] = [
     (streams::SERVICE, "append", &[]),
     (streams::SERVICE, "batchappend", &["deadline_duration"]),
     (streams::SERVICE, "delete", &[]),
@@ -29,6 +32,14 @@ const METHODS: [(&str, &str, &[&str]); 25] = [
     (projections::SERVICE, "state", &[]),
     (projections::SERVICE, "result", &[]),
     (projections::SERVICE, "restartsubsystem", &[]),
+    (persistent::SERVICE, "create", GROUPS),
+    (persistent::SERVICE, "update", GROUPS),
+    (persistent::SERVICE, "delete", GROUPS),
+    (persistent::SERVICE, "read", GROUPS),
+    (persistent::SERVICE, "getinfo", GROUPS),
+    (persistent::SERVICE, "replayparked", GROUPS),
+    (persistent::SERVICE, "list", GROUPS),
+    (persistent::SERVICE, "restartsubsystem", GROUPS),
     (operations::SERVICE, "startscavenge", &[]),
     (operations::SERVICE, "stopscavenge", &[]),
     (operations::SERVICE, "shutdown", &[]),

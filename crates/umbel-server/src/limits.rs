@@ -59,6 +59,26 @@ pub const PAGE_TIME: Duration = Duration::from_millis(20);
 pub const FILTER_WINDOW_EVENTS: u32 = 32;
 /// A filtered subscription is told how far it is so long after it last was, if it came further.
 pub const CHECKPOINT_TIME: Duration = Duration::from_secs(1);
+
+/// Most groups of consumers,
+pub const GROUPS_MAX: usize = 1000;
+/// and the bytes of the name of one.
+pub const GROUP_NAME_BYTES_MAX: usize = 512;
+/// Most consumers of one group.
+pub const GROUP_CONSUMERS_MAX: usize = 1000;
+/// Most events that a group's settings may ask it to hold, and a consumer to have on the way.
+pub const GROUP_EVENTS_MAX: usize = 10_000;
+/// Bytes of the events that a group holds after which it reads no more,
+pub const GROUP_BYTES: usize = 16 << 20;
+/// and the messages to it that wait at most.
+pub const GROUP_MESSAGES_MAX: usize = 64;
+/// Most events that are parked with one append.
+pub const PARKED_AT_ONCE: usize = 256;
+/// When a group tries again what the store refused.
+pub const GROUP_RETRY_TIME: Duration = Duration::from_secs(1);
+/// How often a group may look for a checkpoint that is due.
+pub const GROUP_TICK: Duration = Duration::from_millis(100);
+
 /// Most threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 

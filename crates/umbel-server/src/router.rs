@@ -16,7 +16,7 @@ use crate::oversize::Sieve;
 use crate::service::Service;
 use crate::store::Deletion;
 use crate::{append, batch_append, delete, failure, features, gossip, http, operations};
-use crate::{projections, read, v2_calls};
+use crate::{persistent, projections, read, v2_calls};
 
 /// What the paths of calls begin with.
 const CALLS: [&str; 2] = ["/event_store.client.", "/kurrentdb.protocol."];
@@ -97,6 +97,9 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
         }
         path if path.starts_with("/event_store.client.projections.") => {
             projections::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.persistent_subscriptions.") => {
+            persistent::call(service, deadline, request).await
         }
         path if path.starts_with("/event_store.client.operations.") => {
             operations::call(service, request).await

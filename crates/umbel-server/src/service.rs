@@ -13,6 +13,7 @@ use crate::calls::Calls;
 use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
+use crate::groups::Groups;
 use crate::scavenging::Scavenging;
 use crate::store::EventStore;
 
@@ -37,6 +38,8 @@ pub struct Service {
     pub parts_time: Duration,
     /// Up to where the built-in views show what there is.
     pub gates: Gates,
+    /// Groups of consumers.
+    pub groups: Groups,
     /// Gives space back.
     pub scavenging: Arc<dyn Scavenging>,
     /// Tells whoever runs the server that a client asks it to stop.
@@ -72,6 +75,7 @@ impl Service {
             port,
             parts_time,
             gates,
+            groups: Groups::default(),
             scavenging,
             ask,
             stop,

@@ -10,6 +10,7 @@ mod suite {
     mod ground;
     mod limits;
     mod operations;
+    mod persistent;
     mod projections;
     mod records;
     mod second;

@@ -96,9 +96,24 @@ impl Connection {
     where
         S: Stream<Item = BatchAppendReq> + Send + 'static,
     {
+        self.streaming(STREAMS, "BatchAppend", parts).await
+    }
+
+    /// A call of many messages that is answered with many, which are taken one by one.
+    pub async fn streaming<Q, A, S>(
+        &self,
+        service: &str,
+        method: &str,
+        messages: S,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+        S: Stream<Item = Q> + Send + 'static,
+    {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (Request::new(parts), ProstCodec::default());
-        let answers = grpc.streaming(request, path(STREAMS, "BatchAppend"), codec).await;
+        let (request, codec) = (Request::new(messages), ProstCodec::<Q, A>::default());
+        let answers = grpc.streaming(request, path(service, method), codec).await;
         answers.map(Response::into_inner)
     }
 

@@ -1,0 +1,480 @@
+//! One group of consumers: a task that reads what the group is of, gives it to consumers, and keeps
+//! what became of it in the store.
+//!
+//! What is parked is out of the group only once that is written; a checkpoint is behind no event
+//! that is held. So after a crash everything that was not done comes again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tonic::Status;
+use umbel_events::{Direction, Error, EventId, Revision, Since, Store, StreamState, Subscribed};
+use umbel_proto::persistent::{ReadResp, RetryCount, Sent, SentEvent, SubscriptionInfo};
+use umbel_proto::streams::read_req::UuidForm;
+use umbel_proto::streams::read_resp::EventPosition;
+
+use crate::consumers::{Action, ConsumerId, Consumers, Key, Sending, original};
+use crate::deadline::Deadline;
+use crate::follower::{Bell, Follower, Found};
+use crate::group_config::{GroupConfig, GroupKey};
+use crate::group_keep;
+use crate::limits::{
+    GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
+};
+use crate::service::Service;
+use crate::{convert, failure, group_info};
+
+/// What a consumer is sent.
+pub type Answer = Result<ReadResp, Status>;
+
+/// What a group is asked.
+#[derive(Debug)]
+pub enum Message {
+    /// A consumer joins.
+    Connect(Joining, oneshot::Sender<Result<ConsumerId, Status>>),
+    /// A consumer went away.
+    Disconnect(ConsumerId),
+    /// Events are done.
+    Ack(ConsumerId, Vec<EventId>),
+    /// Events are not done.
+    Nack(ConsumerId, Vec<EventId>, Action),
+    /// What the group does.
+    Info(oneshot::Sender<SubscriptionInfo>),
+    /// Send again what is parked before this revision of its stream.
+    Replay(u64, oneshot::Sender<Result<(), Status>>),
+    /// End: consumers are told that the group was dropped.
+    End(oneshot::Sender<()>),
+}
+
+/// A consumer that joins.
+#[derive(Debug)]
+pub struct Joining {
+    /// How many events may be on the way.
+    pub room: usize,
+    /// In which form identifiers are answered.
+    pub form: UuidForm,
+    /// Where events go. It has room for two more than may be on the way.
+    pub answers: mpsc::Sender<Answer>,
+}
+
+/// A group that is being served.
+pub struct Group {
+    service: Arc<Service>,
+    /// Which.
+    pub key: GroupKey,
+    /// How it works.
+    pub config: GroupConfig,
+    /// Who gets what.
+    pub consumers: Consumers,
+    /// The checkpoint that is kept.
+    pub checkpoint: Option<u64>,
+    /// The last event that was read.
+    pub last_known: Option<u64>,
+    /// How many are parked.
+    pub parked: u64,
+    joined: HashMap<ConsumerId, Joining>,
+    /// Taken away while it reads.
+    follower: Option<Follower>,
+    bell: Option<Bell>,
+    is_at_the_end: bool,
+    /// What is parked and to be sent again: from, to before.
+    replay: Option<(u64, u64)>,
+    /// Before which revision everything parked was to be sent again.
+    replayed: Option<u64>,
+    /// Before which revision nothing is parked any more, as it is kept.
+    parked_from: u64,
+    /// How many were done when the last checkpoint was written, and when that was.
+    checkpointed: (u64, Instant),
+    /// When what was refused is tried again.
+    again: Option<Instant>,
+    ended: Option<oneshot::Sender<()>>,
+}
+
+impl Group {
+    /// Goes on behind what is kept.
+    pub async fn open(
+        service: Arc<Service>,
+        key: GroupKey,
+        config: GroupConfig,
+    ) -> Result<Group, Error> {
+        let (of, settings) = (key.clone(), config.clone());
+        let opened = service.store.blocking(move |store| Opened::read(store, &of, &settings));
+        let opened = opened.await?;
+        let after = opened.checkpoint.or(config.after);
+        let clock = &service.env.clock;
+        let resolves = config.settings.resolve_links;
+        let interval = config.filter.is_some().then_some(u64::MAX);
+        let follower = Follower::new(opened.subscription, clock, interval, resolves);
+        Ok(Group {
+            consumers: Consumers::new(&config, after),
+            checkpoint: opened.checkpoint,
+            last_known: after,
+            parked: opened.parked.1 - opened.parked.0,
+            joined: HashMap::new(),
+            follower: Some(follower),
+            bell: None,
+            is_at_the_end: false,
+            replay: None,
+            replayed: None,
+            parked_from: opened.parked.0,
+            checkpointed: (0, Instant::now()),
+            again: None,
+            ended: None,
+            service,
+            key,
+            config,
+        })
+    }
+
+    /// Serves the group until it is told to end or nobody can ask it any more.
+    pub async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        let service = Arc::clone(&self.service);
+        loop {
+            if let Err(error) = self.work().await {
+                // Consumers learn it, and may come again.
+                let status = failure::status(&error);
+                self.tell_all(&status);
+                if matches!(error, Error::Deleted { .. }) {
+                    return;
+                }
+                self.again = Instant::now().checked_add(GROUP_RETRY_TIME);
+            }
+            let wait = Deadline::at(self.wakes());
+            let reads = self.again.is_none() && self.has_room() && !self.joined.is_empty();
+            let is_ready = reads && !self.is_at_the_end;
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => self.take(message),
+                    None => return,
+                },
+                () = service.stopping() => {
+                    // Whoever is connected is told by his call.
+                    let _ = self.keep_checkpoint().await;
+                    return;
+                }
+                () = std::future::ready(()), if is_ready => {}
+                () = rung(&mut self.bell), if reads => {
+                    (self.bell, self.is_at_the_end) = (None, false);
+                }
+                () = wait.passed() => self.again = None,
+            }
+            if let Some(ended) = self.ended.take() {
+                let _ = self.keep_checkpoint().await;
+                self.tell_all(&failure::group_dropped(&self.key));
+                // Who asked may have gone away.
+                let _ = ended.send(());
+                return;
+            }
+        }
+    }
+
+    /// Does what can be done without waiting for anybody.
+    async fn work(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        self.consumers.tick(now);
+        if self.again.is_some_and(|again| again > now) {
+            self.send(now);
+            return Ok(());
+        }
+        self.again = None;
+        self.write_parked().await?;
+        self.read_parked().await?;
+        self.read().await?;
+        self.send(Instant::now());
+        if self.checkpoint_is_due(now) {
+            self.keep_checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// When something is to be done although nothing comes.
+    fn wakes(&self) -> Option<Instant> {
+        let (_, at) = self.checkpointed;
+        let wait = self.config.checkpoint_after.max(GROUP_TICK);
+        let checkpoint = self.has_news().then(|| at.checked_add(wait)).flatten();
+        // A checkpoint that was due and had too few events is looked at again a while later.
+        let checkpoint = checkpoint.map(|at| at.max(Instant::now() + GROUP_TICK));
+        [self.consumers.due(), self.again, checkpoint].into_iter().flatten().min()
+    }
+
+    fn has_room(&self) -> bool {
+        let (count, bytes) = self.consumers.held();
+        let most = usize::try_from(self.config.settings.history_buffer_size).unwrap_or(0);
+        count < most.max(1) && bytes < GROUP_BYTES
+    }
+
+    /// Reads a page of what the group is of.
+    async fn read(&mut self) -> Result<(), Error> {
+        if self.joined.is_empty() || self.is_at_the_end || !self.has_room() {
+            return Ok(());
+        }
+        let mut follower = match self.follower.take() {
+            Some(follower) => follower,
+            None => self.follow().await?,
+        };
+        if self.bell.is_none() {
+            self.bell = Some(follower.bell());
+        }
+        if let Some(name) = self.key.stream.as_deref() {
+            follower.show_through(self.service.gates.through(name));
+        }
+        let page = self.service.store.follow(follower).await?;
+        self.is_at_the_end = page.is_caught_up;
+        for found in page.found {
+            match found {
+                Found::Event(event) => {
+                    let Some(original) = original(&event) else { continue };
+                    let place = match self.key.stream {
+                        Some(_) => original.revision,
+                        None => original.position,
+                    };
+                    self.last_known = Some(place);
+                    if self.key.stream.is_none() && group_keep::is_of_a_group(&original.stream) {
+                        self.consumers.pass(place);
+                    } else {
+                        self.consumers.offer(Key::Source(place), event);
+                    }
+                }
+                Found::Checkpoint(position) => self.consumers.pass(position),
+            }
+        }
+        if let Some(place) = page.follower.place() {
+            self.consumers.pass(place);
+        }
+        self.follower = Some(page.follower);
+        Ok(())
+    }
+
+    /// Begins to read anew behind what was taken in.
+    async fn follow(&self) -> Result<Follower, Error> {
+        let (key, config) = (self.key.clone(), self.config.clone());
+        let after = self.consumers.last();
+        let subscribing =
+            self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
+        let resolves = self.config.settings.resolve_links;
+        let interval = self.config.filter.is_some().then_some(u64::MAX);
+        Ok(Follower::new(subscribing.await?, &self.service.env.clock, interval, resolves))
+    }
+
+    /// Writes down what is to be parked.
+    async fn write_parked(&mut self) -> Result<(), Error> {
+        loop {
+            let parking = self.consumers.to_park(PARKED_AT_ONCE);
+            if parking.is_empty() {
+                return self.keep_parked().await;
+            }
+            let keys: Vec<Key> = parking.iter().map(|(key, ..)| *key).collect();
+            let added = self.service.env.clock.wall_micros();
+            let stream = self.key.parked_stream();
+            let is_of_view = self.key.is_of_view();
+            let write =
+                move |store: &Store| group_keep::park(store, &stream, &parking, is_of_view, added);
+            self.service.store.blocking(write).await?;
+            self.parked += keys.len() as u64;
+            for key in keys {
+                self.consumers.finish(key);
+            }
+        }
+    }
+
+    /// Reads what is parked and is to be sent again.
+    async fn read_parked(&mut self) -> Result<(), Error> {
+        while let Some((from, before)) = self.replay.filter(|_| self.has_room()) {
+            if from >= before {
+                self.replay = None;
+                break;
+            }
+            let stream = self.key.parked_stream();
+            let read = move |store: &Store| group_keep::read_parked(store, &stream, from, before);
+            let events = self.service.store.blocking(read).await?;
+            let Some(last) = events.last().map(|(revision, _)| *revision) else {
+                self.replay = None;
+                break;
+            };
+            for (revision, event) in events {
+                self.consumers.offer(Key::Parked(revision), event);
+            }
+            self.replay = Some((last + 1, before));
+        }
+        Ok(())
+    }
+
+    /// Takes from the stream of parked events what was sent again and is done.
+    async fn keep_parked(&mut self) -> Result<(), Error> {
+        let Some(replayed) = self.replayed else { return Ok(()) };
+        let rest = self.replay.map(|(from, _)| from);
+        let first = self.consumers.first_parked().or(rest).unwrap_or(replayed);
+        if first > self.parked_from {
+            let stream = self.key.parked_stream();
+            self.service
+                .store
+                .blocking(move |store| group_keep::truncate(store, &stream, first))
+                .await?;
+            self.parked = self.parked.saturating_sub(first - self.parked_from);
+            self.parked_from = first;
+        }
+        Ok(())
+    }
+
+    /// Gives events to whoever has room.
+    fn send(&mut self, now: Instant) {
+        while let Some(Sending { consumer, event, retries }) = self.consumers.next(now) {
+            let Some(joined) = self.joined.get(&consumer) else { continue };
+            let form = joined.form;
+            let position = match original(&event) {
+                Some(original) => EventPosition::CommitPosition(original.position),
+                None => EventPosition::NoPosition(()),
+            };
+            let sent = SentEvent {
+                event: event.event.clone().map(|event| convert::recorded(event, form)),
+                link: event.link.clone().map(|event| convert::recorded(event, form)),
+                position: Some(position),
+                count: Some(RetryCount::Times(i32::try_from(retries).unwrap_or(i32::MAX))),
+            };
+            let answer = Ok(ReadResp { content: Some(Sent::Event(sent)) });
+            if joined.answers.try_send(answer).is_err() {
+                // It went away, or did not take what it said was done.
+                self.joined.remove(&consumer);
+                self.consumers.disconnect(consumer);
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        self.consumers.done > self.checkpointed.0 && self.consumers.floor() > self.checkpoint
+    }
+
+    fn checkpoint_is_due(&self, now: Instant) -> bool {
+        let settings = &self.config.settings;
+        let count = |number: i32| u64::try_from(number).unwrap_or(0).max(1);
+        let done = self.consumers.done - self.checkpointed.0;
+        let waited = now.saturating_duration_since(self.checkpointed.1);
+        self.has_news()
+            && (settings.max_checkpoint_count > 0 && done >= count(settings.max_checkpoint_count)
+                || done >= count(settings.min_checkpoint_count)
+                    && waited >= self.config.checkpoint_after)
+    }
+
+    /// Writes down up to where all is done.
+    async fn keep_checkpoint(&mut self) -> Result<(), Error> {
+        if !self.has_news() {
+            return Ok(());
+        }
+        let Some(floor) = self.consumers.floor() else { return Ok(()) };
+        let key = self.key.clone();
+        let writing = self
+            .service
+            .store
+            .blocking(move |store| group_keep::write_checkpoint(store, &key, floor));
+        writing.await?;
+        self.checkpoint = Some(floor);
+        self.checkpointed = (self.consumers.done, Instant::now());
+        Ok(())
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Connect(joining, answer) => {
+                let most = usize::try_from(self.config.settings.max_subscriber_count).unwrap_or(0);
+                let most = if most == 0 { GROUP_CONSUMERS_MAX } else { most };
+                if self.joined.len() >= most.min(GROUP_CONSUMERS_MAX) {
+                    let _ = answer.send(Err(failure::group_full(&self.key)));
+                    return;
+                }
+                let id = self.consumers.connect(joining.room);
+                self.joined.insert(id, joining);
+                if answer.send(Ok(id)).is_err() {
+                    self.leave(id);
+                }
+            }
+            Message::Disconnect(id) => self.leave(id),
+            Message::Ack(id, ids) => self.consumers.ack(id, &ids),
+            Message::Nack(id, ids, action) => self.consumers.nack(id, &ids, &action),
+            Message::Info(answer) => {
+                let _ = answer.send(group_info::of(self));
+            }
+            Message::Replay(before, answer) => {
+                let end = self.parked_from + self.parked;
+                let until = before.min(end);
+                let from = self.replayed.unwrap_or(0).max(self.parked_from);
+                if until > from {
+                    let from = self.replay.map_or(from, |(from, _)| from);
+                    self.replay = Some((from, until));
+                    self.replayed = Some(until);
+                }
+                let _ = answer.send(Ok(()));
+            }
+            Message::End(ended) => self.ended = Some(ended),
+        }
+    }
+
+    fn leave(&mut self, id: ConsumerId) {
+        self.joined.remove(&id);
+        self.consumers.disconnect(id);
+    }
+
+    fn tell_all(&mut self, status: &Status) {
+        for (id, joined) in std::mem::take(&mut self.joined) {
+            // There is room for it, unless the consumer went away.
+            let _ = joined.answers.try_send(Err(status.clone()));
+            self.consumers.disconnect(id);
+        }
+    }
+}
+
+async fn rung(bell: &mut Option<Bell>) {
+    match bell {
+        Some(bell) => bell.rung().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is kept of a group.
+struct Opened {
+    checkpoint: Option<u64>,
+    subscription: umbel_events::Subscription,
+    /// The first revision that is parked, and the one that comes next.
+    parked: (u64, u64),
+}
+
+impl Opened {
+    fn read(store: &Store, key: &GroupKey, config: &GroupConfig) -> Result<Opened, Error> {
+        let checkpoint = group_keep::read_checkpoint(store, key)?;
+        let after = checkpoint.or(config.after);
+        let subscription = subscribe(store, key, config, after)?;
+        let parked = match store.stream(&key.parked_stream())? {
+            StreamState::Live { first, last } => (first.min(last + 1), last + 1),
+            StreamState::Deleted { last } => (last + 1, last + 1),
+            StreamState::Missing | StreamState::Tombstoned => (0, 0),
+        };
+        Ok(Opened { checkpoint, subscription, parked })
+    }
+}
+
+fn subscribe(
+    store: &Store,
+    key: &GroupKey,
+    config: &GroupConfig,
+    after: Option<u64>,
+) -> Result<umbel_events::Subscription, Error> {
+    let what = match (&key.stream, config.compile()?) {
+        (Some(name), _) if key.is_of_view() => Subscribed::View(name.clone()),
+        (Some(name), _) => Subscribed::Stream(name.clone()),
+        (None, None) => Subscribed::All,
+        (None, Some(filter)) => Subscribed::Filtered(filter),
+    };
+    store.subscribe(what, after.map_or(Since::Start, Since::After))
+}
+
+/// The last place there is of what a group is of; `None` before the first.
+pub fn end(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
+    let Some(name) = &key.stream else { return Ok(Some(store.visible().0).filter(|at| *at > 0)) };
+    if key.is_of_view() {
+        return Ok(store.view(name, umbel_events::Position::END)?.map(|view| view.last));
+    }
+    let mut newest = store.read(name, Revision::END, Direction::Backwards);
+    Ok(newest.next().transpose()?.map(|event| event.revision))
+}

@@ -1,0 +1,358 @@
+//! [`GroupConfig`]: how a group of consumers works, from requests and as it is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tonic::Status;
+use umbel_events::{Error, EventFilter, is_view};
+use umbel_proto::persistent::{
+    CheckpointAfter, CreateOptions, GroupFilter, GroupOrigin, GroupStart, MessageTimeout,
+    NamedStrategy, Settings,
+};
+use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, RevisionOption, Window};
+
+use crate::filter_request::FilterRequest;
+use crate::limits::{GROUP_EVENTS_MAX, GROUP_NAME_BYTES_MAX};
+use crate::{convert, failure};
+
+/// How all events are called where a stream's name is told.
+pub const ALL: &str = "$all";
+
+/// Units of 100 nanoseconds in a millisecond.
+const TICKS: i64 = 10_000;
+
+/// Which group: of a stream, or of all events, and its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// The stream; `None` for all events.
+    pub stream: Option<String>,
+    /// The group's name.
+    pub group: String,
+}
+
+/// Who gets which event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// One consumer as long as it has room.
+    DispatchToSingle,
+    /// Each in turn.
+    RoundRobin,
+    /// One consumer for each stream.
+    Pinned,
+    /// One consumer for each correlation id.
+    PinnedByCorrelation,
+}
+
+const STRATEGIES: [(Strategy, &str); 4] = [
+    (Strategy::DispatchToSingle, "DispatchToSingle"),
+    (Strategy::RoundRobin, "RoundRobin"),
+    (Strategy::Pinned, "Pinned"),
+    (Strategy::PinnedByCorrelation, "PinnedByCorrelation"),
+];
+
+/// Where a group begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// With the first event.
+    First,
+    /// Behind the last event there is when the group is made.
+    Last,
+    /// With the event at this revision or position, or the next one.
+    At(u64),
+}
+
+/// How a group of consumers works.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupConfig {
+    /// Where it begins, as was asked.
+    pub begin: Begin,
+    /// The event behind which that is; `None` before the first.
+    pub after: Option<u64>,
+    /// Which of all events it takes.
+    pub filter: Option<FilterOptions>,
+    /// Who gets which event.
+    pub strategy: Strategy,
+    /// When an event that was sent is sent again; `None` for never.
+    pub message_timeout: Option<Duration>,
+    /// How long a checkpoint may wait.
+    pub checkpoint_after: Duration,
+    /// The other settings, as they came.
+    pub settings: Settings,
+}
+
+impl GroupKey {
+    /// The stream's name, or what stands for it.
+    pub fn source(&self) -> &str {
+        self.stream.as_deref().unwrap_or(ALL)
+    }
+
+    /// The stream that keeps how far the group is.
+    pub fn checkpoint_stream(&self) -> String {
+        format!("$persistentsubscription-{}::{}-checkpoint", self.source(), self.group)
+    }
+
+    /// The stream that keeps what is parked.
+    pub fn parked_stream(&self) -> String {
+        format!("$persistentsubscription-{}::{}-parked", self.source(), self.group)
+    }
+
+    /// Whether the group is of a view.
+    pub fn is_of_view(&self) -> bool {
+        self.stream.as_deref().is_some_and(is_view)
+    }
+}
+
+/// The name of a group; an error where it is none.
+pub fn group_name(name: String) -> Result<String, Status> {
+    match name.len() {
+        0 => Err(invalid("the request names no group")),
+        1..=GROUP_NAME_BYTES_MAX => Ok(name),
+        bytes => Err(Status::invalid_argument(format!(
+            "the group's name has {bytes} bytes; at most {GROUP_NAME_BYTES_MAX} are taken"
+        ))),
+    }
+}
+
+impl GroupConfig {
+    /// Reads a request; an error that says what is wrong with it.
+    pub fn read(options: Option<CreateOptions>) -> Result<(GroupKey, GroupConfig), Status> {
+        let options = options.ok_or_else(|| invalid("the request has no options"))?;
+        let settings = options.settings.ok_or_else(|| invalid("the request has no settings"))?;
+        let group = group_name(options.group_name)?;
+        let (stream, begin, filter) = match options.stream_option {
+            Some(GroupOrigin::Stream(stream)) => {
+                let begin = match stream.revision_option {
+                    Some(RevisionOption::Revision(revision)) => Begin::At(revision),
+                    Some(RevisionOption::End(())) => Begin::Last,
+                    Some(RevisionOption::Start(())) | None => Begin::First,
+                };
+                (Some(convert::stream_name(stream.stream_identifier)?), begin, None)
+            }
+            Some(GroupOrigin::All(all)) => {
+                let begin = match all.all_option {
+                    Some(GroupStart::Position(position)) => Begin::At(position.commit_position),
+                    Some(GroupStart::End(())) => Begin::Last,
+                    Some(GroupStart::Start(())) | None => Begin::First,
+                };
+                let filter = match all.filter_option {
+                    Some(GroupFilter::Filter(filter)) => Some(filter),
+                    Some(GroupFilter::NoFilter(())) | None => None,
+                };
+                (None, begin, filter)
+            }
+            // As older clients say it: the highest number means the end.
+            None => {
+                let name = convert::stream_name(options.stream_identifier)?;
+                let begin = match settings.revision {
+                    u64::MAX => Begin::Last,
+                    revision => Begin::At(revision),
+                };
+                (Some(name), begin, None)
+            }
+        };
+        // What older clients say beside the new way is left out.
+        let key = GroupKey { stream: stream.filter(|name| name != ALL), group };
+        if let Some(filter) = &filter {
+            FilterRequest::read(filter.clone())?;
+        }
+        let config = GroupConfig::of(&key, begin, filter, settings)?;
+        Ok((key, config))
+    }
+
+    fn of(
+        key: &GroupKey,
+        begin: Begin,
+        filter: Option<FilterOptions>,
+        settings: Settings,
+    ) -> Result<GroupConfig, Status> {
+        let failed = |reason: String| failure::group_failed(key, &reason);
+        let strategy = match settings.consumer_strategy.as_str() {
+            "" => match NamedStrategy::try_from(settings.named_consumer_strategy) {
+                Ok(NamedStrategy::DispatchToSingle) => Strategy::DispatchToSingle,
+                Ok(NamedStrategy::RoundRobin) => Strategy::RoundRobin,
+                Ok(NamedStrategy::Pinned) => Strategy::Pinned,
+                Err(_) => return Err(invalid("the consumer strategy is none of those known")),
+            },
+            name => match STRATEGIES.iter().find(|(_, known)| *known == name) {
+                Some((strategy, _)) => *strategy,
+                None => {
+                    let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
+                    return Err(failed(format!("Consumer strategy {shown} does not exist.")));
+                }
+            },
+        };
+        let sizes = [
+            ("live buffer size", settings.live_buffer_size, 0),
+            ("read batch size", settings.read_batch_size, 1),
+            ("history buffer size", settings.history_buffer_size, 1),
+        ];
+        for (what, size, least) in sizes {
+            if !(least..=GROUP_EVENTS_MAX as i32).contains(&size) {
+                return Err(failed(format!(
+                    "The {what} is {size}; it must be {least} to {GROUP_EVENTS_MAX}."
+                )));
+            }
+        }
+        if settings.read_batch_size >= settings.history_buffer_size {
+            return Err(failed("The history buffer must be larger than the read batch.".into()));
+        }
+        let counts = [
+            ("maximum retry count", settings.max_retry_count),
+            ("minimum checkpoint count", settings.min_checkpoint_count),
+            ("maximum checkpoint count", settings.max_checkpoint_count),
+            ("maximum subscriber count", settings.max_subscriber_count),
+        ];
+        if let Some((what, count)) = counts.iter().find(|(_, count)| *count < 0) {
+            return Err(failed(format!("The {what} is {count}; it must not be negative.")));
+        }
+        let time = |what: &str, millis: i64| match u64::try_from(millis) {
+            Ok(millis) => Ok(Duration::from_millis(millis)),
+            Err(_) => Err(failed(format!("The {what} is {millis} ms; it must not be negative."))),
+        };
+        let timeout = match settings.message_timeout {
+            Some(MessageTimeout::Ticks(ticks)) => ticks / TICKS,
+            Some(MessageTimeout::Millis(millis)) => millis.into(),
+            None => 0,
+        };
+        let timeout = time("message timeout", timeout)?;
+        let after = match settings.checkpoint_after {
+            Some(CheckpointAfter::Ticks(ticks)) => ticks / TICKS,
+            Some(CheckpointAfter::Millis(millis)) => millis.into(),
+            None => 0,
+        };
+        Ok(GroupConfig {
+            begin,
+            after: None,
+            filter,
+            strategy,
+            message_timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
+            checkpoint_after: time("checkpoint time", after)?,
+            settings,
+        })
+    }
+
+    /// The filter. An expression takes its time to be compiled.
+    pub fn compile(&self) -> Result<Option<Arc<EventFilter>>, Error> {
+        let Some(filter) = &self.filter else { return Ok(None) };
+        let asked = FilterRequest::read(filter.clone());
+        asked.map_err(|status| Error::Invalid(status.message().to_string()))?.compile().map(Some)
+    }
+
+    /// The name of who gets which event.
+    pub fn strategy_name(&self) -> &'static str {
+        let named = STRATEGIES.iter().find(|(strategy, _)| *strategy == self.strategy);
+        named.map_or("", |(_, name)| name)
+    }
+
+    /// How the configuration stream says it.
+    pub fn said(&self, key: &GroupKey) -> Value {
+        let settings = &self.settings;
+        let begin = match self.begin {
+            Begin::First => json!(0),
+            Begin::Last => json!(-1),
+            Begin::At(number) => json!(number),
+        };
+        let filter = self.filter.as_ref().map(|filter| {
+            let (by, expression) = match &filter.filter {
+                Some(Filter::StreamIdentifier(expression)) => ("stream", expression),
+                Some(Filter::EventType(expression)) => ("type", expression),
+                None => ("stream", &EMPTY),
+            };
+            json!({ "by": by, "regex": expression.regex, "prefixes": expression.prefix })
+        });
+        json!({
+            "stream": key.source(),
+            "group": key.group,
+            "resolveLinkTos": settings.resolve_links,
+            "extraStatistics": settings.extra_statistics,
+            "startFrom": begin,
+            "after": self.after,
+            "filter": filter,
+            "messageTimeout": millis(self.message_timeout.unwrap_or_default()),
+            "maxRetryCount": settings.max_retry_count,
+            "checkPointAfter": millis(self.checkpoint_after),
+            "minCheckPointCount": settings.min_checkpoint_count,
+            "maxCheckPointCount": settings.max_checkpoint_count,
+            "maxSubscriberCount": settings.max_subscriber_count,
+            "liveBufferSize": settings.live_buffer_size,
+            "readBatchSize": settings.read_batch_size,
+            "historyBufferSize": settings.history_buffer_size,
+            "namedConsumerStrategy": self.strategy_name(),
+        })
+    }
+
+    /// Reads what the configuration stream says; `None` where it is none of ours.
+    pub fn parse(said: &Value) -> Option<(GroupKey, GroupConfig)> {
+        let text = |key: &str| Some(said.get(key)?.as_str()?.to_string());
+        let number = |key: &str| i32::try_from(said.get(key)?.as_i64()?).ok();
+        let stream = Some(text("stream")?).filter(|name| name != ALL);
+        let key = GroupKey { stream, group: group_name(text("group")?).ok()? };
+        let begin = match said.get("startFrom")? {
+            number if number.as_i64() == Some(-1) => Begin::Last,
+            number if number.as_u64() == Some(0) => Begin::First,
+            number => Begin::At(number.as_u64()?),
+        };
+        let filter = match said.get("filter")? {
+            Value::Null => None,
+            filter => Some(parse_filter(filter)?),
+        };
+        let settings = Settings {
+            resolve_links: said.get("resolveLinkTos")?.as_bool()?,
+            revision: 0,
+            extra_statistics: said.get("extraStatistics")?.as_bool()?,
+            message_timeout: Some(MessageTimeout::Millis(number("messageTimeout")?)),
+            max_retry_count: number("maxRetryCount")?,
+            checkpoint_after: Some(CheckpointAfter::Millis(number("checkPointAfter")?)),
+            min_checkpoint_count: number("minCheckPointCount")?,
+            max_checkpoint_count: number("maxCheckPointCount")?,
+            max_subscriber_count: number("maxSubscriberCount")?,
+            live_buffer_size: number("liveBufferSize")?,
+            read_batch_size: number("readBatchSize")?,
+            history_buffer_size: number("historyBufferSize")?,
+            named_consumer_strategy: 0,
+            consumer_strategy: text("namedConsumerStrategy")?,
+        };
+        let config = GroupConfig::of(&key, begin, filter, settings).ok()?;
+        Some((key, GroupConfig { after: said.get("after")?.as_u64(), ..config }))
+    }
+}
+
+static EMPTY: Expression = Expression { regex: String::new(), prefix: Vec::new() };
+
+fn parse_filter(said: &Value) -> Option<FilterOptions> {
+    let prefix = said.get("prefixes")?.as_array()?.iter();
+    let prefix = prefix.map(|prefix| Some(prefix.as_str()?.to_string())).collect::<Option<_>>()?;
+    let expression = Expression { regex: said.get("regex")?.as_str()?.to_string(), prefix };
+    let filter = match said.get("by")?.as_str()? {
+        "stream" => Filter::StreamIdentifier(expression),
+        _ => Filter::EventType(expression),
+    };
+    let (window, checkpoint_interval_multiplier) = (Some(Window::Count(())), 1);
+    Some(FilterOptions { filter: Some(filter), window, checkpoint_interval_multiplier })
+}
+
+/// So many milliseconds, where a client's number can say it.
+pub fn millis(time: Duration) -> i32 {
+    i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// A place as clients read it: a revision, or a position among all events.
+pub fn place(key: &GroupKey, place: u64) -> String {
+    match key.stream {
+        Some(_) => place.to_string(),
+        None => format!("C:{place}/P:{place}"),
+    }
+}
+
+/// A place that was written so; `None` where it is none.
+pub fn parse_place(said: &str) -> Option<u64> {
+    match said.strip_prefix("C:") {
+        Some(both) => both.split_once("/P:")?.0.parse().ok(),
+        None => said.parse().ok(),
+    }
+}
+
+fn invalid(message: &str) -> Status {
+    Status::invalid_argument(message)
+}

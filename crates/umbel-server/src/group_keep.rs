@@ -1,0 +1,184 @@
+//! What is kept of groups of consumers in the store itself: which there are, how far each is, and
+//! what it parked. The streams have the names that such servers give them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use umbel_events::{
+    Direction, Error, Expected, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store,
+    metadata_stream,
+};
+
+use crate::consumers::Key;
+use crate::group_config::{GroupConfig, GroupKey, parse_place, place};
+use crate::limits::{GROUP_BYTES, PARKED_AT_ONCE};
+use crate::reader::bytes_of;
+
+/// The stream that says which groups there are. Its last event counts.
+const CONFIG: &str = "$persistentSubscriptionConfig";
+const CONFIG_TYPE: &str = "$PersistentConfig";
+const CHECKPOINT_TYPE: &str = "$SubscriptionCheckpoint";
+const LINK_TYPE: &str = "$>";
+/// The version of what the stream says.
+const VERSION: &str = "2";
+/// How many events of such a stream stay.
+const KEPT: u64 = 5;
+/// How many events are looked at when the last ones are none of ours.
+const LOOKED_AT_MAX: usize = 1000;
+
+/// Every group, with how it works.
+pub type Configs = BTreeMap<GroupKey, GroupConfig>;
+
+/// Whether this is where groups of all events keep what they are at: they do not take that
+/// themselves.
+pub fn is_of_a_group(stream: &str) -> bool {
+    let name = stream.trim_start_matches("$$$").trim_start_matches('$');
+    name.strip_prefix("persistentsubscription-$all::")
+        .is_some_and(|name| name.ends_with("-checkpoint") || name.ends_with("-parked"))
+}
+
+/// Which groups there are, and the revision that says so.
+pub fn read_configs(store: &Store) -> Result<(Configs, Option<u64>), Error> {
+    let mut last = None;
+    for event in store.read(CONFIG, Revision::END, Direction::Backwards).take(LOOKED_AT_MAX) {
+        let event = event?;
+        last = last.or(Some(event.revision));
+        if let Some(configs) = parse_configs(&event) {
+            return Ok((configs, last));
+        }
+    }
+    Ok((Configs::new(), last))
+}
+
+fn parse_configs(event: &RecordedEvent) -> Option<Configs> {
+    if event.kind != CONFIG_TYPE {
+        return None;
+    }
+    let said: Value = serde_json::from_slice(&event.data).ok()?;
+    let entries = said.get("entries")?.as_array()?;
+    entries.iter().map(GroupConfig::parse).collect()
+}
+
+/// Writes which groups there are, behind what was read. Returns the revision that says so.
+pub fn write_configs(
+    store: &Store,
+    configs: &Configs,
+    last: Option<u64>,
+    updated: u64,
+) -> Result<Option<u64>, Error> {
+    if last.is_none() {
+        keep_few(store, CONFIG)?;
+    }
+    let entries: Vec<Value> = configs.iter().map(|(key, config)| config.said(key)).collect();
+    let data = json!({ "version": VERSION, "updated": updated, "entries": entries }).to_string();
+    let event = NewEvent::json(store.new_id()?, CONFIG_TYPE, data.as_bytes());
+    let expected = last.map_or(Expected::NoStream, Expected::Exact);
+    Ok(store.append(CONFIG, expected, &[event])?.last)
+}
+
+/// Lets few events of a stream stay.
+fn keep_few(store: &Store, stream: &str) -> Result<(), Error> {
+    let data = json!({ "$maxCount": KEPT }).to_string();
+    let event = NewEvent::json(store.new_id()?, "$metadata", data.as_bytes());
+    store.append(&metadata_stream(stream), Expected::Any, &[event]).map(drop)
+}
+
+/// Up to where all is done that a group had; `None` where nothing says so.
+pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
+    let stream = key.checkpoint_stream();
+    for event in store.read(&stream, Revision::END, Direction::Backwards).take(LOOKED_AT_MAX) {
+        let event = event?;
+        let said = || serde_json::from_slice::<String>(&event.data).ok();
+        if event.kind == CHECKPOINT_TYPE
+            && let Some(place) = said().and_then(|said| parse_place(&said))
+        {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes up to where all is done.
+pub fn write_checkpoint(store: &Store, key: &GroupKey, floor: u64) -> Result<(), Error> {
+    let stream = key.checkpoint_stream();
+    let data = json!(place(key, floor)).to_string();
+    let event = NewEvent::json(store.new_id()?, CHECKPOINT_TYPE, data.as_bytes());
+    let done = store.append(&stream, Expected::Any, &[event])?;
+    if done.first == Some(0) {
+        keep_few(store, &stream)?;
+    }
+    Ok(())
+}
+
+/// Parks events: each becomes a link, with why and when.
+pub fn park(
+    store: &Store,
+    stream: &str,
+    events: &[(Key, Arc<ResolvedEvent>, String)],
+    is_of_view: bool,
+    added: u64,
+) -> Result<(), Error> {
+    let said = events.iter().map(|(_, event, reason)| {
+        let metadata = json!({ "added": added, "reason": reason }).to_string();
+        (target(event, is_of_view), metadata)
+    });
+    let said: Vec<(Vec<u8>, String)> = said.collect();
+    let links = said.iter().map(|(target, metadata)| {
+        let link = NewEvent::binary(store.new_id()?, LINK_TYPE, target);
+        Ok(link.with_metadata(metadata.as_bytes()))
+    });
+    let links = links.collect::<Result<Vec<_>, Error>>()?;
+    store.append(stream, Expected::Any, &links).map(drop)
+}
+
+/// What a link to an event says. One to a link would not be followed: it says what that one does.
+fn target(event: &ResolvedEvent, is_of_view: bool) -> Vec<u8> {
+    match (&event.link, &event.event) {
+        (Some(link), _) => link.data.clone(),
+        (None, Some(event)) if is_of_view => event.data.clone(),
+        (None, Some(event)) => format!("{}@{}", event.revision, event.stream).into_bytes(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Some of what is parked, from a revision on and before another one, with what it points to.
+pub fn read_parked(
+    store: &Store,
+    stream: &str,
+    from: u64,
+    before: u64,
+) -> Result<Vec<(u64, ResolvedEvent)>, Error> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    for link in store.read(stream, Revision(from), Direction::Forwards).take(PARKED_AT_ONCE) {
+        let link = link?;
+        if link.revision >= before || bytes >= GROUP_BYTES {
+            break;
+        }
+        let revision = link.revision;
+        let event = store.resolve(link)?;
+        bytes += bytes_of(&event);
+        found.push((revision, event));
+    }
+    Ok(found)
+}
+
+/// Takes away what is parked before a revision.
+pub fn truncate(store: &Store, stream: &str, first: u64) -> Result<(), Error> {
+    let data = json!({ "$tb": first }).to_string();
+    let event = NewEvent::json(store.new_id()?, "$metadata", data.as_bytes());
+    store.append(&metadata_stream(stream), Expected::Any, &[event]).map(drop)
+}
+
+/// Takes away what is kept of a group beside how it works.
+pub fn forget(store: &Store, key: &GroupKey) -> Result<(), Error> {
+    for stream in [key.checkpoint_stream(), key.parked_stream()] {
+        match store.delete(&stream, Expected::Any) {
+            // There was none.
+            Ok(_) | Err(Error::WrongExpected { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,435 @@
+//! Groups of consumers: making them, sharing events, parking, restarts.
+
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::sync::mpsc;
+use tonic::{Code, Status, Streaming};
+use umbel_proto::persistent::*;
+use umbel_proto::shared::Uuid;
+use umbel_proto::streams::read_req::{
+    Expression, Filter, FilterOptions, RevisionOption, StreamOptions, UuidForm, UuidOption, Window,
+};
+use umbel_proto::streams::read_resp::RecordedEvent;
+
+use super::client::{ANY, Client, events, fact, id, name, number};
+use super::ground::Ground;
+
+/// The service, said anew so that another name is noticed.
+const SERVICE: &str = "event_store.client.persistent_subscriptions.PersistentSubscriptions";
+
+fn settings() -> Settings {
+    Settings {
+        message_timeout: Some(MessageTimeout::Millis(30_000)),
+        max_retry_count: 2,
+        checkpoint_after: Some(CheckpointAfter::Millis(0)),
+        min_checkpoint_count: 1,
+        max_checkpoint_count: 1,
+        live_buffer_size: 500,
+        read_batch_size: 20,
+        history_buffer_size: 500,
+        consumer_strategy: "RoundRobin".to_string(),
+        ..Settings::default()
+    }
+}
+
+fn of_stream(stream: &str, settings: Settings) -> CreateReq {
+    let origin = StreamOptions {
+        stream_identifier: Some(name(stream)),
+        revision_option: Some(RevisionOption::Start(())),
+    };
+    CreateReq {
+        options: Some(CreateOptions {
+            stream_identifier: Some(name(stream)),
+            group_name: "group".to_string(),
+            settings: Some(settings),
+            stream_option: Some(GroupOrigin::Stream(origin)),
+        }),
+    }
+}
+
+fn of_all(filter: GroupFilter) -> CreateReq {
+    let origin =
+        GroupAllOptions { all_option: Some(GroupStart::Start(())), filter_option: Some(filter) };
+    let mut asked = of_stream("", settings());
+    if let Some(options) = &mut asked.options {
+        options.stream_identifier = None;
+        options.stream_option = Some(GroupOrigin::All(origin));
+    }
+    asked
+}
+
+async fn create(client: &Client, asked: CreateReq) -> Result<(), Status> {
+    client.unary(SERVICE, "Create", asked).await
+}
+
+async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
+    let stream_option = Some(DeletedStream::Stream(name(stream)));
+    let options = Some(DeleteOptions { stream_option, group_name: "group".to_string() });
+    client.unary(SERVICE, "Delete", DeleteReq { options }).await
+}
+
+async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
+    let stream_option = Some(ListedStream::Stream(name(stream)));
+    let options = Some(GetInfoOptions { stream_option, group_name: "group".to_string() });
+    let asked = GetInfoReq { options };
+    let answer: GetInfoResp = client.unary(SERVICE, "GetInfo", asked).await.unwrap();
+    answer.subscription_info.unwrap()
+}
+
+async fn replay(client: &Client, stream: &str, stop: StopAt) {
+    let options = ReplayParkedOptions {
+        group_name: "group".to_string(),
+        stream_option: Some(ReplayedStream::Stream(name(stream))),
+        stop_at_option: Some(stop),
+    };
+    let asked = ReplayParkedReq { options: Some(options) };
+    client.unary::<_, ()>(SERVICE, "ReplayParked", asked).await.unwrap();
+}
+
+/// A consumer of the group.
+#[derive(Debug)]
+struct Consumer {
+    says: mpsc::UnboundedSender<ReadReq>,
+    answers: Streaming<ReadResp>,
+}
+
+impl Consumer {
+    async fn join(client: &Client, of: JoinedStream, room: i32) -> Result<Consumer, Status> {
+        let options = ReadOptions {
+            stream_option: Some(of),
+            group_name: "group".to_string(),
+            buffer_size: room,
+            uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(())) }),
+        };
+        let (says, mut said) = mpsc::unbounded_channel();
+        says.send(ReadReq { content: Some(Said::Options(options)) }).unwrap();
+        let said = stream::poll_fn(move |context| said.poll_recv(context));
+        let answers = client.streaming(SERVICE, "Read", said).await?;
+        let mut consumer = Consumer { says, answers };
+        match consumer.answers.message().await?.unwrap().content {
+            Some(Sent::Confirmation(told)) => assert!(!told.subscription_id.is_empty()),
+            other => panic!("{other:?}"),
+        }
+        Ok(consumer)
+    }
+
+    async fn of(client: &Client, stream: &str, room: i32) -> Consumer {
+        Consumer::join(client, JoinedStream::Stream(name(stream)), room).await.unwrap()
+    }
+
+    async fn next(&mut self) -> SentEvent {
+        match self.answers.message().await.unwrap().unwrap().content {
+            Some(Sent::Event(event)) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The number of the next event, and how often it was sent before.
+    async fn number(&mut self) -> (u64, i32) {
+        let next = self.next().await;
+        let Some(RetryCount::Times(times)) = next.count else { panic!("{next:?}") };
+        (number(&next.event.unwrap()), times)
+    }
+
+    fn ack(&self, ids: Vec<Uuid>) {
+        let ack = Ack { id: Vec::new(), ids };
+        self.says.send(ReadReq { content: Some(Said::Ack(ack)) }).unwrap();
+    }
+
+    fn nack(&self, number: u64, action: NackAction) {
+        let reason = "because".to_string();
+        let nack = Nack { id: Vec::new(), ids: vec![id(number)], action: action.into(), reason };
+        self.says.send(ReadReq { content: Some(Said::Nack(nack)) }).unwrap();
+    }
+
+    /// Nothing comes for a while.
+    async fn is_quiet(&mut self) {
+        let next = tokio::time::timeout(Duration::from_millis(200), self.answers.message()).await;
+        assert!(next.is_err(), "{next:?}");
+    }
+
+    /// How the call ends.
+    async fn end(mut self) -> Status {
+        loop {
+            match self.answers.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("it ended without a status"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// Asks until the group is so.
+async fn until(client: &Client, stream: &str, is_so: impl Fn(&SubscriptionInfo) -> bool) {
+    while !is_so(&info(client, stream).await) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn what_is_done_does_not_come_again_and_what_is_not_does_over_a_restart() {
+    Ground::new().run(async |client, ground| {
+        client.append("cart", ANY, &events(0..5)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        for wanted in 0..5 {
+            assert_eq!(consumer.number().await, (wanted, 0));
+        }
+        client.append("cart", ANY, &events(5..6)).await.unwrap();
+        assert_eq!(consumer.number().await, (5, 0));
+        // The one in the middle is not done: what is kept stays before it.
+        consumer.ack(vec![id(0), id(1), id(3), id(4), id(77)]);
+        until(&client, "cart", |info| info.last_checkpointed_event_position == "1").await;
+        let told = info(&client, "cart").await;
+        assert_eq!((told.total_in_flight_messages, told.connections.len()), (2, 1));
+        assert_eq!((told.event_source.as_str(), told.status.as_str()), ("cart", "Live"));
+        assert_eq!(told.last_known_event_position, "5");
+        ground.stop().await.unwrap();
+        let client = ground.serve_again().await;
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        for wanted in 2..6 {
+            assert_eq!(consumer.number().await.0, wanted);
+        }
+        consumer.ack((2..6).map(id).collect());
+        until(&client, "cart", |info| info.last_checkpointed_event_position == "5").await;
+        consumer.is_quiet().await;
+    });
+}
+
+#[test]
+fn what_a_consumer_leaves_goes_to_the_others() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..9)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumers = Vec::new();
+        for _ in 0..3 {
+            consumers.push(Consumer::of(&client, "cart", 3).await);
+        }
+        let mut seen = Vec::new();
+        let mut left = consumers.pop().unwrap();
+        // The first took three at once, the others what was left.
+        let told = info(&client, "cart").await;
+        assert_eq!(told.connections.len(), 3);
+        let mut lost = Vec::new();
+        for _ in 0..3 {
+            lost.push(left.number().await.0);
+        }
+        for consumer in &mut consumers {
+            for _ in 0..3 {
+                let (number, times) = consumer.number().await;
+                assert_eq!(times, 0);
+                seen.push(number);
+                consumer.ack(vec![id(number)]);
+            }
+        }
+        drop(left);
+        let mut again = Vec::new();
+        while again.len() < 3 {
+            let [one, two] = &mut consumers[..] else { panic!() };
+            let (number, times, who) = tokio::select! {
+                next = one.number() => (next.0, next.1, 0),
+                next = two.number() => (next.0, next.1, 1),
+            };
+            assert_eq!(times, 1);
+            consumers[who].ack(vec![id(number)]);
+            again.push(number);
+        }
+        again.sort_unstable();
+        assert_eq!(again, lost);
+        seen.extend(again);
+        seen.sort_unstable();
+        assert_eq!(seen, (0..9).collect::<Vec<_>>());
+        until(&client, "cart", |info| info.last_checkpointed_event_position == "8").await;
+    });
+}
+
+#[test]
+fn events_are_retried_parked_and_replayed() {
+    Ground::new().run(async |client, ground| {
+        client.append("cart", ANY, &events(0..4)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        for wanted in 0..4 {
+            assert_eq!(consumer.number().await, (wanted, 0));
+        }
+        consumer.nack(0, NackAction::Skip);
+        consumer.nack(1, NackAction::Park);
+        // It is sent again twice, then parked.
+        for times in 1..=2 {
+            consumer.nack(2, NackAction::Retry);
+            assert_eq!(consumer.number().await, (2, times));
+        }
+        consumer.nack(2, NackAction::Retry);
+        consumer.ack(vec![id(3)]);
+        until(&client, "cart", |info| info.parked_message_count == 2).await;
+        until(&client, "cart", |info| info.last_checkpointed_event_position == "3").await;
+        consumer.is_quiet().await;
+        // What is parked is there after a restart, and can be sent again one by one.
+        ground.stop().await.unwrap();
+        let client = ground.serve_again().await;
+        assert_eq!(info(&client, "cart").await.parked_message_count, 2);
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        replay(&client, "cart", StopAt::Revision(1)).await;
+        let next = consumer.next().await;
+        assert_eq!(number(next.event.as_ref().unwrap()), 1);
+        let link: RecordedEvent = next.link.unwrap();
+        assert_eq!((&link.data[..], link.metadata["type"].as_str()), (&b"1@cart"[..], "$>"));
+        let said: serde_json::Value = serde_json::from_slice(&link.custom_metadata).unwrap();
+        assert_eq!(said["reason"], "because");
+        consumer.is_quiet().await;
+        // Until it is done it is parked, as far as a crash is concerned.
+        assert_eq!(info(&client, "cart").await.parked_message_count, 2);
+        consumer.ack(vec![link.id.unwrap()]);
+        until(&client, "cart", |info| info.parked_message_count == 1).await;
+        replay(&client, "cart", StopAt::NoLimit(())).await;
+        let next = consumer.next().await;
+        assert_eq!(number(next.event.as_ref().unwrap()), 2);
+        consumer.ack(vec![next.link.unwrap().id.unwrap()]);
+        until(&client, "cart", |info| info.parked_message_count == 0).await;
+    });
+}
+
+#[test]
+fn events_whose_consumer_says_nothing_come_again() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..1)).await.unwrap();
+        let message_timeout = Some(MessageTimeout::Millis(50));
+        let asked = of_stream("cart", Settings { message_timeout, ..settings() });
+        create(&client, asked).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        for times in 0..=2 {
+            assert_eq!(consumer.number().await, (0, times));
+        }
+        until(&client, "cart", |info| info.parked_message_count == 1).await;
+    });
+}
+
+#[test]
+fn groups_of_all_events_and_of_views_leave_out_what_is_theirs() {
+    Ground::new().run(async |client, _| {
+        client.append("cart-1", ANY, &events(0..3)).await.unwrap();
+        let filter = FilterOptions {
+            filter: Some(Filter::StreamIdentifier(Expression {
+                regex: String::new(),
+                prefix: vec!["cart".to_string()],
+            })),
+            window: Some(Window::Count(())),
+            checkpoint_interval_multiplier: 1,
+        };
+        create(&client, of_all(GroupFilter::Filter(filter))).await.unwrap();
+        let mut consumer = Consumer::join(&client, JoinedStream::All(()), 10).await.unwrap();
+        for wanted in 0..3 {
+            assert_eq!(consumer.number().await, (wanted, 0));
+            consumer.ack(vec![id(wanted)]);
+        }
+        consumer.is_quiet().await;
+        let resolving = Settings { resolve_links: true, ..settings() };
+        create(&client, of_stream("$ce-cart", resolving)).await.unwrap();
+        let mut of_view = Consumer::of(&client, "$ce-cart", 10).await;
+        for wanted in 0..3 {
+            let next = of_view.next().await;
+            assert_eq!(number(&next.event.unwrap()), wanted);
+            of_view.ack(vec![next.link.unwrap().id.unwrap()]);
+        }
+        until(&client, "$ce-cart", |info| info.last_checkpointed_event_position == "2").await;
+        consumer.is_quiet().await;
+    });
+}
+
+#[test]
+fn a_group_of_all_events_does_not_feed_on_its_own_checkpoints() {
+    Ground::new().run(async |client, ground| {
+        client.append("cart", ANY, &events(0..3)).await.unwrap();
+        create(&client, of_all(GroupFilter::NoFilter(()))).await.unwrap();
+        let mut consumer = Consumer::join(&client, JoinedStream::All(()), 100).await.unwrap();
+        let quiet = Duration::from_millis(300);
+        while let Ok(next) = tokio::time::timeout(quiet, consumer.next()).await {
+            consumer.ack(vec![next.event.unwrap().id.unwrap()]);
+        }
+        let before = ground.store.visible();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(ground.store.visible(), before);
+    });
+}
+
+#[test]
+fn a_group_that_is_deleted_or_changed_drops_its_consumers() {
+    Ground::new().run(async |client, _| {
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let consumer = Consumer::of(&client, "cart", 10).await;
+        let most = Settings { max_subscriber_count: 1, ..settings() };
+        let asked = of_stream("cart", most);
+        client.unary::<_, ()>(SERVICE, "Update", asked).await.unwrap();
+        let status = consumer.end().await;
+        assert_eq!(status.code(), Code::Cancelled);
+        assert_eq!(fact(&status, "exception"), "persistent-subscription-dropped");
+        let consumer = Consumer::of(&client, "cart", 10).await;
+        let second = Consumer::join(&client, JoinedStream::Stream(name("cart")), 10).await;
+        let status = second.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(fact(&status, "exception"), "maximum-subscribers-reached");
+        assert!(status.message().starts_with("Maximum subscriptions reached"));
+        delete(&client, "cart").await.unwrap();
+        let status = consumer.end().await;
+        assert_eq!(fact(&status, "exception"), "persistent-subscription-dropped");
+        assert_eq!(fact(&status, "group-name"), "group");
+        let status = delete(&client, "cart").await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound);
+        assert_eq!(fact(&status, "exception"), "persistent-subscription-does-not-exist");
+    });
+}
+
+#[test]
+fn a_group_made_anew_begins_anew() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..2)).await.unwrap();
+        for _ in 0..2 {
+            create(&client, of_stream("cart", settings())).await.unwrap();
+            let mut consumer = Consumer::of(&client, "cart", 10).await;
+            assert_eq!(consumer.number().await, (0, 0));
+            assert_eq!(consumer.number().await, (1, 0));
+            consumer.ack(vec![id(0), id(1)]);
+            until(&client, "cart", |info| info.last_checkpointed_event_position == "1").await;
+            delete(&client, "cart").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    Ground::new().run(async |client, _| {
+        let joined = Consumer::join(&client, JoinedStream::All(()), 10).await.unwrap_err();
+        assert_eq!(joined.code(), Code::NotFound);
+        assert_eq!(fact(&joined, "stream-name"), "$all");
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let status = create(&client, of_stream("cart", settings())).await.unwrap_err();
+        assert_eq!(status.code(), Code::AlreadyExists);
+        assert_eq!(fact(&status, "exception"), "persistent-subscription-exists");
+        let consumer_strategy = "Dice".to_string();
+        let odd = of_stream("other", Settings { consumer_strategy, ..settings() });
+        let status = create(&client, odd).await.unwrap_err();
+        assert_eq!(status.code(), Code::Internal);
+        assert_eq!(fact(&status, "exception"), "persistent-subscription-failed");
+        assert_eq!(fact(&status, "reason"), "Consumer strategy Dice does not exist.");
+        let none = client.unary::<_, ()>(SERVICE, "Update", of_stream("none", settings())).await;
+        assert_eq!(none.unwrap_err().code(), Code::NotFound);
+        let ack = ReadReq { content: Some(Said::Ack(Ack::default())) };
+        let refused: Result<Streaming<ReadResp>, _> =
+            client.streaming(SERVICE, "Read", stream::iter([ack])).await;
+        assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+        let list = |option| {
+            let options = Some(ListOptions { list_option: Some(option) });
+            client.unary::<_, ListResp>(SERVICE, "List", ListReq { options })
+        };
+        let all = list(ListOption::AllSubscriptions(())).await.unwrap();
+        assert_eq!(all.subscriptions.len(), 1);
+        let of = |stream| ListStream { stream_option: Some(ListedStream::Stream(name(stream))) };
+        assert_eq!(list(ListOption::ForStream(of("cart"))).await.unwrap(), all);
+        let status = list(ListOption::ForStream(of("none"))).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound);
+        let restarted: Result<(), _> = client.unary(SERVICE, "RestartSubsystem", ()).await;
+        restarted.unwrap();
+    });
+}
