@@ -56,8 +56,9 @@ fn visit(folder: &Path, is_first: bool) -> Outcome {
             Err(_) => {}
         }
     }
-    // Calls of the second protocol and of projections keep nothing to go on with.
-    let seconds = [python_second as Client, node_second].into_iter().filter(|_| is_first);
+    // Calls of the second protocol, of projections and of groups keep nothing to go on with.
+    let seconds =
+        [python_second as Client, python_groups, node_second].into_iter().filter(|_| is_first);
     for mut command in seconds.filter_map(|client| client().ok()) {
         outcome.add(run_counting(command.arg(&server.connection), |_| true));
     }
@@ -138,6 +139,11 @@ fn python() -> Result<Command, String> {
 /// Several streams at once, and projections.
 fn python_second() -> Result<Command, String> {
     python_script("python_second.py")
+}
+
+/// Persistent subscriptions.
+fn python_groups() -> Result<Command, String> {
+    python_script("python_groups.py")
 }
 
 fn python_script(name: &str) -> Result<Command, String> {

@@ -410,3 +410,7 @@ fn pin(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
 fn hash(value: impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
+
+#[cfg(test)]
+#[path = "consumers_tests.rs"]
+mod tests;

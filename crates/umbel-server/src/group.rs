@@ -194,8 +194,8 @@ impl Group {
     fn wakes(&self) -> Option<Instant> {
         let (_, at) = self.checkpointed;
         let wait = self.config.checkpoint_after.max(GROUP_TICK);
-        let checkpoint = self.has_news().then(|| at.checked_add(wait)).flatten();
-        // A checkpoint that was due and had too few events is looked at again a while later.
+        let is_worth = self.has_news() && self.has_enough_news();
+        let checkpoint = is_worth.then(|| at.checked_add(wait)).flatten();
         let checkpoint = checkpoint.map(|at| at.max(Instant::now() + GROUP_TICK));
         [self.consumers.due(), self.again, checkpoint].into_iter().flatten().min()
     }
@@ -348,14 +348,18 @@ impl Group {
     }
 
     fn checkpoint_is_due(&self, now: Instant) -> bool {
-        let settings = &self.config.settings;
-        let count = |number: i32| u64::try_from(number).unwrap_or(0).max(1);
+        let most = u64::try_from(self.config.settings.max_checkpoint_count).unwrap_or(0);
         let done = self.consumers.done - self.checkpointed.0;
         let waited = now.saturating_duration_since(self.checkpointed.1);
-        self.has_news()
-            && (settings.max_checkpoint_count > 0 && done >= count(settings.max_checkpoint_count)
-                || done >= count(settings.min_checkpoint_count)
-                    && waited >= self.config.checkpoint_after)
+        let is_full = most > 0 && done >= most;
+        let is_old = self.has_enough_news() && waited >= self.config.checkpoint_after;
+        self.has_news() && (is_full || is_old)
+    }
+
+    /// Whether so many are done that a checkpoint is worth while.
+    fn has_enough_news(&self) -> bool {
+        let least = u64::try_from(self.config.settings.min_checkpoint_count).unwrap_or(0);
+        self.consumers.done - self.checkpointed.0 >= least.max(1)
     }
 
     /// Writes down up to where all is done.

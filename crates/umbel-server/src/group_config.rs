@@ -356,3 +356,97 @@ pub fn parse_place(said: &str) -> Option<u64> {
 fn invalid(message: &str) -> Status {
     Status::invalid_argument(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use umbel_proto::persistent::GroupAllOptions;
+    use umbel_proto::streams::read_req::Position;
+
+    use super::*;
+
+    fn options() -> CreateOptions {
+        let settings = Settings {
+            resolve_links: true,
+            message_timeout: Some(MessageTimeout::Ticks(300_000_000)),
+            checkpoint_after: Some(CheckpointAfter::Millis(2000)),
+            max_retry_count: 10,
+            read_batch_size: 20,
+            history_buffer_size: 500,
+            named_consumer_strategy: NamedStrategy::Pinned.into(),
+            ..Settings::default()
+        };
+        let position = Position { commit_position: 9, prepare_position: 9 };
+        let filter = FilterOptions {
+            filter: Some(Filter::EventType(Expression {
+                regex: String::new(),
+                prefix: vec!["a".to_string()],
+            })),
+            window: Some(Window::Count(())),
+            checkpoint_interval_multiplier: 1,
+        };
+        let all = GroupAllOptions {
+            all_option: Some(GroupStart::Position(position)),
+            filter_option: Some(GroupFilter::Filter(filter)),
+        };
+        CreateOptions {
+            stream_identifier: None,
+            group_name: "group".to_string(),
+            settings: Some(settings),
+            stream_option: Some(GroupOrigin::All(all)),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_group_is_read_again() {
+        let (key, mut config) = GroupConfig::read(Some(options())).unwrap();
+        config.after = Some(8);
+        let said = config.said(&key);
+        assert_eq!((&said["stream"], &said["messageTimeout"]), (&json!("$all"), &json!(30_000)));
+        let (same, read) = GroupConfig::parse(&said).unwrap();
+        assert_eq!((same, read.said(&key)), (key, said.clone()));
+        assert_eq!(
+            (read.begin, read.after, read.strategy),
+            (config.begin, Some(8), config.strategy)
+        );
+        assert!(read.compile().unwrap().is_some());
+        for missing in ["group", "startFrom", "historyBufferSize", "after"] {
+            let mut said = said.clone();
+            said[missing] = json!({});
+            let is_read = GroupConfig::parse(&said).is_some_and(|read| read.1.after == Some(8));
+            assert!(!is_read, "{missing}");
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let changes: [fn(&mut Settings); 6] = [
+            |settings| settings.read_batch_size = 500,
+            |settings| settings.history_buffer_size = 1 << 30,
+            |settings| settings.live_buffer_size = -1,
+            |settings| settings.max_retry_count = -1,
+            |settings| settings.message_timeout = Some(MessageTimeout::Millis(-1)),
+            |settings| settings.consumer_strategy = "Dice".to_string(),
+        ];
+        for change in changes {
+            let mut options = options();
+            change(options.settings.as_mut().unwrap());
+            let status = GroupConfig::read(Some(options)).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::Internal, "{status:?}");
+        }
+        let nameless = CreateOptions { group_name: String::new(), ..options() };
+        let long = CreateOptions { group_name: "g".repeat(1000), ..options() };
+        for options in [None, Some(nameless), Some(long), Some(CreateOptions::default())] {
+            let status = GroupConfig::read(options).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        for stream in [None, Some("s".to_string())] {
+            let key = GroupKey { stream, group: "group".to_string() };
+            assert_eq!(parse_place(&place(&key, 7)), Some(7));
+        }
+        assert_eq!((parse_place("x"), parse_place("C:1"), parse_place("")), (None, None, None));
+    }
+}

@@ -194,11 +194,11 @@ async fn read(
     let id = joined.await.map_err(|_| failure::group_dropped(&key))??;
     let (stays, gone) = oneshot::channel();
     tokio::spawn(listen(said, group, id, answers, gone));
-    let number = service.new_id().map_err(|error| failure::status(&error.into()))?;
     let reading = Reading {
         service,
         deadline,
-        confirmation: Some(format!("{}::{}/{number}", key.source(), key.group)),
+        // Clients compare it with what they asked for.
+        confirmation: Some(format!("{}::{}", key.source(), key.group)),
         events,
         _stays: stays,
     };

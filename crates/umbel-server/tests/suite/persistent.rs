@@ -108,7 +108,7 @@ impl Consumer {
         let answers = client.streaming(SERVICE, "Read", said).await?;
         let mut consumer = Consumer { says, answers };
         match consumer.answers.message().await?.unwrap().content {
-            Some(Sent::Confirmation(told)) => assert!(!told.subscription_id.is_empty()),
+            Some(Sent::Confirmation(told)) => assert!(told.subscription_id.ends_with("::group")),
             other => panic!("{other:?}"),
         }
         Ok(consumer)
