@@ -1,38 +1,69 @@
 //! The clients that event stores have, from their registries and unchanged, against the release
 //! binary: those whose language this machine has.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::installed;
-use crate::steps::{Outcome, cargo, run_counting};
+use crate::steps::{Counts, Outcome, cargo, run_counting};
 use crate::transcript::transcript;
 use crate::{smoke, tree};
 
 /// The clients' versions.
 const PYTHON_CLIENT: &str = "1.3.5";
 const NODE_CLIENT: &str = "1.3.1";
+/// Those in Java and Go are in their `pom.xml` and `go.mod`, that in Rust in its `Cargo.toml`.
+const JAVA_MAIN: &str = "umbel.Clients";
 
 /// A newcomer's first events.
 const FIRST_EVENTS: &str = "docs/first-events.md";
 
+/// Which clients are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Languages {
+    /// Those that every change waits for.
+    Few,
+    /// Those in Java and Go as well, which are built by their own tools.
+    All,
+}
+
+/// A client: its language, what runs it, and whether every change waits for it.
+const CLIENTS: [(&str, Client, bool); 5] = [
+    ("Python", python, true),
+    ("Node", node, true),
+    ("Rust", rust, true),
+    ("Java", java, false),
+    ("Go", go, false),
+];
+
+/// Calls of the second protocol, of projections and of groups, where a client has them apart.
+const SECONDS: [(&str, Client); 3] =
+    [("Python", python_second), ("Python", python_groups), ("Node", node_second)];
+
+/// How many cases passed and failed, by language.
+type Sums = BTreeMap<&'static str, Counts>;
+
 /// Runs every client that there is. REQUIRES: the release binary is built.
-pub fn clients() -> Outcome {
+pub fn clients(languages: Languages) -> Outcome {
     let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
-    let mut outcome = Outcome::default();
-    outcome.add(visit(&folder, true));
+    let (mut outcome, mut sums) = (Outcome::default(), Sums::new());
+    outcome.add(visit(&folder, languages, true, &mut sums));
     // What was kept is gone on with at a server that was started again.
-    outcome.add(visit(&folder, false));
+    outcome.add(visit(&folder, languages, false, &mut sums));
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
+    for (language, Counts { passed, failed }) in sums {
+        println!("   {language}: {passed} cases passed, {failed} failed");
+    }
     outcome.add(first_events());
     outcome
 }
 
 /// Runs the clients against a server that is started for them. The first time each keeps in a file
 /// what it needs to go on the second time.
-fn visit(folder: &Path, is_first: bool) -> Outcome {
+fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -> Outcome {
     let server = match Server::start(&folder.join("events")) {
         Ok(server) => server,
         Err(complaint) => {
@@ -41,14 +72,15 @@ fn visit(folder: &Path, is_first: bool) -> Outcome {
         }
     };
     let mut outcome = Outcome::default();
-    for (name, client) in [("Python", python as Client), ("Node", node), ("Rust", rust)] {
+    let is_asked = |of_few: bool| of_few || languages == Languages::All;
+    for (name, client, _) in CLIENTS.into_iter().filter(|(_, _, of_few)| is_asked(*of_few)) {
         match client() {
             Ok(mut command) => {
                 command.arg(&server.connection).arg(folder.join(name));
                 if !is_first {
                     command.arg("again");
                 }
-                outcome.add(run_counting(&mut command, |_| true));
+                count(&mut outcome, sums, name, &mut command);
             }
             Err(reason) if is_first => {
                 outcome.add(Outcome::skip(format!("the {name} client: {reason}")));
@@ -57,13 +89,21 @@ fn visit(folder: &Path, is_first: bool) -> Outcome {
         }
     }
     // Calls of the second protocol, of projections and of groups keep nothing to go on with.
-    let seconds =
-        [python_second as Client, python_groups, node_second].into_iter().filter(|_| is_first);
-    for mut command in seconds.filter_map(|client| client().ok()) {
-        outcome.add(run_counting(command.arg(&server.connection), |_| true));
+    for (name, client) in SECONDS.into_iter().filter(|_| is_first) {
+        if let Ok(mut command) = client() {
+            count(&mut outcome, sums, name, command.arg(&server.connection));
+        }
     }
     outcome.add(server.stop());
     outcome
+}
+
+fn count(outcome: &mut Outcome, sums: &mut Sums, name: &'static str, command: &mut Command) {
+    let counted = run_counting(command, |_| true);
+    let sum = sums.entry(name).or_default();
+    sum.passed += counted.counts.passed;
+    sum.failed += counted.counts.failed;
+    outcome.add(counted);
 }
 
 /// The transcript of a newcomer's first events.
@@ -181,4 +221,34 @@ fn rust() -> Result<Command, String> {
     command.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
     command.arg("--target-dir").arg(smoke::target().join("client-rust")).arg("--");
     Ok(command)
+}
+
+/// The client in Java: Maven brings it and compiles the cases, Java runs them.
+fn java() -> Result<Command, String> {
+    let folder = smoke::target().join("client-java");
+    let built = Command::new(if cfg!(windows) { "mvn.cmd" } else { "mvn" })
+        .args(["--batch-mode", "--quiet", "--file"])
+        .arg(script("java").join("pom.xml"))
+        .arg(format!("-Dbuild.folder={}", folder.display()))
+        .arg("process-classes")
+        .output();
+    installed::succeeded("mvn process-classes", built)?;
+    let mut command = Command::new("java");
+    let classes = [folder.join("classes"), folder.join("lib").join("*")];
+    let classes = std::env::join_paths(classes).map_err(|error| error.to_string())?;
+    command.arg("-cp").arg(classes).arg(JAVA_MAIN);
+    Ok(command)
+}
+
+/// The client in Go: its module is fetched by Go, and the cases are built beside it.
+fn go() -> Result<Command, String> {
+    let program = smoke::target().join("client-go");
+    let built = Command::new("go")
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(script("go"))
+        .output();
+    installed::succeeded("go build of the Go client", built)?;
+    Ok(Command::new(program))
 }

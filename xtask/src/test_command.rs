@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
+use crate::clients::Languages;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
 use crate::{Tree, campaigns, clients, instructions, parquet, smoke, tree};
 
@@ -42,7 +43,7 @@ pub fn test(fast: bool) -> bool {
     if release_build(&mut report, &["umbel-cli", "umbel-torture", "umbel-lab"]) {
         report.step(SMOKE, smoke::smoke);
         report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
-        report.step(CLIENTS, clients::clients);
+        report.step(CLIENTS, || clients::clients(Languages::Few));
         report.step("torture, the small seeded part", small_torture);
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
@@ -85,7 +86,7 @@ pub fn smoke_alone() -> bool {
 pub fn clients_alone() -> bool {
     let mut report = Report::default();
     if release_build(&mut report, &["umbel-cli"]) {
-        report.step(CLIENTS, clients::clients);
+        report.step(CLIENTS, || clients::clients(Languages::All));
     }
     report.finish()
 }

@@ -27,6 +27,10 @@ use crate::{convert, failure};
 
 type Answer = Result<ReadResp, Status>;
 
+/// The revision of a stream without events, as the protocol's other numbers say it. Without a
+/// place some clients take the message for a null pointer.
+const NOWHERE: i64 = -1;
+
 /// A subscription on its way.
 pub struct Subscription {
     service: Arc<Service>,
@@ -219,8 +223,8 @@ impl Subscription {
     fn caught_up(&self, place: Option<u64>) -> ReadResp {
         let timestamp = Some(convert::timestamp(self.service.env.clock.wall_micros()));
         let (stream_revision, position) = match self.asked.origin {
-            Origin::Stream(..) => (place.map(|revision| revision as i64), None),
-            Origin::All(_) => (None, place.map(convert::position)),
+            Origin::Stream(..) => (Some(place.map_or(NOWHERE, |revision| revision as i64)), None),
+            Origin::All(_) => (None, Some(convert::position(place.unwrap_or(0)))),
         };
         convert::answer(Content::CaughtUp(Progress { timestamp, stream_revision, position }))
     }

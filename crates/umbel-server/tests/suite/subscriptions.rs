@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost_types::Timestamp;
 use tonic::{Code, Request, Streaming};
 use umbel_events::{Expected, NewEvent, Store};
+use umbel_proto::shared::AllStreamPosition;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{Content, Progress};
 use umbel_proto::streams::{ReadReq, ReadResp};
@@ -133,9 +134,11 @@ fn a_subscription_begins_behind_what_it_names() {
 fn caught_up_says_how_far() {
     Ground::new().run(async |client, _| {
         let empty = caught_up(&mut confirmed(&client, of_all(AllOption::Start(()))).await).await;
-        assert_eq!((empty.position, empty.stream_revision), (None, None));
+        // The Go client takes a message without either for a null pointer.
+        let start = Some(AllStreamPosition { commit_position: 0, prepare_position: 0 });
+        assert_eq!((empty.position, empty.stream_revision), (start, None));
         let empty = caught_up(&mut confirmed(&client, of_stream("cart", START)).await).await;
-        assert_eq!((empty.position, empty.stream_revision), (None, None));
+        assert_eq!((empty.position, empty.stream_revision), (None, Some(-1)));
         client.append("cart", ANY, &events(0..3)).await.unwrap();
         let of_one = caught_up(&mut confirmed(&client, of_stream("cart", END)).await).await;
         assert_eq!(of_one.stream_revision, Some(2));

@@ -46,7 +46,7 @@ pub async fn check(
         ));
     }
     let (told, progress) = catch_up(&mut one).await?;
-    let last = stream.last().map(|event| event.revision as i64);
+    let last = Some(stream.last().map_or(-1, |event| event.revision as i64));
     if told != stream[behind_too..] || progress.stream_revision != last {
         return Err(format!(
             "a subscription behind {behind_too} of {stream:?} was told {told:?}, then {progress:?}"

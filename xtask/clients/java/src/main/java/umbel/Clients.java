@@ -1,0 +1,55 @@
+package umbel;
+
+import io.kurrent.dbclient.KurrentDBClient;
+import io.kurrent.dbclient.KurrentDBConnectionString;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The Java client, unchanged, against a server: {@code CONNECTION FILE [again]}.
+ *
+ * <p>CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on
+ * with, once the server was started again. Each case is a line, the last line says how many
+ * passed, failed and were skipped.
+ */
+public final class Clients {
+    /** A case; it fails by throwing. */
+    interface Case {
+        void run() throws Exception;
+    }
+
+    private Clients() {}
+
+    public static void main(String[] arguments) throws Exception {
+        World world = new World(arguments[0], arguments[1]);
+        Map<String, Case> cases = new LinkedHashMap<>();
+        if (arguments.length > 2 && arguments[2].equals("again")) {
+            new Subscriptions(world).addAgain(cases);
+        } else {
+            new Streams(world).addTo(cases);
+            new Subscriptions(world).addTo(cases);
+            new Second(world).addTo(cases);
+        }
+        int passed = 0;
+        int failed = 0;
+        for (Map.Entry<String, Case> one : cases.entrySet()) {
+            try {
+                one.getValue().run();
+                passed++;
+                System.out.println("ok Java: " + one.getKey());
+            } catch (Throwable why) {
+                failed++;
+                System.out.println("FAILED Java: " + one.getKey());
+                why.printStackTrace(System.out);
+            }
+        }
+        world.client.shutdown().get(10, TimeUnit.SECONDS);
+        System.out.println(passed + " passed, " + failed + " failed, 0 skipped");
+        System.exit(failed > 0 ? 1 : 0);
+    }
+
+    static KurrentDBClient connect(String connection) {
+        return KurrentDBClient.create(KurrentDBConnectionString.parseOrThrow(connection));
+    }
+}
