@@ -114,7 +114,7 @@ pub use imported::{Imported, ImportedEvent};
 pub use links::ResolvedEvent;
 pub use names::metadata_stream;
 pub use options::StoreOptions;
-pub use read::{AllReader, StreamReader};
+pub use read::{AllReader, Next, StreamReader};
 pub use repair::{
     ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, left_out, repair,
 };

@@ -58,6 +58,17 @@ pub fn streams(
     Ok(found)
 }
 
+/// What the next event of a stream is.
+#[derive(Debug)]
+pub enum Next {
+    /// It can be read.
+    Event(RecordedEvent),
+    /// So many were stepped over as had been asked for: they have expired or were scavenged.
+    SteppedOver,
+    /// There is none.
+    End,
+}
+
 /// The events of one stream, in order. Made by [`Store::read`](crate::Store::read).
 ///
 /// It reads the stream as it was when reading began. After an error it ends.
@@ -135,6 +146,20 @@ impl StreamReader {
         reader
     }
 
+    /// The next event, but no more than so many that have expired are stepped over: where all of a
+    /// long stream has, that takes long, and whoever serves many does something else in between.
+    pub fn next_within(&mut self, most: usize) -> Result<Next> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let Some(walk) = self.walk.as_mut() else { return Ok(Next::End) };
+        let next = walk.next(&self.stream, most);
+        if !matches!(next, Ok(Next::Event(_) | Next::SteppedOver)) {
+            self.walk = None;
+        }
+        next
+    }
+
     /// What there was of the stream when reading began; `None` where that could not be found out,
     /// which the first item tells.
     pub fn state(&self) -> Option<StreamState> {
@@ -146,28 +171,21 @@ impl Iterator for StreamReader {
     type Item = Result<RecordedEvent>;
 
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
-        if let Some(error) = self.failed.take() {
-            return Some(Err(error));
-        }
-        let walk = self.walk.as_mut()?;
-        match walk.next(&self.stream) {
-            Ok(Some(event)) => Some(Ok(event)),
-            Ok(None) => {
-                self.walk = None;
-                None
-            }
-            Err(error) => {
-                self.walk = None;
-                Some(Err(error))
+        loop {
+            match self.next_within(usize::MAX) {
+                Ok(Next::Event(event)) => return Some(Ok(event)),
+                Ok(Next::SteppedOver) => {}
+                Ok(Next::End) => return None,
+                Err(error) => return Some(Err(error)),
             }
         }
     }
 }
 
 impl Walk {
-    fn next(&mut self, stream: &str) -> Result<Option<RecordedEvent>> {
-        loop {
-            let Some((revision, position)) = self.next_entry()? else { return Ok(None) };
+    fn next(&mut self, stream: &str, most: usize) -> Result<Next> {
+        for _ in 0..most.max(1) {
+            let Some((revision, position)) = self.next_entry()? else { return Ok(Next::End) };
             // What was scavenged had been hidden before.
             let frame = self.cursor.find(position)?.filter(|frame| !frame.is_stub);
             let Some(frame) = frame else { continue };
@@ -181,9 +199,10 @@ impl Walk {
                 return Err(umbel::Error::corruption(&folder, 0, reason).into());
             }
             if frame.stamp.created >= self.oldest {
-                return Ok(Some(frame.to_recorded()));
+                return Ok(Next::Event(frame.to_recorded()));
             }
         }
+        Ok(Next::SteppedOver)
     }
 
     fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {

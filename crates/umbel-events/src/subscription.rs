@@ -18,7 +18,7 @@ use crate::event_filter::EventFilter;
 use crate::filtered::{FilteredReader, Step};
 use crate::limits::{BATCH_BYTES, FILTER_STEP_MILLIS};
 use crate::lock::locked;
-use crate::read::{self, AllReader, StreamReader};
+use crate::read::{self, AllReader, Next, StreamReader};
 use crate::shared::Shared;
 use crate::state::StreamState;
 use crate::view_reader::{self, ViewReader};
@@ -141,7 +141,7 @@ impl Subscription {
         let (most, most_examined) = (most.max(1), most_examined.max(1));
         let mut batch = Batch::default();
         let place = match &self.what {
-            Subscribed::Stream(_) => self.take_of_stream(most, &mut batch)?,
+            Subscribed::Stream(_) => self.take_of_stream(most, most_examined, &mut batch)?,
             Subscribed::All => self.take_of_all(most, &mut batch)?,
             Subscribed::Filtered(_) => self.take_filtered(most, most_examined, &mut batch)?,
             Subscribed::View(_) => self.take_of_view(most, &mut batch)?,
@@ -193,7 +193,12 @@ impl Subscription {
         self.place.map_or(0, |place| place.saturating_add(1))
     }
 
-    fn take_of_stream(&mut self, most: usize, batch: &mut Batch) -> Result<Option<u64>> {
+    fn take_of_stream(
+        &mut self,
+        most: usize,
+        most_examined: usize,
+        batch: &mut Batch,
+    ) -> Result<Option<u64>> {
         let Subscribed::Stream(name) = &self.what else { return Ok(self.place) };
         loop {
             // A stream is read as it was when reading began: only who began now has seen its end.
@@ -204,7 +209,17 @@ impl Subscription {
                     (Box::new(StreamReader::new(&self.shared, name, from, direction)), true)
                 }
             };
-            let has_ended = fill(batch, &mut reader, most)?;
+            let mut is_long = false;
+            let mut events = std::iter::from_fn(|| match reader.next_within(most_examined) {
+                Ok(Next::Event(event)) => Some(Ok(event)),
+                Ok(Next::SteppedOver) => {
+                    is_long = true;
+                    None
+                }
+                Ok(Next::End) => None,
+                Err(error) => Some(Err(error)),
+            });
+            let has_ended = fill(batch, &mut events, most)? && !is_long;
             batch.examined = batch.events.len() as u64;
             let place = batch.events.last().map_or(self.place, |last| Some(last.revision));
             if !has_ended {

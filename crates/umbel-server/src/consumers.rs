@@ -244,15 +244,17 @@ impl Consumers {
 
     /// Sends again what was sent long ago. REQUIRES: times only grow.
     pub fn tick(&mut self, now: Instant) {
-        while let Some((due, key, id, retries)) = self.due.front().copied()
-            && due <= now
-        {
-            self.due.pop_front();
-            let is_late = self
+        while let Some((due, key, id, retries)) = self.due.front().copied() {
+            let is_on_the_way = self
                 .held
                 .get(&key)
                 .is_some_and(|held| held.state == State::InFlight(id) && held.retries == retries);
-            if is_late {
+            if is_on_the_way && due > now {
+                return;
+            }
+            // What came back is taken out at once: of a fast group there is a lot.
+            self.due.pop_front();
+            if is_on_the_way {
                 self.land(key);
                 self.retry(key);
             }

@@ -61,6 +61,7 @@ mod oversize;
 mod pages;
 mod persistent;
 mod projections;
+mod quick;
 mod read;
 mod read_request;
 mod reader;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use umbel_events::{
-    AllReader, Direction, Error, EventFilter, FilteredReader, Position, RecordedEvent,
+    AllReader, Direction, Error, EventFilter, FilteredReader, Next, Position, RecordedEvent,
     ResolvedEvent, Revision, Step, Store, StreamReader, StreamState, ViewReader, ViewState,
 };
 
@@ -57,15 +57,28 @@ impl Reader {
         Reader { way: Way::Begin(source, direction, from), resolves }
     }
 
-    /// At most so many events, and no more than fit in memory at a time.
-    pub fn page(self, store: &Store, most: usize) -> Result<Page, Error> {
+    /// Whether some events are read soon: of a stream, if it lies in memory.
+    pub fn is_quick(&self) -> bool {
+        let is_stream = matches!(self.way, Way::Begin(Source::Stream(_), ..) | Way::Stream(_));
+        is_stream && !self.resolves
+    }
+
+    /// At most so many events, no more than fit in memory at a time, and no more of a stream
+    /// than are found while `examined` that have expired are stepped over.
+    pub fn page(self, store: &Store, most: usize, examined: usize) -> Result<Page, Error> {
         let resolves = self.resolves;
         let mut events = Events { store, resolves, most, bytes: 0, taken: Vec::new() };
         let mut state = None;
         let (way, is_last) = match self.way.opened(store)? {
             Way::Stream(mut reader) => {
                 state = reader.state();
-                let is_last = events.fill(|| Ok(reader.next().transpose()?.map(Some)))?;
+                let is_last = events.fill(|| {
+                    Ok(match reader.next_within(examined)? {
+                        Next::Event(event) => Some(Some(event)),
+                        Next::SteppedOver => Some(None),
+                        Next::End => None,
+                    })
+                })?;
                 (Way::Stream(reader), is_last)
             }
             Way::View(mut reader, view) => {

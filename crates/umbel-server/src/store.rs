@@ -1,6 +1,7 @@
 //! [`EventStore`]: the store as the calls see it. Nothing else names its functions.
 //!
-//! The store blocks; reads and deletions go to threads that may. One thread hands all appends to
+//! The store blocks; reads and deletions go to threads that may, but for reads of few events while
+//! such are quick. One thread hands all appends to
 //! the store in the order in which they came, and the store says by itself when each is done:
 //! however many wait, none of them has a thread.
 
@@ -17,7 +18,8 @@ use crate::budget::Share;
 use crate::convert::Proposed;
 use crate::filter_request::FilterRequest;
 use crate::follower::{Followed, Follower};
-use crate::limits::PAGE_EVENTS_MAX;
+use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_EVENTS_MAX};
+use crate::quick::Quick;
 use crate::reader::{Page, Reader};
 
 /// The store as the calls see it.
@@ -25,6 +27,7 @@ use crate::reader::{Page, Reader};
 pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<Job>,
+    quick: Quick,
 }
 
 /// What an append comes to.
@@ -64,7 +67,7 @@ impl EventStore {
         let appending = store.clone();
         let thread =
             env.threads.spawn("umbel-append", Box::new(move || append_all(&appending, jobs)))?;
-        Ok((EventStore { store, appends }, thread))
+        Ok((EventStore { store, appends, quick: Quick::new(env) }, thread))
     }
 
     /// The position of the newest event that can be read; 0 where there is none.
@@ -116,7 +119,10 @@ impl EventStore {
     /// At most so many events, and no more than fit in memory at a time.
     pub async fn page(&self, reader: Reader, most: u64) -> Result<Page, Error> {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(PAGE_EVENTS_MAX);
-        self.blocking(move |store| reader.page(store, most)).await
+        if most <= QUICK_EVENTS_MAX && reader.is_quick() && self.quick.may() {
+            return self.quick.time(|| reader.page(&self.store, most, QUICK_EVENTS_MAX));
+        }
+        self.blocking(move |store| reader.page(store, most, EXAMINED_MAX)).await
     }
 
     /// What a subscription brings next, no more than fits in memory at a time.
