@@ -92,7 +92,8 @@ impl<'a, L: Layout> BlockView<'a, L> {
     /// What asks for one hash with vectors, where there are any.
     pub(crate) fn whole(&self) -> Option<Whole<'a>> {
         let (payload, probes) = (L::Block::payload(self.blocks), self.header.probes);
-        L::whole(self.vectors, Asked { payload, bits: 0, probes })
+        let (blocks, _) = payload.as_chunks();
+        L::whole(self.vectors, Asked { payload, blocks, bits: 0, probes })
     }
 
     /// Answers for a few hashes whose blocks are in the cache.

@@ -152,6 +152,8 @@ macro_rules! whole {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) payload: &'a [u8],
+    /// The payload as split blocks.
+    pub(crate) blocks: &'a [[u8; 32]],
     /// The bits of a filter that is not made of blocks.
     pub(crate) bits: u64,
     pub(crate) probes: u8,
@@ -176,7 +178,8 @@ impl<'a> Whole<'a> {
     /// The same filter over `payload`, which must be the same bytes somewhere else.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> Whole<'b> {
-        Whole { ask: self.ask, asked: Asked { payload, ..self.asked } }
+        let (blocks, _) = payload.as_chunks();
+        Whole { ask: self.ask, asked: Asked { payload, blocks, ..self.asked } }
     }
 
     /// Whether the key of `hash` may have been added.

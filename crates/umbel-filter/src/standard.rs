@@ -77,7 +77,7 @@ impl<'a> StandardView<'a> {
 
     fn asked(&self) -> Asked<'a> {
         let (payload, FilterHeader { units, probes, .. }) = (self.payload, self.header);
-        Asked { payload, bits: units, probes }
+        Asked { payload, blocks: &[], bits: units, probes }
     }
 
     /// Whether these probes find their bits; reads all of them, without a branch.
@@ -163,7 +163,7 @@ impl FarBloom<'_> {
     /// The same filter over `payload`, which must be the same bytes somewhere else.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FarBloom<'b> {
-        FarBloom(Asked { payload, ..self.0 })
+        FarBloom(Asked { payload, blocks: &[], ..self.0 })
     }
 
     /// Whether the key of `hash` may have been added.

@@ -194,7 +194,7 @@ pub(super) fn whole_256(asked: &Asked<'_>, hash: u64) -> bool {
 /// Whether the split block of `hash` has its bits.
 #[target_feature(enable = "avx2")]
 pub(super) fn whole_split(asked: &Asked<'_>, hash: u64) -> bool {
-    let (blocks, _) = asked.payload.as_chunks::<32>();
+    let blocks = asked.blocks;
     let block = blocks.get(block_of(hash, blocks.len() as u64) as usize);
     block.is_none_or(|block| in_split_block(block, hash))
 }
