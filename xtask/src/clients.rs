@@ -39,8 +39,12 @@ const CLIENTS: [(&str, Client, bool); 5] = [
 ];
 
 /// Calls of the second protocol, of projections and of groups, where a client has them apart.
-const SECONDS: [(&str, Client); 3] =
-    [("Python", python_second), ("Python", python_groups), ("Node", node_second)];
+const SECONDS: [(&str, Client); 4] = [
+    ("Python", python_second),
+    ("Python", python_groups),
+    ("Node", node_second),
+    ("Node", node_groups),
+];
 
 /// How many cases passed and failed, by language.
 type Sums = BTreeMap<&'static str, Counts>;
@@ -200,6 +204,11 @@ fn node() -> Result<Command, String> {
 /// Several streams at once, and projections.
 fn node_second() -> Result<Command, String> {
     node_script("node_second.cjs")
+}
+
+/// Persistent subscriptions.
+fn node_groups() -> Result<Command, String> {
+    node_script("node_groups.cjs")
 }
 
 fn node_script(name: &str) -> Result<Command, String> {

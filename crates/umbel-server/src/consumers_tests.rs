@@ -1,3 +1,5 @@
+//! Tests of which consumer gets which event.
+
 use std::time::Duration;
 
 use umbel_proto::persistent::{

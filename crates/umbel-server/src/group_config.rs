@@ -167,21 +167,7 @@ impl GroupConfig {
         settings: Settings,
     ) -> Result<GroupConfig, Status> {
         let failed = |reason: String| failure::group_failed(key, &reason);
-        let strategy = match settings.consumer_strategy.as_str() {
-            "" => match NamedStrategy::try_from(settings.named_consumer_strategy) {
-                Ok(NamedStrategy::DispatchToSingle) => Strategy::DispatchToSingle,
-                Ok(NamedStrategy::RoundRobin) => Strategy::RoundRobin,
-                Ok(NamedStrategy::Pinned) => Strategy::Pinned,
-                Err(_) => return Err(invalid("the consumer strategy is none of those known")),
-            },
-            name => match STRATEGIES.iter().find(|(_, known)| *known == name) {
-                Some((strategy, _)) => *strategy,
-                None => {
-                    let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
-                    return Err(failed(format!("Consumer strategy {shown} does not exist.")));
-                }
-            },
-        };
+        let strategy = strategy(&settings, failed)?;
         let sizes = [
             ("live buffer size", settings.live_buffer_size, 0),
             ("read batch size", settings.read_batch_size, 1),
@@ -315,6 +301,25 @@ impl GroupConfig {
         };
         let config = GroupConfig::of(&key, begin, filter, settings).ok()?;
         Some((key, GroupConfig { after: said.get("after")?.as_u64(), ..config }))
+    }
+}
+
+/// Who gets which event, by its name or as older clients say it.
+fn strategy(settings: &Settings, failed: impl Fn(String) -> Status) -> Result<Strategy, Status> {
+    match settings.consumer_strategy.as_str() {
+        "" => match NamedStrategy::try_from(settings.named_consumer_strategy) {
+            Ok(NamedStrategy::DispatchToSingle) => Ok(Strategy::DispatchToSingle),
+            Ok(NamedStrategy::RoundRobin) => Ok(Strategy::RoundRobin),
+            Ok(NamedStrategy::Pinned) => Ok(Strategy::Pinned),
+            Err(_) => Err(invalid("the consumer strategy is none of those known")),
+        },
+        name => match STRATEGIES.iter().find(|(_, known)| *known == name) {
+            Some((strategy, _)) => Ok(*strategy),
+            None => {
+                let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
+                Err(failed(format!("Consumer strategy {shown} does not exist.")))
+            }
+        },
     }
 }
 
