@@ -7,6 +7,7 @@
 
 mod cases;
 mod filtered;
+mod groups;
 mod projections;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ async fn main() -> ExitCode {
         let mut cases = cases::all(&client, &connection);
         cases.extend(filtered::all(&client, &kept));
         cases.extend(projections::all(&client, &connection));
+        cases.extend(groups::all(&client));
         cases
     };
     for (name, case) in cases {
