@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, Expected};
 
-use crate::group_config::GroupKey;
+use crate::group_key::GroupKey;
 use crate::limits::APPENDS_BYTES_MAX;
 
 /// The trailer that names the failure.

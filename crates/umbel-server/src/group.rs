@@ -10,70 +10,39 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
-use umbel_events::{Direction, Error, EventId, Revision, Since, Store, StreamState, Subscribed};
-use umbel_proto::persistent::{ReadResp, RetryCount, Sent, SentEvent, SubscriptionInfo};
-use umbel_proto::streams::read_req::UuidForm;
+use umbel_events::{Direction, Error, Revision, Since, Store, StreamState, Subscribed};
+use umbel_proto::persistent::{ReadResp, RetryCount, Sent, SentEvent};
 use umbel_proto::streams::read_resp::EventPosition;
 
-use crate::consumers::{Action, ConsumerId, Consumers, Key, Sending, original};
+use crate::consumers::{ConsumerId, Consumers, Key, Sending, original};
 use crate::deadline::Deadline;
 use crate::follower::{Bell, Follower, Found};
-use crate::group_config::{GroupConfig, GroupKey};
+use crate::group_config::GroupConfig;
+use crate::group_info::Figures;
 use crate::group_keep;
+use crate::group_key::GroupKey;
+use crate::group_message::{Joining, Message};
 use crate::limits::{
     GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
 };
 use crate::service::Service;
-use crate::{convert, failure, group_info};
-
-/// What a consumer is sent.
-pub type Answer = Result<ReadResp, Status>;
-
-/// What a group is asked.
-#[derive(Debug)]
-pub enum Message {
-    /// A consumer joins.
-    Connect(Joining, oneshot::Sender<Result<ConsumerId, Status>>),
-    /// A consumer went away.
-    Disconnect(ConsumerId),
-    /// Events are done.
-    Ack(ConsumerId, Vec<EventId>),
-    /// Events are not done.
-    Nack(ConsumerId, Vec<EventId>, Action),
-    /// What the group does.
-    Info(oneshot::Sender<SubscriptionInfo>),
-    /// Send again what is parked before this revision of its stream.
-    Replay(u64, oneshot::Sender<Result<(), Status>>),
-    /// End: consumers are told that the group was dropped.
-    End(oneshot::Sender<()>),
-}
-
-/// A consumer that joins.
-#[derive(Debug)]
-pub struct Joining {
-    /// How many events may be on the way.
-    pub room: usize,
-    /// In which form identifiers are answered.
-    pub form: UuidForm,
-    /// Where events go. It has room for two more than may be on the way.
-    pub answers: mpsc::Sender<Answer>,
-}
+use crate::{convert, failure};
 
 /// A group that is being served.
 pub struct Group {
     service: Arc<Service>,
     /// Which.
-    pub key: GroupKey,
+    key: GroupKey,
     /// How it works.
-    pub config: GroupConfig,
+    config: GroupConfig,
     /// Who gets what.
-    pub consumers: Consumers,
+    consumers: Consumers,
     /// The checkpoint that is kept.
-    pub checkpoint: Option<u64>,
+    checkpoint: Option<u64>,
     /// The last event that was read.
-    pub last_known: Option<u64>,
+    last_known: Option<u64>,
     /// How many are parked.
-    pub parked: u64,
+    parked: u64,
     joined: HashMap<ConsumerId, Joining>,
     /// Taken away while it reads.
     follower: Option<Follower>,
@@ -398,7 +367,7 @@ impl Group {
             Message::Ack(id, ids) => self.consumers.ack(id, &ids),
             Message::Nack(id, ids, action) => self.consumers.nack(id, &ids, &action),
             Message::Info(answer) => {
-                let _ = answer.send(group_info::of(self));
+                let _ = answer.send(self.figures().said());
             }
             Message::Replay(before, answer) => {
                 let end = self.parked_from + self.parked;
@@ -412,6 +381,17 @@ impl Group {
                 let _ = answer.send(Ok(()));
             }
             Message::End(ended) => self.ended = Some(ended),
+        }
+    }
+
+    fn figures(&self) -> Figures<'_> {
+        Figures {
+            key: &self.key,
+            config: &self.config,
+            consumers: &self.consumers,
+            checkpoint: self.checkpoint,
+            last_known: self.last_known,
+            parked: self.parked,
         }
     }
 

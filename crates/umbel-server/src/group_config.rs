@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tonic::Status;
-use umbel_events::{Error, EventFilter, is_view};
+use umbel_events::{Error, EventFilter};
 use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, GroupFilter, GroupOrigin, GroupStart, MessageTimeout,
     NamedStrategy, Settings,
@@ -13,23 +13,12 @@ use umbel_proto::persistent::{
 use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, RevisionOption, Window};
 
 use crate::filter_request::FilterRequest;
+use crate::group_key::{ALL, GroupKey};
 use crate::limits::{GROUP_EVENTS_MAX, GROUP_NAME_BYTES_MAX};
 use crate::{convert, failure};
 
-/// How all events are called where a stream's name is told.
-pub const ALL: &str = "$all";
-
 /// Units of 100 nanoseconds in a millisecond.
 const TICKS: i64 = 10_000;
-
-/// Which group: of a stream, or of all events, and its name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupKey {
-    /// The stream; `None` for all events.
-    pub stream: Option<String>,
-    /// The group's name.
-    pub group: String,
-}
 
 /// Who gets which event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,28 +68,6 @@ pub struct GroupConfig {
     pub checkpoint_after: Duration,
     /// The other settings, as they came.
     pub settings: Settings,
-}
-
-impl GroupKey {
-    /// The stream's name, or what stands for it.
-    pub fn source(&self) -> &str {
-        self.stream.as_deref().unwrap_or(ALL)
-    }
-
-    /// The stream that keeps how far the group is.
-    pub fn checkpoint_stream(&self) -> String {
-        format!("$persistentsubscription-{}::{}-checkpoint", self.source(), self.group)
-    }
-
-    /// The stream that keeps what is parked.
-    pub fn parked_stream(&self) -> String {
-        format!("$persistentsubscription-{}::{}-parked", self.source(), self.group)
-    }
-
-    /// Whether the group is of a view.
-    pub fn is_of_view(&self) -> bool {
-        self.stream.as_deref().is_some_and(is_view)
-    }
 }
 
 /// The name of a group; an error where it is none.

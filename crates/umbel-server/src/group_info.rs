@@ -2,31 +2,50 @@
 
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
-use crate::group::Group;
-use crate::group_config::{Begin, GroupConfig, GroupKey, millis, place};
+use crate::consumers::Consumers;
+use crate::group_config::{Begin, GroupConfig, millis, place};
+use crate::group_key::GroupKey;
 
-/// What a group does that is being served.
-pub fn of(group: &Group) -> SubscriptionInfo {
-    let (key, consumers) = (&group.key, &group.consumers);
-    let (waiting, again, on_the_way) = consumers.counts();
-    let connections = consumers.consumers().values().map(|consumer| ConnectionInfo {
-        total_items: long(consumer.sent),
-        available_slots: number(consumer.room.saturating_sub(consumer.in_flight())),
-        in_flight_messages: number(consumer.in_flight()),
-        ..ConnectionInfo::default()
-    });
-    let said = |at: Option<u64>| at.map(|at| place(key, at)).unwrap_or_default();
-    SubscriptionInfo {
-        connections: connections.collect(),
-        total_items: long(consumers.sent),
-        last_checkpointed_event_position: said(group.checkpoint),
-        last_known_event_position: said(group.last_known),
-        read_buffer_count: number(waiting),
-        retry_buffer_count: number(again),
-        total_in_flight_messages: number(on_the_way),
-        outstanding_messages_count: number(on_the_way),
-        parked_message_count: long(group.parked),
-        ..of_config(key, &group.config)
+/// What is known of a group that is being served.
+pub struct Figures<'a> {
+    /// Which.
+    pub key: &'a GroupKey,
+    /// How it works.
+    pub config: &'a GroupConfig,
+    /// Who gets what.
+    pub consumers: &'a Consumers,
+    /// The checkpoint that is kept.
+    pub checkpoint: Option<u64>,
+    /// The last event that was read.
+    pub last_known: Option<u64>,
+    /// How many are parked.
+    pub parked: u64,
+}
+
+impl Figures<'_> {
+    /// As clients are told.
+    pub fn said(&self) -> SubscriptionInfo {
+        let Figures { key, consumers, .. } = *self;
+        let (waiting, again, on_the_way) = consumers.counts();
+        let connections = consumers.consumers().values().map(|consumer| ConnectionInfo {
+            total_items: long(consumer.sent),
+            available_slots: number(consumer.room.saturating_sub(consumer.in_flight())),
+            in_flight_messages: number(consumer.in_flight()),
+            ..ConnectionInfo::default()
+        });
+        let said = |at: Option<u64>| at.map(|at| place(key, at)).unwrap_or_default();
+        SubscriptionInfo {
+            connections: connections.collect(),
+            total_items: long(consumers.sent),
+            last_checkpointed_event_position: said(self.checkpoint),
+            last_known_event_position: said(self.last_known),
+            read_buffer_count: number(waiting),
+            retry_buffer_count: number(again),
+            total_in_flight_messages: number(on_the_way),
+            outstanding_messages_count: number(on_the_way),
+            parked_message_count: long(self.parked),
+            ..of_config(key, self.config)
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use umbel_events::{
 };
 
 use crate::consumers::Key;
-use crate::group_config::{GroupConfig, GroupKey, parse_place, place};
+use crate::group_config::{GroupConfig, parse_place, place};
+use crate::group_key::GroupKey;
 use crate::limits::{GROUP_BYTES, PARKED_AT_ONCE};
 use crate::reader::bytes_of;
 

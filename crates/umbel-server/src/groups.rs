@@ -1,34 +1,21 @@
-//! [`Groups`]: which groups of consumers there are. Each is served from when somebody first asks
-//! for it.
+//! Groups of consumers made, changed and found. Each is served from when somebody first asks for it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel_events::Error;
 use umbel_proto::persistent::SubscriptionInfo;
 
-use crate::group::{self, Group, Message};
-use crate::group_config::{Begin, GroupConfig, GroupKey};
+use crate::group::{self, Group};
+use crate::group_config::{Begin, GroupConfig};
 use crate::group_keep::{self, Configs};
+use crate::group_key::GroupKey;
+use crate::group_message::Message;
+use crate::group_registry::{Groups, Kept};
 use crate::limits::{GROUP_MESSAGES_MAX, GROUPS_MAX};
 use crate::service::Service;
 use crate::{failure, group_info};
-
-/// Which groups of consumers there are.
-#[derive(Debug, Default)]
-pub struct Groups {
-    /// Held by whoever looks for one or changes one.
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    /// `None` before it was read, and where somebody else wrote.
-    configs: Option<(Configs, Option<u64>)>,
-    served: HashMap<GroupKey, mpsc::Sender<Message>>,
-}
 
 /// What is to be done with a group.
 #[derive(Debug)]

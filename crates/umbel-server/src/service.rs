@@ -13,7 +13,7 @@ use crate::calls::Calls;
 use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
-use crate::groups::Groups;
+use crate::group_registry::Groups;
 use crate::scavenging::Scavenging;
 use crate::store::EventStore;
 

@@ -1,0 +1,42 @@
+//! [`Message`]: what a group of consumers is asked.
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use umbel_events::EventId;
+use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
+use umbel_proto::streams::read_req::UuidForm;
+
+use crate::consumers::{Action, ConsumerId};
+
+/// What a consumer is sent.
+pub type Answer = Result<ReadResp, Status>;
+
+/// What a group is asked.
+#[derive(Debug)]
+pub enum Message {
+    /// A consumer joins.
+    Connect(Joining, oneshot::Sender<Result<ConsumerId, Status>>),
+    /// A consumer went away.
+    Disconnect(ConsumerId),
+    /// Events are done.
+    Ack(ConsumerId, Vec<EventId>),
+    /// Events are not done.
+    Nack(ConsumerId, Vec<EventId>, Action),
+    /// What the group does.
+    Info(oneshot::Sender<SubscriptionInfo>),
+    /// Send again what is parked before this revision of its stream.
+    Replay(u64, oneshot::Sender<Result<(), Status>>),
+    /// End: consumers are told that the group was dropped.
+    End(oneshot::Sender<()>),
+}
+
+/// A consumer that joins.
+#[derive(Debug)]
+pub struct Joining {
+    /// How many events may be on the way.
+    pub room: usize,
+    /// In which form identifiers are answered.
+    pub form: UuidForm,
+    /// Where events go. It has room for two more than may be on the way.
+    pub answers: mpsc::Sender<Answer>,
+}
