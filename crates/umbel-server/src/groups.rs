@@ -1,4 +1,4 @@
-//! Groups of consumers made, changed and found. Each is served from when somebody first asks for it.
+//! Groups of consumers made, changed and found. Each is served once somebody asks for it.
 
 use std::sync::Arc;
 
