@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::{BATCHES_BYTES_MAX, BATCHES_OPEN_MAX, BATCHES_WRITTEN_MAX};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
@@ -82,7 +82,17 @@ impl Batches {
 
     async fn step(mut self) -> (Vec<Answer>, Option<Batches>) {
         match self.next().await {
-            Some(answer) => (vec![Ok(answer)], Some(self)),
+            Some(answer) => {
+                let mut answers = vec![Ok(answer)];
+                // What is done besides goes along.
+                while answers.len() < BATCHES_WRITTEN_MAX
+                    && let Some(Some((answer, bytes))) = self.written.next().now_or_never()
+                {
+                    self.bytes -= bytes;
+                    answers.push(Ok(answer));
+                }
+                (answers, Some(self))
+            }
             None => (self.end.take().map(Err).into_iter().collect(), None),
         }
     }
@@ -93,9 +103,8 @@ impl Batches {
             if self.has_ended && self.written.is_empty() {
                 return None;
             }
-            let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.budget.has_room();
-            let has_room =
-                self.written.len() < BATCHES_WRITTEN_MAX && (has_memory || self.written.is_empty());
+            self.take_what_is_there();
+            let has_room = self.has_room();
             let service = Arc::clone(&self.service);
             let due = self.due();
             tokio::select! {
@@ -105,17 +114,7 @@ impl Batches {
                     let answer = self.swapped(answer).await;
                     return Some(answer);
                 }
-                part = self.parts.message(), if has_room && !self.has_ended => {
-                    match part.map_err(failure::unreadable) {
-                        Ok(Some(part)) => {
-                            if let Err(status) = self.take(part) {
-                                self.end(Some(status));
-                            }
-                        }
-                        Ok(None) => self.end(None),
-                        Err(status) => self.end(Some(status)),
-                    }
-                }
+                part = self.parts.message(), if has_room && !self.has_ended => self.came(part),
                 () = due.passed() => {
                     let answer = self.give_up();
                     if answer.is_some() {
@@ -129,6 +128,38 @@ impl Batches {
                     self.end(Some(deadline::too_late()));
                 }
             }
+        }
+    }
+
+    /// Whether another part may be taken.
+    fn has_room(&self) -> bool {
+        let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.budget.has_room();
+        self.written.len() < BATCHES_WRITTEN_MAX && (has_memory || self.written.is_empty())
+    }
+
+    /// Takes the parts that have come: to wait for everything at once takes longer than a part.
+    fn take_what_is_there(&mut self) {
+        for _ in 0..BATCHES_WRITTEN_MAX {
+            if self.has_ended || !self.has_room() {
+                return;
+            }
+            match self.parts.message().now_or_never() {
+                Some(part) => self.came(part),
+                None => return,
+            }
+        }
+    }
+
+    /// A part came, or the end of them.
+    fn came(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+        match part.map_err(failure::unreadable) {
+            Ok(Some(part)) => {
+                if let Err(status) = self.take(part) {
+                    self.end(Some(status));
+                }
+            }
+            Ok(None) => self.end(None),
+            Err(status) => self.end(Some(status)),
         }
     }
 
