@@ -100,10 +100,10 @@ impl Batches {
     /// The next answer; `None` where there is none any more.
     async fn next(&mut self) -> Option<BatchAppendResp> {
         loop {
+            self.take_what_is_there();
             if self.has_ended && self.written.is_empty() {
                 return None;
             }
-            self.take_what_is_there();
             let has_room = self.has_room();
             let service = Arc::clone(&self.service);
             let due = self.due();

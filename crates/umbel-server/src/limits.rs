@@ -50,8 +50,8 @@ pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
 pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.
 pub const PAGE_BYTES: usize = 1 << 20;
-/// Reads of no more events of a stream than this are done where they are asked for, without a thread
-/// of their own, and step over no more that have expired,
+/// Reads of no more events of a stream than this are done where they are asked for, without a
+/// thread of their own, and step over no more that have expired,
 pub const QUICK_EVENTS_MAX: usize = 16;
 /// as long as none took longer than this: its events were in no cache.
 pub const QUICK_TIME: Duration = Duration::from_millis(1);
