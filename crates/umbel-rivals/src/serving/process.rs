@@ -1,7 +1,7 @@
 //! The two servers as processes of their own.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -81,7 +81,15 @@ impl Running {
             child.wait()?;
             return Err(format!("{} did not start; it said `{line}`", which.name()).into());
         };
-        Ok(Running { address, child, folder: folder.to_path_buf() })
+        let running = Running { address, child, folder: folder.to_path_buf() };
+        // The bare one says where it is going to listen.
+        for _ in 0..100 {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(running);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(format!("{} does not listen at {address}", which.name()).into())
     }
 
     /// The processor time it has taken, where the system tells it.
