@@ -46,6 +46,7 @@ impl Running {
     ///
     /// # Errors
     /// It did not start, or said no address.
+    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it listens")]
     pub fn start(which: Which, umbel: &Path, folder: &Path, synced: bool) -> Result<Running> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
