@@ -18,6 +18,7 @@
 
 pub mod gossip;
 pub mod limits;
+pub mod monitoring;
 pub mod operations;
 pub mod persistent;
 pub mod projections;
@@ -26,4 +27,5 @@ pub mod server_features;
 pub mod shared;
 pub mod status;
 pub mod streams;
+pub mod users;
 pub mod v2;

@@ -118,6 +118,10 @@ pub mod wrong_expected_version {
     }
 }
 
+/// Whoever asks may not.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct AccessDenied {}
+
 /// The stream was deleted for good.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamDeleted {

@@ -6,5 +6,6 @@ mod suite {
     mod fields;
     mod persistent;
     mod second;
+    mod users;
     mod wire;
 }

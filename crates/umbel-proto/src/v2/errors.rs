@@ -3,6 +3,20 @@
 /// The package of the details.
 pub const PACKAGE: &str = "kurrentdb.protocol.v2.streams.errors";
 
+/// Whoever asks may not. It is one of the details that every service has (`kurrent.rpc`).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AccessDeniedErrorDetails {
+    /// What he may not do.
+    #[prost(string, tag = "1")]
+    pub operation: String,
+    /// Who he is.
+    #[prost(string, optional, tag = "2")]
+    pub username: Option<String>,
+    /// What he would need.
+    #[prost(string, optional, tag = "3")]
+    pub permission: Option<String>,
+}
+
 /// The stream was tombstoned.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StreamTombstonedErrorDetails {
