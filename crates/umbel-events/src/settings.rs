@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 /// `$tb` of a stream that was deleted: everything is before it.
 pub const DELETED: u64 = i64::MAX as u64;
 
+/// What a stream's metadata may name in place of an ACL: what holds for streams that have none.
+const GENERAL_ACLS: [&str; 2] = ["$userStreamAcl", "$systemStreamAcl"];
+
 /// What the metadata of a stream says about what of it can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -56,10 +59,14 @@ impl Settings {
                 ))
             })
         };
-        if let Some(value) = object.get("$acl").filter(|value| !value.is_object()) {
+        let is_acl = |value: &Value| {
+            value.is_object() || value.as_str().is_some_and(|name| GENERAL_ACLS.contains(&name))
+        };
+        if let Some(value) = object.get("$acl").filter(|value| !is_acl(value)) {
             let name = subject.escape_debug();
             return Err(Error::invalid(format!(
-                "$acl in the metadata of stream '{name}' is {value}, but must be an object"
+                "$acl in the metadata of stream '{name}' is {value}, but must be an object or the \
+                 name of a general one, \"$userStreamAcl\" or \"$systemStreamAcl\""
             )));
         }
         number("$cacheControl", 1)?;
@@ -112,7 +119,10 @@ mod tests {
         let wanted = Settings { truncate_before: 5, max_count: Some(3), max_age_seconds: Some(60) };
         assert_eq!(settings, wanted);
         assert_eq!((settings.first_revision(4), settings.first_revision(9)), (5, 7));
-        assert!(Settings::parse("a", b"{}").expect("empty") == Settings::default());
+        let general = br#"{"$acl":"$systemStreamAcl"}"#;
+        for nothing in [&b"{}"[..], general, br#"{"$acl":"$userStreamAcl"}"#] {
+            assert!(Settings::parse("a", nothing).expect("good") == Settings::default());
+        }
         let deleted = with_truncate_before(Some(br#"{"$acl":{}}"#), DELETED).expect("written");
         assert!(Settings::parse("a", &deleted).expect("made").is_deleted());
         assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
@@ -135,7 +145,7 @@ mod tests {
 
     #[test]
     fn wrong_metadata_is_told_what_is_wrong() {
-        let cases: [(&[u8], &str); 7] = [
+        let cases: [(&[u8], &str); 8] = [
             (b"", "no JSON"),
             (b"{", "no JSON"),
             (b"[1]", "no object"),
@@ -143,6 +153,7 @@ mod tests {
             (br#"{"$maxCount":0}"#, "$maxCount"),
             (br#"{"$maxAge":"1h"}"#, "$maxAge"),
             (br#"{"$acl":7}"#, "$acl"),
+            (br#"{"$acl":"ada"}"#, "$acl"),
         ];
         for (data, why) in cases {
             let said = Settings::parse("cart-1", data).expect_err("refused").to_string();

@@ -12,6 +12,8 @@ use umbel_proto::streams::append_resp::{
 };
 use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
 
+use crate::access::Caller;
+use crate::acl::Action;
 use crate::budget::{Budget, Share};
 use crate::convert::{self, Proposed};
 use crate::failure;
@@ -25,7 +27,9 @@ pub async fn append(
     request: Request<Streaming<AppendReq>>,
 ) -> Result<Response<AppendResp>, Status> {
     // What has come is held in memory, of which the others need their share.
-    let gathered = tokio::time::timeout(service.parts_time, gather(&service, request.into_inner()));
+    let caller = Caller::of(request.extensions());
+    let gather = gather(&service, &caller, request.into_inner());
+    let gathered = tokio::time::timeout(service.parts_time, gather);
     let append = gathered.await.unwrap_or_else(|_| Err(failure::parts_too_late()))?;
     let answer = service.store.submit(append).await;
     let result = match answer.unwrap_or(Err(Error::Store(umbel::Error::Closed))) {
@@ -39,7 +43,11 @@ pub async fn append(
 }
 
 /// All parts of an append.
-async fn gather(service: &Service, mut parts: Streaming<AppendReq>) -> Result<Append, Status> {
+async fn gather(
+    service: &Service,
+    caller: &Caller,
+    mut parts: Streaming<AppendReq>,
+) -> Result<Append, Status> {
     let options = match next(&mut parts).await? {
         Some(Content::Options(options)) => options,
         _ => return Err(Status::invalid_argument("an append begins with its options")),
@@ -51,6 +59,7 @@ async fn gather(service: &Service, mut parts: Streaming<AppendReq>) -> Result<Ap
         return Err(Status::invalid_argument(why));
     }
     let expected = convert::expected(options.expected_stream_revision)?;
+    service.access.check(&service.store, caller, Action::Write, &stream).await?;
     let mut gathered = Gathered::new(&service.budget);
     while let Some(content) = next(&mut parts).await? {
         match content {

@@ -12,6 +12,7 @@ use umbel_proto::v2::streams::{
     StreamStateCheck,
 };
 
+use crate::access::Caller;
 use crate::append_session::conflict;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
@@ -23,12 +24,17 @@ pub async fn append_records(
     service: Arc<Service>,
     request: Request<Streaming<AppendRecordsRequest>>,
 ) -> Result<Response<AppendRecordsResponse>, Status> {
+    let caller = Caller::of(request.extensions());
     let mut messages = request.into_inner();
     let come = tokio::time::timeout(service.parts_time, messages.message()).await;
     let message = come.map_err(|_| rich_failure::parts_too_late())?;
     let message = message.map_err(rich_failure::unreadable)?;
     let message = message.ok_or_else(|| invalid("the call has no message; send one"))?;
     let (transaction, origins) = gather(&service, message)?;
+    for (action, stream) in transaction.streams() {
+        let checked = service.access.check(&service.store, &caller, action, stream).await;
+        checked.map_err(|status| rich_failure::refused(status, "AppendRecords", caller.name()))?;
+    }
     let done = transaction.submit(&service.store).await.map_err(|error| origins.refused(error))?;
     let position = done.position();
     let revisions = done.streams.iter().map(|(stream, appended)| StreamRevision {

@@ -7,6 +7,8 @@ use tonic::{Request, Response, Status, Streaming};
 use umbel_events::{Error, Expected, StreamState, Violation};
 use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionResponse};
 
+use crate::access::Caller;
+use crate::acl::Action;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
 use crate::service::Service;
@@ -18,7 +20,9 @@ pub async fn append_session(
     request: Request<Streaming<AppendRequest>>,
 ) -> Result<Response<AppendSessionResponse>, Status> {
     // What has come is held in memory, of which the others need their share.
-    let gathered = tokio::time::timeout(service.parts_time, gather(&service, request.into_inner()));
+    let caller = Caller::of(request.extensions());
+    let gather = gather(&service, &caller, request.into_inner());
+    let gathered = tokio::time::timeout(service.parts_time, gather);
     let transaction = gathered.await.unwrap_or_else(|_| Err(rich_failure::parts_too_late()))?;
     let done = transaction.submit(&service.store).await.map_err(refused)?;
     let position = done.position();
@@ -33,6 +37,7 @@ pub async fn append_session(
 /// All parts of a session.
 async fn gather(
     service: &Service,
+    caller: &Caller,
     mut parts: Streaming<AppendRequest>,
 ) -> Result<Transaction, Status> {
     let mut transaction = Transaction::new(&service.budget);
@@ -53,6 +58,8 @@ async fn gather(
                 ));
             }
         };
+        let checked = service.access.check(&service.store, caller, Action::Write, &stream).await;
+        checked.map_err(|status| rich_failure::refused(status, "AppendSession", caller.name()))?;
         let shown = stream.clone();
         let place = transaction.add_stream(stream, expected)?;
         if !named.insert(shown.to_lowercase()) {

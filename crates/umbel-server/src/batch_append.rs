@@ -15,6 +15,8 @@ use umbel_proto::shared::Uuid;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
+use crate::access::Caller;
+use crate::acl::Action;
 use crate::answers::{Answers, in_steps};
 use crate::batch::{Batch, Begun};
 use crate::batch_outcome::{self, Echo};
@@ -35,13 +37,15 @@ pub async fn batch_append(
     oversized: Oversized,
     request: Request<Streaming<BatchAppendReq>>,
 ) -> Result<Response<Answers<BatchAppendResp>>, Status> {
-    let batches = Batches::new(service, deadline, oversized, request.into_inner());
+    let caller = Caller::of(request.extensions());
+    let batches = Batches::new(service, caller, deadline, oversized, request.into_inner());
     Ok(Response::new(in_steps(batches, Batches::step)))
 }
 
 /// The batches of one call.
 struct Batches {
     service: Arc<Service>,
+    caller: Caller,
     deadline: Deadline,
     oversized: Oversized,
     parts: Streaming<BatchAppendReq>,
@@ -62,12 +66,14 @@ struct Batches {
 impl Batches {
     fn new(
         service: Arc<Service>,
+        caller: Caller,
         deadline: Deadline,
         oversized: Oversized,
         parts: Streaming<BatchAppendReq>,
     ) -> Batches {
         Batches {
             service,
+            caller,
             deadline,
             oversized,
             parts,
@@ -100,7 +106,7 @@ impl Batches {
     /// The next answer; `None` where there is none any more.
     async fn next(&mut self) -> Option<BatchAppendResp> {
         loop {
-            self.take_what_is_there();
+            self.take_what_is_there().await;
             if self.has_ended && self.written.is_empty() {
                 return None;
             }
@@ -114,7 +120,9 @@ impl Batches {
                     let answer = self.swapped(answer).await;
                     return Some(answer);
                 }
-                part = self.parts.message(), if has_room && !self.has_ended => self.came(part),
+                part = self.parts.message(), if has_room && !self.has_ended => {
+                    self.came(part).await;
+                }
                 () = due.passed() => {
                     let answer = self.give_up();
                     if answer.is_some() {
@@ -138,23 +146,24 @@ impl Batches {
     }
 
     /// Takes the parts that have come: to wait for everything at once takes longer than a part.
-    fn take_what_is_there(&mut self) {
+    async fn take_what_is_there(&mut self) {
         for _ in 0..BATCHES_WRITTEN_MAX {
             if self.has_ended || !self.has_room() {
                 return;
             }
             match self.parts.message().now_or_never() {
-                Some(part) => self.came(part),
+                Some(part) => self.came(part).await,
                 None => return,
             }
         }
     }
 
     /// A part came, or the end of them.
-    fn came(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+    async fn came(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
         match part.map_err(failure::unreadable) {
             Ok(Some(part)) => {
-                if let Err(status) = self.take(part) {
+                let refusal = self.denied(&part).await;
+                if let Err(status) = self.take(part, refusal) {
                     self.end(Some(status));
                 }
             }
@@ -199,14 +208,29 @@ impl Batches {
         None
     }
 
+    /// Why the caller may not append what begins with this part. It is asked in the order of the
+    /// parts, so that their batches stay in theirs.
+    async fn denied(&mut self, part: &BatchAppendReq) -> Option<Status> {
+        let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
+        // What is no name is refused as such.
+        let stream = std::str::from_utf8(stream).ok()?;
+        let (access, store) = (&self.service.access, &self.service.store);
+        match access.renewed(store, &self.caller).await {
+            Ok(caller) => self.caller = caller,
+            Err(status) => return Some(status),
+        }
+        access.check(store, &self.caller, Action::Write, stream).await.err()
+    }
+
     /// Takes a part. An error ends the call; what is wrong with one batch is its own answer.
-    fn take(&mut self, mut part: BatchAppendReq) -> Result<(), Status> {
+    fn take(&mut self, mut part: BatchAppendReq, denied: Option<Status>) -> Result<(), Status> {
         let id = convert::correlation_id(part.correlation_id.take())?;
         let refusal = self.oversized.take(self.messages).then(|| {
             failure::message_too_large(&format!(
                 "a message may have {MESSAGE_BYTES_MAX} bytes; send the batch in parts"
             ))
         });
+        let refusal = denied.or(refusal);
         self.messages += 1;
         let is_final = part.is_final;
         let service = Arc::clone(&self.service);

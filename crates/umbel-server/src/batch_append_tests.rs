@@ -239,8 +239,9 @@ fn a_batch_whose_time_runs_out_at_its_end_is_counted_no_more() {
         let stage = Stage::new();
         let (_parts, parts) = sent();
         let service = Arc::clone(&stage.service);
-        let mut batches = Batches::new(service, Deadline::NEVER, Oversized::default(), parts);
-        batches.take(part(1, false, 1)).unwrap();
+        let mut batches =
+            Batches::new(service, Caller::Trusted, Deadline::NEVER, Oversized::default(), parts);
+        batches.take(part(1, false, 1), None).unwrap();
         assert!(batches.bytes > 0);
         tokio::time::sleep(PARTS_TIME + MOMENT).await;
         let begun = batches.open.remove(&id(1)).unwrap();

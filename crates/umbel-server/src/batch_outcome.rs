@@ -5,8 +5,8 @@ use tonic::{Code, Status};
 use umbel_events::limits::APPEND_BYTES_MAX;
 use umbel_events::{Appended, Error, Expected};
 use umbel_proto::shared::{
-    BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Timeout, Unknown, Uuid,
-    WrongExpectedVersion, wrong_expected_version,
+    AccessDenied, BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Timeout,
+    Unknown, Uuid, WrongExpectedVersion, wrong_expected_version,
 };
 use umbel_proto::status::{self, detail};
 use umbel_proto::streams::batch_append_req::Options;
@@ -119,6 +119,9 @@ fn failed_status(code: Code, message: String, failed: &Status) -> status::Status
     if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
         let detail = MaximumAppendSizeExceeded { max_append_size: APPEND_BYTES_MAX as u32 };
         return outcome(code, &message, "MaximumAppendSizeExceeded", &detail);
+    }
+    if exception.is_some_and(|name| name == failure::ACCESS_DENIED) {
+        return outcome(code, &message, "AccessDenied", &AccessDenied {});
     }
     if code == Code::InvalidArgument {
         return outcome(code, &message.clone(), "BadRequest", &BadRequest { message });

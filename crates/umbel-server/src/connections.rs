@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::CertificateUser;
 use crate::limits::{
     ASK_AFTER, ASK_TIME, CONCURRENT_CALLS_MAX, CONNECTIONS_MAX, DRAIN_TIME, HEADER_BYTES_MAX,
     HEADERS_MAX, HEADERS_TIME, HTTP1_BUFFER_BYTES, OPENING_TIME, WINDOW_BYTES,
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -20,13 +22,23 @@ use tokio::task::JoinSet;
 use crate::opening::Opening;
 use crate::router;
 use crate::service::Service;
+use crate::tls::Tls;
 
 /// How long nothing is taken after the system refused a connection: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes connections until `stop` becomes true, then lets what is being served end.
-pub async fn serve(listener: TcpListener, service: Arc<Service>, stop: watch::Receiver<bool>) {
-    serve_some(listener, service, stop, (CONNECTIONS_MAX, OPENING_TIME)).await;
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    tls: Option<Arc<Tls>>,
+    stop: watch::Receiver<bool>,
+) {
+    let following = tls.as_ref().map(|tls| tokio::spawn(Arc::clone(tls).follow()));
+    serve_some(listener, service, tls, stop, (CONNECTIONS_MAX, OPENING_TIME)).await;
+    if let Some(following) = following {
+        following.abort();
+    }
 }
 
 /// As [`serve`], so many connections at a time, each of which has so long until it says what it
@@ -34,6 +46,7 @@ pub async fn serve(listener: TcpListener, service: Arc<Service>, stop: watch::Re
 async fn serve_some(
     listener: TcpListener,
     service: Arc<Service>,
+    tls: Option<Arc<Tls>>,
     mut stop: watch::Receiver<bool>,
     (connections_max, opening_time): (usize, Duration),
 ) {
@@ -48,12 +61,11 @@ async fn serve_some(
         };
         if let Some((stream, place)) = taken {
             let (builder, service) = (Arc::clone(&builder), Arc::clone(&service));
-            let stop = stop.clone();
+            let (tls, stop) = (tls.clone(), stop.clone());
             // Without it answers wait for more to send; where it cannot be set they are only later.
             let _ = stream.set_nodelay(true);
-            let stream = Opening::new(stream, opening_time);
             connections.spawn(async move {
-                connection(&builder, stream, service, stop).await;
+                encrypted(&builder, stream, service, (tls, opening_time), stop).await;
                 drop(place);
             });
         }
@@ -79,14 +91,43 @@ async fn take(
     }
 }
 
-async fn connection(
+/// Serves a connection, encrypted where there are certificates.
+async fn encrypted(
     builder: &Builder<TokioExecutor>,
-    stream: Opening<TcpStream>,
+    stream: TcpStream,
     service: Arc<Service>,
+    (tls, opening_time): (Option<Arc<Tls>>, Duration),
     mut stop: watch::Receiver<bool>,
 ) {
-    let answer = service_fn(move |request: hyper::Request<Incoming>| {
+    let Some(tls) = tls else {
+        let stream = Opening::new(stream, opening_time);
+        return connection(builder, stream, service, None, stop).await;
+    };
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream, opening_time) => accepted,
+        _ = stop.wait_for(|stop| *stop) => return,
+    };
+    // Who does not come through notices that himself.
+    if let Some((stream, user)) = accepted {
+        let stream = Opening::new(stream, opening_time);
+        connection(builder, stream, service, user, stop).await;
+    }
+}
+
+async fn connection<S>(
+    builder: &Builder<TokioExecutor>,
+    stream: Opening<S>,
+    service: Arc<Service>,
+    user: Option<CertificateUser>,
+    mut stop: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
         let service = Arc::clone(&service);
+        if let Some(user) = &user {
+            request.extensions_mut().insert(user.clone());
+        }
         async move { Ok::<_, Infallible>(router::answer(service, request).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
@@ -174,7 +215,7 @@ mod tests {
             let (_stop, stopped) = watch::channel(false);
             let service = Arc::clone(&stage.service);
             let room = (silent.len(), SHORT);
-            let serving = tokio::spawn(serve_some(listener, service, stopped, room));
+            let serving = tokio::spawn(serve_some(listener, service, None, stopped, room));
             let answered = tokio::time::timeout(PATIENCE, heard(&speaks)).await;
             assert!(answered.expect("he is served in the end") > 0);
             for client in &silent {

@@ -10,9 +10,12 @@ use crate::group_key::GroupKey;
 use crate::limits::APPENDS_BYTES_MAX;
 
 /// The trailer that names the failure.
-const EXCEPTION: &str = "exception";
+pub const EXCEPTION: &str = "exception";
 const STREAM_NAME: &str = "stream-name";
 const GROUP_NAME: &str = "group-name";
+const LOGIN_NAME: &str = "login-name";
+/// The name of the failure that the caller may not.
+pub const ACCESS_DENIED: &str = "access-denied";
 
 /// How many characters of what is not served or not there are told back.
 pub const PATH_SHOWN: usize = 200;
@@ -152,6 +155,35 @@ pub fn parts_too_late() -> Status {
         "Operation timed out: the last part of the append did not come in time; nothing of it was \
          written",
     )
+}
+
+/// Whoever asks may not.
+pub fn access_denied() -> Status {
+    named(Status::permission_denied("Access Denied"), ACCESS_DENIED, &[])
+}
+
+/// Whoever asks is not who he says he is, whatever of it is wrong.
+pub fn unauthenticated() -> Status {
+    Status::unauthenticated("the user's name or the password is wrong, or the user is disabled")
+}
+
+/// More ask to be known than are looked at.
+pub fn too_busy() -> Status {
+    Status::unavailable("Server Is Too Busy: many passwords wait to be looked at; try again")
+}
+
+/// There is no such user.
+pub fn user_not_found(login: &str) -> Status {
+    let shown: String = login.chars().take(PATH_SHOWN).collect();
+    let text = format!("User '{shown}' is not found.");
+    named(Status::not_found(text), "user-not-found", &[(LOGIN_NAME, shown)])
+}
+
+/// There is such a user already, or somebody else has just changed him.
+pub fn user_conflict(login: &str) -> Status {
+    let shown: String = login.chars().take(PATH_SHOWN).collect();
+    let text = format!("User '{shown}' already exists, or was changed at the same time.");
+    named(Status::failed_precondition(text), "user-conflict", &[(LOGIN_NAME, shown)])
 }
 
 /// There is no scavenge with this name.

@@ -2,7 +2,7 @@
 
 use umbel_proto::gossip;
 use umbel_proto::server_features::{self, SupportedMethod, SupportedMethods};
-use umbel_proto::{operations, persistent, projections, streams, v2};
+use umbel_proto::{monitoring, operations, persistent, projections, streams, users, v2};
 
 /// The version of the protocol that is spoken. Clients want three numbers.
 pub const VERSION: &str = "26.1.0";
@@ -11,7 +11,7 @@ pub const VERSION: &str = "26.1.0";
 const GROUPS: &[&str] = &["stream", "all"];
 
 /// Every method, with what it can do beyond its first form.
-const METHODS: [(&str, &str, &[&str]); 33] = [
+const METHODS: [(&str, &str, &[&str]); 43] = [
     (streams::SERVICE, "append", &[]),
     (streams::SERVICE, "batchappend", &["deadline_duration"]),
     (streams::SERVICE, "delete", &[]),
@@ -40,12 +40,22 @@ const METHODS: [(&str, &str, &[&str]); 33] = [
     (persistent::SERVICE, "replayparked", GROUPS),
     (persistent::SERVICE, "list", GROUPS),
     (persistent::SERVICE, "restartsubsystem", GROUPS),
+    (users::SERVICE, "create", &[]),
+    (users::SERVICE, "update", &[]),
+    (users::SERVICE, "delete", &[]),
+    (users::SERVICE, "disable", &[]),
+    (users::SERVICE, "enable", &[]),
+    (users::SERVICE, "details", &[]),
+    (users::SERVICE, "changepassword", &[]),
+    (users::SERVICE, "resetpassword", &[]),
     (operations::SERVICE, "startscavenge", &[]),
     (operations::SERVICE, "stopscavenge", &[]),
     (operations::SERVICE, "shutdown", &[]),
     (operations::SERVICE, "mergeindexes", &[]),
     (operations::SERVICE, "resignnode", &[]),
     (operations::SERVICE, "setnodepriority", &[]),
+    (operations::SERVICE, "restartpersistentsubscriptions", &[]),
+    (monitoring::SERVICE, "stats", &[]),
 ];
 
 /// What the server says it can do.

@@ -10,7 +10,8 @@ use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscri
 use tokio::sync::oneshot;
 
 use crate::limits::{EXAMINED_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
-use crate::reader::{bytes_of, resolved};
+use crate::reader::{bytes_of, is_shown, resolved};
+use crate::sight::Sight;
 
 /// A subscription to the store on its way.
 #[derive(Debug)]
@@ -22,6 +23,10 @@ pub struct Follower {
     /// How many were looked at since.
     examined: u64,
     resolves: bool,
+    /// What is seen of other streams; everything where there is nothing.
+    sight: Option<Sight>,
+    /// Whether it follows the events of all streams.
+    is_of_all: bool,
     /// What was taken from the store and not answered yet.
     taken: VecDeque<Taken>,
     /// Whether nothing more could be seen when that was taken.
@@ -80,6 +85,7 @@ impl Follower {
         clock: &Arc<dyn Clock>,
         interval: Option<u64>,
         resolves: bool,
+        is_of_all: bool,
     ) -> Follower {
         Follower {
             subscription,
@@ -87,6 +93,8 @@ impl Follower {
             interval,
             examined: 0,
             resolves,
+            sight: None,
+            is_of_all,
             taken: VecDeque::new(),
             is_caught_up: false,
         }
@@ -95,6 +103,11 @@ impl Follower {
     /// From now on nothing of a view is taken that lies behind this position.
     pub fn show_through(&mut self, through: Position) {
         self.subscription.show_through(through);
+    }
+
+    /// From now on no more than this is shown of other streams than the one that is followed.
+    pub fn show(&mut self, sight: Option<Sight>) {
+        self.sight = sight;
     }
 
     /// Rings when more can be read than can be now.
@@ -123,9 +136,13 @@ impl Follower {
         while bytes < PAGE_BYTES
             && let Some(taken) = self.taken.pop_front()
         {
+            let sight = self.sight.as_ref();
             found.push(match taken {
+                Taken::Event(event) if self.is_of_all && !is_shown(store, sight, &event)? => {
+                    continue;
+                }
                 Taken::Event(event) => {
-                    let event = resolved(store, event, self.resolves)?;
+                    let event = resolved(store, event, self.resolves, sight)?;
                     bytes += bytes_of(&event);
                     Found::Event(event)
                 }

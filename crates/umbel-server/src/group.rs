@@ -75,7 +75,7 @@ impl Group {
         let clock = &service.env.clock;
         let resolves = config.settings.resolve_links;
         let interval = config.filter.is_some().then_some(u64::MAX);
-        let follower = Follower::new(opened.subscription, clock, interval, resolves);
+        let follower = Follower::new(opened.subscription, clock, interval, resolves, false);
         Ok(Group {
             consumers: Consumers::new(&config, after),
             checkpoint: opened.checkpoint,
@@ -225,7 +225,8 @@ impl Group {
             self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
         let resolves = self.config.settings.resolve_links;
         let interval = self.config.filter.is_some().then_some(u64::MAX);
-        Ok(Follower::new(subscribing.await?, &self.service.env.clock, interval, resolves))
+        let clock = &self.service.env.clock;
+        Ok(Follower::new(subscribing.await?, clock, interval, resolves, false))
     }
 
     /// Writes down what is to be parked.
@@ -389,6 +390,7 @@ impl Group {
             key: &self.key,
             config: &self.config,
             consumers: &self.consumers,
+            joined: &self.joined,
             checkpoint: self.checkpoint,
             last_known: self.last_known,
             parked: self.parked,

@@ -1,10 +1,13 @@
 //! What a group of consumers does, as clients are told.
 
+use std::collections::HashMap;
+
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
-use crate::consumers::Consumers;
+use crate::consumers::{ConsumerId, Consumers};
 use crate::group_config::{Begin, GroupConfig, millis, place};
 use crate::group_key::GroupKey;
+use crate::group_message::Joining;
 
 /// What is known of a group that is being served.
 pub struct Figures<'a> {
@@ -14,6 +17,8 @@ pub struct Figures<'a> {
     pub config: &'a GroupConfig,
     /// Who gets what.
     pub consumers: &'a Consumers,
+    /// Who they are.
+    pub joined: &'a HashMap<ConsumerId, Joining>,
     /// The checkpoint that is kept.
     pub checkpoint: Option<u64>,
     /// The last event that was read.
@@ -27,7 +32,8 @@ impl Figures<'_> {
     pub fn said(&self) -> SubscriptionInfo {
         let Figures { key, consumers, .. } = *self;
         let (waiting, again, on_the_way) = consumers.counts();
-        let connections = consumers.consumers().values().map(|consumer| ConnectionInfo {
+        let connections = consumers.consumers().iter().map(|(id, consumer)| ConnectionInfo {
+            username: self.joined.get(id).map(|it| it.username.clone()).unwrap_or_default(),
             total_items: long(consumer.sent),
             available_slots: number(consumer.room.saturating_sub(consumer.in_flight())),
             in_flight_messages: number(consumer.in_flight()),

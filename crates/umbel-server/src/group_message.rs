@@ -37,6 +37,8 @@ pub struct Joining {
     pub room: usize,
     /// In which form identifiers are answered.
     pub form: UuidForm,
+    /// Who it is; empty where nobody is asked.
+    pub username: String,
     /// Where events go. It has room for two more than may be on the way.
     pub answers: mpsc::Sender<Answer>,
 }

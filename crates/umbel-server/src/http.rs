@@ -2,12 +2,13 @@
 //! store does.
 
 use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use hyper::http::HeaderValue;
 use hyper::http::uri::Authority;
 use hyper::{Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use umbel_events::Stats;
 
 use crate::service::Service;
@@ -17,7 +18,7 @@ const PING: &str = r#"{"text":"Ping request successfully handled"}"#;
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Every path that is served.
-const PATHS: [&str; 7] =
+pub const PATHS: [&str; 7] =
     ["/health/live", "/health/ready", "/ping", "/info", "/gossip", "/stats", "/metrics"];
 
 /// The answer to a request that is no call.
@@ -45,7 +46,7 @@ pub async fn answer(
         }
         "/health/live" | "/health/ready" => response(StatusCode::NO_CONTENT, None, String::new()),
         "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
-        "/info" => response(StatusCode::OK, Some(JSON), pages::info().to_string()),
+        "/info" => response(StatusCode::OK, Some(JSON), pages::info(service).to_string()),
         "/gossip" => {
             let page = pages::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
@@ -71,6 +72,21 @@ fn of_stats(service: &Service, path: &str, stats: &Stats) -> Response<Body> {
             response(StatusCode::INTERNAL_SERVER_ERROR, Some(TEXT), text)
         }
     }
+}
+
+/// Whoever asks may not, or did not show who he is.
+pub fn refused(refusal: &Status) -> Response<Body> {
+    let status = match refusal.code() {
+        Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = response(status, Some(TEXT), format!("{}\n", refusal.message()));
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Basic realm=\"umbel\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    }
+    response
 }
 
 /// A call that is no HTTP/2 request, or a path of a call without the content type of one.

@@ -25,6 +25,8 @@
 //! and what is answered.
 #![forbid(unsafe_code)]
 
+mod access;
+mod acl;
 mod answers;
 mod append;
 mod append_records;
@@ -38,6 +40,7 @@ mod config;
 mod connections;
 mod consumers;
 mod convert;
+mod credentials;
 mod deadline;
 mod delete;
 mod failure;
@@ -56,13 +59,18 @@ mod group_registry;
 mod groups;
 mod handler;
 mod http;
+mod known;
 pub mod limits;
 mod metrics;
+mod monitoring;
 mod opening;
 mod operations;
 mod oversize;
 mod pages;
+mod passwords;
+mod permit;
 mod persistent;
+mod policy;
 mod projections;
 mod quick;
 mod read;
@@ -71,16 +79,24 @@ mod reader;
 mod record;
 mod rich_failure;
 mod router;
+mod rules;
 mod scavenging;
 mod server;
 mod service;
+mod sight;
 mod skim;
 #[cfg(test)]
 mod stage;
 mod store;
 mod subscription;
+mod tls;
 mod transaction;
+mod user_calls;
+mod users;
 mod v2_calls;
 
 pub use config::Config;
+pub use passwords::Secret;
 pub use server::{Interrupts, Running, Server, StartError};
+pub use tls::{Certificates, Pem};
+pub use users::FirstPasswords;

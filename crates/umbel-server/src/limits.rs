@@ -16,6 +16,10 @@ pub const HEADERS_MAX: usize = 64;
 pub const HEADERS_TIME: Duration = Duration::from_secs(10);
 /// How long a new connection may take until its first bytes say which of both HTTPs it speaks.
 pub const OPENING_TIME: Duration = Duration::from_secs(10);
+/// How long a new connection may take until it is encrypted.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How often a server looks whether its certificates were replaced.
+pub const CERTIFICATE_TIME: Duration = Duration::from_secs(10);
 /// Bytes of an HTTP/1.1 request that are held at most; the server reads heads only.
 pub const HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Bytes that a client may send ahead of what the server has taken, for each call and connection.
@@ -88,6 +92,22 @@ pub const GROUP_TICK: Duration = Duration::from_millis(100);
 
 /// Most threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
+
+/// How often a client may be told what the server does.
+pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
+
+/// How many streams' rights are known without asking the store, twice over,
+pub const ACLS_KEPT: usize = 8192;
+/// and how many users.
+pub const USERS_KEPT: usize = 1024;
+/// How long a password that was found right is known by its keyed hash,
+pub const CREDENTIALS_TIME: Duration = Duration::from_secs(300);
+/// one that was found wrong,
+pub const WRONG_TIME: Duration = Duration::from_secs(1);
+/// and how many of both, twice over.
+pub const CREDENTIALS_KEPT: usize = 1024;
+/// How many different passwords may wait to be looked at.
+pub const CREDENTIALS_WAITING: usize = 256;
 
 /// How long calls that are being served may go on once the server stops.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use umbel_proto::operations::{
     ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeReq, StopScavengeReq,
 };
 
-use crate::failure;
 use crate::handler::{Handler, grpc};
 use crate::scavenging::{Begun, ScavengeOptions};
 use crate::service::Service;
+use crate::{failure, persistent};
 
 /// Serves a call.
 pub async fn call(
@@ -39,6 +39,10 @@ pub async fn call(
         // One node leads whatever its priority.
         Some("SetNodePriority") => {
             grpc::<(), SetNodePriorityReq>().unary(Handler::saying(()), request).await
+        }
+        Some("RestartPersistentSubscriptions") => {
+            let restart = Handler::new(move |_: Request<()>| persistent::restart(service));
+            grpc::<(), ()>().unary(restart, request).await
         }
         Some("ResignNode") => {
             Status::unimplemented("there is one node, and nobody who could lead in its place")

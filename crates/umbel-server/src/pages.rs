@@ -9,13 +9,17 @@ use crate::gossip;
 use crate::service::Service;
 
 /// What the server is.
-pub fn info() -> Value {
+pub fn info(service: &Service) -> Value {
+    let has_users = service.access.has_users();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "esVersion": VERSION,
         "state": "leader",
-        "features": { "projections": false, "userManagement": false, "atomPub": false },
-        "authentication": { "type": "insecure", "properties": {} },
+        "features": { "projections": false, "userManagement": has_users, "atomPub": false },
+        "authentication": {
+            "type": if has_users { "internal" } else { "insecure" },
+            "properties": {},
+        },
     })
 }
 

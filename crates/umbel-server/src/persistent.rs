@@ -11,10 +11,11 @@ use umbel_events::EventId;
 use umbel_proto::persistent::{
     CreateReq, DeleteReq, DeletedStream, GetInfoReq, GetInfoResp, JoinedStream, ListOption,
     ListReq, ListResp, ListedStream, NackAction, ReadOptions, ReadReq, ReadResp, ReplayParkedReq,
-    ReplayedStream, Said, Sent, StopAt, SubscriptionConfirmation,
+    ReplayedStream, Said, Sent, SentEvent, StopAt, SubscriptionConfirmation,
 };
 use umbel_proto::shared::{StreamIdentifier, Uuid};
 
+use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
 use crate::consumers::{Action, ConsumerId};
 use crate::deadline::{self, Deadline};
@@ -24,6 +25,7 @@ use crate::group_message::{Answer, Joining, Message};
 use crate::groups::Change;
 use crate::handler::{Handler, grpc};
 use crate::limits::GROUP_EVENTS_MAX;
+use crate::permit::{ALL_STREAM, Permit};
 use crate::service::Service;
 use crate::{convert, failure};
 
@@ -154,7 +156,8 @@ async fn list(
     Ok(Response::new(ListResp { subscriptions }))
 }
 
-async fn restart(service: Arc<Service>) -> Result<Response<()>, Status> {
+/// Ends what groups do; they go on from what they keep when somebody asks for them.
+pub async fn restart(service: Arc<Service>) -> Result<Response<()>, Status> {
     let restarting = tokio::spawn(async move { service.groups.restart().await });
     restarting.await.map(Response::new).map_err(|_| failure::stopping())
 }
@@ -165,6 +168,8 @@ async fn read(
     deadline: Deadline,
     request: Request<Streaming<ReadReq>>,
 ) -> Result<Response<Answers<ReadResp>>, Status> {
+    let caller = Caller::of(request.extensions());
+    let username = caller.name().unwrap_or_default().to_string();
     let mut said = request.into_inner();
     let options = match deadline.limit(said.message()).await?? {
         Some(ReadReq { content: Some(Said::Options(options)) }) => options,
@@ -186,9 +191,13 @@ async fn read(
     let form = uuid_option.and_then(|option| option.content).ok_or_else(|| {
         Status::invalid_argument("a read says in which form identifiers are answered")
     })?;
+    let stream = key.stream.as_deref().unwrap_or(ALL_STREAM);
+    let mut permit = Permit::new(&service, caller, stream).await?;
+    let is_of_all = key.stream.is_none();
+    renewed(&mut permit, &service, is_of_all).await?;
     let group = service.groups.serve(&service, &key).await?;
     let (answers, events) = mpsc::channel(room + 2);
-    let joining = Joining { room, form, answers: answers.clone() };
+    let joining = Joining { room, form, username, answers: answers.clone() };
     let (answer, joined) = oneshot::channel();
     // Where the group ended meanwhile, nobody answers.
     let _ = group.send(Message::Connect(joining, answer)).await;
@@ -197,6 +206,8 @@ async fn read(
     tokio::spawn(listen(said, group, id, answers, gone));
     let reading = Reading {
         service,
+        permit,
+        is_of_all,
         deadline,
         // Clients compare it with what they asked for.
         confirmation: Some(format!("{}::{}", key.source(), key.group)),
@@ -270,6 +281,9 @@ fn heard(id: ConsumerId, content: Said) -> Result<Option<Message>, Status> {
 /// What a consumer is sent.
 struct Reading {
     service: Arc<Service>,
+    permit: Permit,
+    /// Whether the group shares the events of all streams.
+    is_of_all: bool,
     deadline: Deadline,
     confirmation: Option<String>,
     events: mpsc::Receiver<Answer>,
@@ -290,11 +304,34 @@ impl Reading {
             () = self.deadline.passed() => Some(Err(deadline::too_late())),
         };
         match answer {
-            Some(Ok(answer)) => (vec![Ok(answer)], Some(self)),
+            Some(Ok(answer)) => match self.shown(answer).await {
+                Ok(answer) => (vec![Ok(answer)], Some(self)),
+                Err(status) => (vec![Err(status)], None),
+            },
             Some(Err(status)) => (vec![Err(status)], None),
             None => (Vec::new(), None),
         }
     }
+
+    /// What the consumer may see of an answer: links to streams that he may not read stay links.
+    async fn shown(&mut self, mut answer: ReadResp) -> Answer {
+        let sees_all = renewed(&mut self.permit, &self.service, self.is_of_all).await?;
+        if !sees_all
+            && let Some(Sent::Event(SentEvent { event, link: Some(_), .. })) = &mut answer.content
+            && let Some(target) = event.as_ref().and_then(|event| event.stream_identifier.clone())
+            && !self.permit.shows(&self.service, &convert::stream_name(Some(target))?).await?
+        {
+            *event = None;
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether the consumer sees every stream; an error where he may not consume any more. A group of
+/// all events gives each of them to one consumer, who has to see them all.
+async fn renewed(permit: &mut Permit, service: &Service, is_of_all: bool) -> Result<bool, Status> {
+    let sees_all = permit.renewed(service).await?.is_none();
+    if is_of_all && !sees_all { Err(failure::access_denied()) } else { Ok(sees_all) }
 }
 
 fn key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey, Status> {

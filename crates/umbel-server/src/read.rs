@@ -8,8 +8,10 @@ use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Content, StreamNotFound};
 use umbel_proto::streams::{ReadReq, ReadResp};
 
+use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
 use crate::deadline::Deadline;
+use crate::permit::{ALL_STREAM, Permit};
 use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
 use crate::reader::{Reader, Source};
 use crate::service::Service;
@@ -24,7 +26,13 @@ pub async fn read(
     deadline: Deadline,
     request: Request<ReadReq>,
 ) -> Result<Response<Answers<ReadResp>>, Status> {
+    let caller = Caller::of(request.extensions());
     let asked = ReadRequest::read(request.into_inner().options)?;
+    let stream = match &asked.origin {
+        Origin::Stream(name, _) => Arc::clone(name),
+        Origin::All(_) => ALL_STREAM.into(),
+    };
+    let permit = Permit::new(&service, caller, &stream).await?;
     if let Origin::All(Start::At(position)) = asked.origin
         && position > service.store.visible()
     {
@@ -46,6 +54,7 @@ pub async fn read(
             };
             let reading = Reading {
                 service,
+                permit,
                 deadline,
                 form: asked.form,
                 tells_ends: asked.tells_ends,
@@ -59,7 +68,7 @@ pub async fn read(
             in_steps(reading, Reading::step)
         }
         Extent::Subscription => {
-            let subscription = Subscription::new(service, deadline, asked, filter);
+            let subscription = Subscription::new(service, permit, deadline, asked, filter);
             in_steps(subscription, Subscription::step)
         }
     };
@@ -87,6 +96,7 @@ fn begin(service: &Service, origin: &Origin, filter: Option<Arc<EventFilter>>) -
 /// A read on its way.
 struct Reading {
     service: Arc<Service>,
+    permit: Permit,
     deadline: Deadline,
     form: UuidForm,
     tells_ends: bool,
@@ -113,7 +123,8 @@ impl Reading {
         if self.service.is_stopping() {
             return Err(failure::stopping());
         }
-        let Some(reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
+        let Some(mut reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
+        reader.show(self.permit.renewed(&self.service).await?);
         let page = self.service.store.page(reader, self.left);
         let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
         self.left -= page.events.len() as u64;

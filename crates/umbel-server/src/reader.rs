@@ -8,6 +8,7 @@ use umbel_events::{
 };
 
 use crate::limits::{EXAMINED_MAX, PAGE_BYTES};
+use crate::sight::Sight;
 
 /// Which events.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub struct Reader {
     way: Way,
     /// Whether links are answered with what they point to.
     resolves: bool,
+    /// What is seen of other streams; everything where there is nothing.
+    sight: Option<Sight>,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,12 @@ pub struct Page {
 impl Reader {
     /// Reads from a revision or a position on. It counts as well, but for positions backwards.
     pub fn new(source: Source, direction: Direction, from: u64, resolves: bool) -> Reader {
-        Reader { way: Way::Begin(source, direction, from), resolves }
+        Reader { way: Way::Begin(source, direction, from), resolves, sight: None }
+    }
+
+    /// From now on no more than this is shown of other streams than the one that is read.
+    pub fn show(&mut self, sight: Option<Sight>) {
+        self.sight = sight;
     }
 
     /// Whether some events are read soon: of a stream, if it lies in memory.
@@ -66,8 +74,19 @@ impl Reader {
     /// At most so many events, no more than fit in memory at a time, and no more of a stream
     /// than are found while `examined` that have expired are stepped over.
     pub fn page(self, store: &Store, most: usize, examined: usize) -> Result<Page, Error> {
-        let resolves = self.resolves;
-        let mut events = Events { store, resolves, most, bytes: 0, taken: Vec::new() };
+        let Reader { resolves, sight, .. } = &self;
+        let (resolves, sight) = (*resolves, sight.clone());
+        let is_of_all = self.way.is_of_all();
+        let mut events = Events {
+            store,
+            resolves,
+            sight: sight.as_ref(),
+            is_of_all,
+            most,
+            bytes: 0,
+            hidden: 0,
+            taken: Vec::new(),
+        };
         let mut state = None;
         let (way, is_last) = match self.way.opened(store)? {
             Way::Stream(mut reader) => {
@@ -103,12 +122,21 @@ impl Reader {
             }
             begin @ Way::Begin(..) => (begin, true),
         };
-        let reader = (!is_last).then_some(Reader { way, resolves });
-        Ok(Page { events: events.taken, reader, state })
+        let events = events.taken;
+        let reader = (!is_last).then_some(Reader { way, resolves, sight });
+        Ok(Page { events, reader, state })
     }
 }
 
 impl Way {
+    /// Whether it goes through the events of all streams.
+    fn is_of_all(&self) -> bool {
+        matches!(
+            self,
+            Way::All(_) | Way::Filtered(_) | Way::Begin(Source::All | Source::Filtered(_), ..)
+        )
+    }
+
     fn opened(self, store: &Store) -> Result<Way, Error> {
         Ok(match self {
             Way::Begin(Source::Stream(name), direction, from) => {
@@ -137,8 +165,12 @@ impl Way {
 struct Events<'a> {
     store: &'a Store,
     resolves: bool,
+    sight: Option<&'a Sight>,
+    is_of_all: bool,
     most: usize,
     bytes: usize,
+    /// How many events were left out.
+    hidden: usize,
     taken: Vec<ResolvedEvent>,
 }
 
@@ -154,7 +186,14 @@ impl Events<'_> {
                 Some(None) => return Ok(false),
                 None => return Ok(true),
             };
-            let event = resolved(self.store, event, self.resolves)?;
+            if self.is_of_all && !is_shown(self.store, self.sight, &event)? {
+                self.hidden += 1;
+                if self.hidden >= EXAMINED_MAX {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let event = resolved(self.store, event, self.resolves, self.sight)?;
             self.bytes += bytes_of(&event);
             self.taken.push(event);
         }
@@ -167,11 +206,28 @@ pub fn resolved(
     store: &Store,
     event: RecordedEvent,
     resolves: bool,
+    sight: Option<&Sight>,
 ) -> Result<ResolvedEvent, Error> {
-    match resolves {
-        true => store.resolve(event),
-        false => Ok(ResolvedEvent { event: Some(event), link: None }),
+    if !resolves {
+        return Ok(ResolvedEvent { event: Some(event), link: None });
     }
+    let mut resolved = store.resolve(event)?;
+    if resolved.link.is_some()
+        && let Some(target) = &resolved.event
+        && !is_shown(store, sight, target)?
+    {
+        resolved.event = None;
+    }
+    Ok(resolved)
+}
+
+/// Whether the reader may read the stream of this event.
+pub fn is_shown(
+    store: &Store,
+    sight: Option<&Sight>,
+    event: &RecordedEvent,
+) -> Result<bool, Error> {
+    sight.map_or(Ok(true), |sight| sight.shows(store, &event.stream))
 }
 
 /// The bytes that an answer holds.

@@ -8,10 +8,10 @@ use umbel_events::Error;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_proto::status::{ErrorInfo, RichStatus, detail};
 use umbel_proto::v2::errors::{
-    AppendConsistencyViolationErrorDetails, AppendRecordSizeExceededErrorDetails,
-    AppendTransactionSizeExceededErrorDetails, ConsistencyViolation, PACKAGE,
-    StreamAlreadyInAppendSessionErrorDetails, StreamRevisionConflictErrorDetails,
-    StreamTombstonedErrorDetails,
+    AccessDeniedErrorDetails, AppendConsistencyViolationErrorDetails,
+    AppendRecordSizeExceededErrorDetails, AppendTransactionSizeExceededErrorDetails,
+    ConsistencyViolation, PACKAGE, StreamAlreadyInAppendSessionErrorDetails,
+    StreamRevisionConflictErrorDetails, StreamTombstonedErrorDetails,
 };
 
 use crate::failure;
@@ -116,6 +116,20 @@ pub fn violations(all: Vec<ConsistencyViolation>) -> Status {
 /// The request itself is wrong.
 pub fn invalid(message: impl Into<String>) -> Status {
     rich(Code::InvalidArgument, SHARED, "BAD_REQUEST", message.into(), None)
+}
+
+/// The caller may not do this with a stream. Any other refusal stays what it is.
+pub fn refused(status: Status, operation: &str, user: Option<&str>) -> Status {
+    if status.code() != Code::PermissionDenied {
+        return status;
+    }
+    let facts = AccessDeniedErrorDetails {
+        operation: operation.to_string(),
+        username: user.map(str::to_string),
+        permission: None,
+    };
+    let facts = Some(("AccessDeniedErrorDetails", facts.encode_to_vec()));
+    rich(Code::PermissionDenied, SHARED, "ACCESS_DENIED", status.message().to_string(), facts)
 }
 
 /// The last part of a session did not come in time.

@@ -10,13 +10,14 @@ use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
+use crate::access::CertificateUser;
 use crate::deadline::Deadline;
 use crate::handler::{Handler, grpc};
 use crate::oversize::Sieve;
 use crate::service::Service;
 use crate::store::Deletion;
-use crate::{append, batch_append, delete, failure, features, gossip, http, operations};
-use crate::{persistent, projections, read, v2_calls};
+use crate::{append, batch_append, delete, failure, features, gossip, http, monitoring};
+use crate::{operations, persistent, projections, read, user_calls, v2_calls};
 
 /// What the paths of calls begin with.
 const CALLS: [&str; 2] = ["/event_store.client.", "/kurrentdb.protocol."];
@@ -25,12 +26,15 @@ type HttpRequest = hyper::Request<Incoming>;
 type HttpResponse = hyper::Response<Body>;
 
 /// Answers a request.
-pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
+pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResponse {
     let path = request.uri().path();
     if !is_call(request.headers()) {
         return if CALLS.iter().any(|begin| path.starts_with(begin)) {
             http::no_call()
+        } else if let Err(status) = admit(&service, &mut request).await {
+            http::refused(&status)
         } else {
+            let path = request.uri().path();
             http::answer(&service, request.method(), path, reached(&request).as_ref()).await
         };
     }
@@ -47,13 +51,28 @@ pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse
     let (calls, path) = (service.calls.clone(), path.to_string());
     let clock = Arc::clone(&service.env.clock);
     let began = clock.now();
-    let response = match deadline.limit(call(service, deadline, request)).await {
+    let answered = async {
+        match admit(&service, &mut request).await {
+            Ok(()) => call(service, deadline, request).await,
+            Err(status) => status.into_http(),
+        }
+    };
+    let response = match deadline.limit(answered).await {
         Ok(response) => response,
         Err(status) => status.into_http(),
     };
     let status = Status::from_header_map(response.headers()).map(|status| status.code());
     calls.note(&path, status, clock.now().saturating_sub(began));
     response
+}
+
+/// Finds out who asks, and whether he may make this call at all. From then on the request says who.
+async fn admit(service: &Service, request: &mut HttpRequest) -> Result<(), Status> {
+    let certificate = request.extensions().get::<CertificateUser>();
+    let (path, headers) = (request.uri().path(), request.headers());
+    let caller = service.access.admit(&service.store, path, headers, certificate).await?;
+    request.extensions_mut().insert(caller);
+    Ok(())
 }
 
 /// Serves a call up to the head of its answer. What is answered in many messages keeps the deadline
@@ -103,6 +122,12 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
         }
         path if path.starts_with("/event_store.client.operations.") => {
             operations::call(service, request).await
+        }
+        path if path.starts_with("/event_store.client.monitoring.") => {
+            monitoring::call(service, deadline, request).await
+        }
+        path if path.starts_with("/event_store.client.users.") => {
+            user_calls::call(service, request).await
         }
         path => failure::not_served(path).into_http(),
     }

@@ -17,9 +17,12 @@ use umbel_events::Store;
 use crate::config::Config;
 use crate::connections;
 use crate::gates::Gates;
+use crate::passwords::Secret;
 use crate::scavenging::StoreScavenging;
 use crate::service::Service;
 use crate::store::EventStore;
+use crate::tls::Tls;
+use crate::users;
 
 /// How long reads of the store that nobody waits for any more may keep the process from ending.
 const LAST_READS: Duration = Duration::from_secs(5);
@@ -38,6 +41,7 @@ pub struct Running {
     connections: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
     appender: Option<Box<dyn umbel_env::JoinHandle>>,
+    made: Vec<(&'static str, Secret)>,
 }
 
 /// Why a server did not start.
@@ -45,6 +49,8 @@ pub struct Running {
 pub enum StartError {
     /// Another process listens there.
     AddressInUse(SocketAddr),
+    /// The certificates cannot be used; why, as a sentence.
+    Certificates(String),
     /// The operating system refused.
     System {
         /// What was being done, as a verb phrase.
@@ -73,6 +79,14 @@ impl Server {
         let listener = runtime
             .block_on(TcpListener::bind(config.listen))
             .map_err(|source| StartError::bind(config.listen, source))?;
+        let tls = match &config.tls {
+            Some(certificates) => {
+                let (certificates, clock) = (Arc::clone(certificates), Env::system().clock);
+                let tls = Tls::open(certificates, clock).map_err(StartError::Certificates)?;
+                Some(Arc::new(tls))
+            }
+            None => None,
+        };
         let address = listener
             .local_addr()
             .map_err(|source| StartError::system("read the address listened at", source))?;
@@ -82,6 +96,12 @@ impl Server {
             let source = io::Error::other(error.to_string());
             StartError::system("read which views are stopped", source)
         })?;
+        let made = match &config.users {
+            Some(first) => users::begin(&store, &env, first).map_err(|why| {
+                StartError::system("write the first users", io::Error::other(why))
+            })?,
+            None => Vec::new(),
+        };
         let scavenging = Arc::new(StoreScavenging::new(store.clone()));
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
@@ -89,10 +109,10 @@ impl Server {
             Service::new(store, (gates, scavenging), env, config, address.port(), stopped.clone())
                 .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         let ask = service.ask.clone();
-        let serve = connections::serve(listener, Arc::new(service), stopped);
+        let serve = connections::serve(listener, Arc::new(service), tls, stopped);
         let connections = Some(runtime.spawn(serve));
         let (runtime, appender) = (Some(runtime), Some(appender));
-        Ok(Running { address, stop, ask, connections, runtime, appender })
+        Ok(Running { address, stop, ask, connections, runtime, appender, made })
     }
 }
 
@@ -100,6 +120,12 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The first users whose passwords nobody chose, with those that were made for them. They are
+    /// nowhere else.
+    pub fn made_passwords(&self) -> &[(&'static str, Secret)] {
+        &self.made
     }
 
     /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such
@@ -231,6 +257,7 @@ impl fmt::Display for StartError {
                 "another process listens at {address}; stop it, or choose another port with \
                  --listen"
             ),
+            StartError::Certificates(why) => write!(f, "no connection can be encrypted: {why}"),
             StartError::System { doing, source } => write!(f, "could not {doing}: {source}"),
         }
     }
@@ -239,7 +266,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StartError::AddressInUse(_) => None,
+            StartError::AddressInUse(_) | StartError::Certificates(_) => None,
             StartError::System { source, .. } => Some(source),
         }
     }

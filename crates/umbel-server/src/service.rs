@@ -8,6 +8,7 @@ use tonic::Status;
 use umbel_env::Env;
 use umbel_events::EventId;
 
+use crate::access::Access;
 use crate::budget::Budget;
 use crate::calls::Calls;
 use crate::config::Config;
@@ -22,6 +23,8 @@ use crate::store::EventStore;
 pub struct Service {
     /// The store.
     pub store: EventStore,
+    /// Who may do what.
+    pub access: Access,
     /// How many calls came.
     pub calls: Calls,
     /// What appends may hold in memory.
@@ -62,11 +65,13 @@ impl Service {
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
-        let Config { advertise, parts_time, .. } = config;
+        let Config { advertise, parts_time, users, .. } = config;
+        let access = Access::new(Arc::clone(store.rules()), &env, users.is_some())?;
         let calls = Calls::default();
         let ask = watch::Sender::new(false);
         Ok(Service {
             store,
+            access,
             calls,
             budget,
             env,

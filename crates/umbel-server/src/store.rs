@@ -21,6 +21,7 @@ use crate::follower::{Followed, Follower};
 use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_EVENTS_MAX};
 use crate::quick::Quick;
 use crate::reader::{Page, Reader};
+use crate::rules::Rules;
 
 /// The store as the calls see it.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<Job>,
     quick: Quick,
+    rules: Arc<Rules>,
 }
 
 /// What an append comes to.
@@ -64,10 +66,16 @@ impl EventStore {
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
         // It holds no more than the calls do: each waits for the answer before it takes on more.
         let (appends, jobs) = mpsc::unbounded_channel();
-        let appending = store.clone();
-        let thread =
-            env.threads.spawn("umbel-append", Box::new(move || append_all(&appending, jobs)))?;
-        Ok((EventStore { store, appends, quick: Quick::new(env) }, thread))
+        let (appending, rules) = (store.clone(), Arc::new(Rules::default()));
+        let changing = Arc::clone(&rules);
+        let append = move || append_all(&appending, &changing, jobs);
+        let thread = env.threads.spawn("umbel-append", Box::new(append))?;
+        Ok((EventStore { store, appends, quick: Quick::new(env), rules }, thread))
+    }
+
+    /// What the store says about users and rights.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
     }
 
     /// The position of the newest event that can be read; 0 where there is none.
@@ -96,11 +104,13 @@ impl EventStore {
         stream: String,
         expected: Expected,
     ) -> Result<Option<u64>, Error> {
+        let rules = Arc::clone(&self.rules);
         self.blocking(move |store| {
             let done = match deletion {
                 Deletion::Soft => store.delete(&stream, expected),
                 Deletion::Tombstone => store.tombstone(&stream, expected),
             };
+            rules.forget(&stream);
             Ok(done?.position)
         })
         .await
@@ -141,13 +151,20 @@ impl EventStore {
     }
 }
 
-fn append_all(store: &Store, mut jobs: mpsc::UnboundedReceiver<Job>) {
+fn append_all(store: &Store, rules: &Arc<Rules>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     while let Some((append, sender)) = jobs.blocking_recv() {
         // Whoever asked may have gone away; the append is done all the same.
         match submit(store, &append) {
             #[cfg(feature = "canary")]
             Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
                 let _ = sender.send(Ok(ticket.answers_early()[0]));
+            }
+            Ok(ticket) if append.stream.starts_with('$') => {
+                let (rules, stream) = (Arc::clone(rules), append.stream);
+                ticket.then(move |answers| {
+                    rules.forget(&stream);
+                    let _ = sender.send(answers.map(|answers| answers[0]));
+                });
             }
             Ok(ticket) => ticket.then(move |answers| {
                 let _ = sender.send(answers.map(|answers| answers[0]));

@@ -21,6 +21,7 @@ use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, Subscriptio
 use crate::deadline::{self, Deadline};
 use crate::follower::{Bell, Follower, Found};
 use crate::limits::CHECKPOINT_TIME;
+use crate::permit::Permit;
 use crate::read_request::{Origin, ReadRequest, Start};
 use crate::service::Service;
 use crate::{convert, failure};
@@ -34,6 +35,7 @@ const NOWHERE: i64 = -1;
 /// A subscription on its way.
 pub struct Subscription {
     service: Arc<Service>,
+    permit: Permit,
     deadline: Deadline,
     asked: ReadRequest,
     filter: Option<Arc<EventFilter>>,
@@ -54,12 +56,14 @@ impl Subscription {
     /// One that begins where the request says.
     pub fn new(
         service: Arc<Service>,
+        permit: Permit,
         deadline: Deadline,
         asked: ReadRequest,
         filter: Option<Arc<EventFilter>>,
     ) -> Subscription {
         Subscription {
             service,
+            permit,
             deadline,
             asked,
             filter,
@@ -95,6 +99,7 @@ impl Subscription {
             if self.bell.is_none() {
                 self.bell = Some(follower.bell());
             }
+            follower.show(self.permit.renewed(&self.service).await?);
             if let Origin::Stream(name, _) = &self.asked.origin {
                 follower.show_through(self.service.gates.through(name));
             }
@@ -157,7 +162,8 @@ impl Subscription {
             self.deadline.limit(subscription).await?.map_err(|error| failure::status(&error))?;
         let interval = self.asked.filter.as_ref().map(|filter| filter.interval);
         let clock = &self.service.env.clock;
-        Ok(Follower::new(subscription, clock, interval, self.asked.resolves))
+        let is_of_all = matches!(self.asked.origin, Origin::All(_));
+        Ok(Follower::new(subscription, clock, interval, self.asked.resolves, is_of_all))
     }
 
     /// Waits until more can be read than when the bell was hung up, or the client is to be told
@@ -240,6 +246,7 @@ mod tests {
     use umbel_proto::streams::read_req::UuidForm;
 
     use super::*;
+    use crate::access::Caller;
     use crate::answers::in_steps;
     use crate::read_request::Extent;
     use crate::stage::{Stage, run};
@@ -278,7 +285,8 @@ mod tests {
                 };
                 append("cart");
                 let service = Arc::clone(&stage.service);
-                let subscription = Subscription::new(service, Deadline::NEVER, asked, None);
+                let permit = Permit::new(&service, Caller::Trusted, "cart").await.unwrap();
+                let subscription = Subscription::new(service, permit, Deadline::NEVER, asked, None);
                 let mut answers = in_steps(subscription, Subscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,

@@ -12,6 +12,7 @@ use umbel_events::{
 };
 use umbel_proto::v2::streams::expected;
 
+use crate::acl::Action;
 use crate::budget::{Budget, Share};
 use crate::failure;
 use crate::limits::EVENT_BYTES_BESIDE;
@@ -83,6 +84,12 @@ impl Transaction {
         Ok(())
     }
 
+    /// The streams that are appended to, and those that are only looked at.
+    pub fn streams(&self) -> impl Iterator<Item = (Action, &str)> {
+        let written = self.streams.iter().map(|one| (Action::Write, &*one.stream));
+        written.chain(self.checks.iter().map(|(stream, _)| (Action::Read, &**stream)))
+    }
+
     /// Whether the stream at a place has no records.
     pub fn has_no_records(&self, place: usize) -> bool {
         self.streams[place].records.is_empty()
@@ -130,9 +137,13 @@ impl Transaction {
     /// appends.
     pub async fn submit(self, store: &EventStore) -> Result<Done, Error> {
         let (done, told) = oneshot::channel();
+        let rules = Arc::clone(store.rules());
         let submitted = store.blocking(move |store| {
             let ticket = self.ticket(store)?;
+            let names = self.streams.iter().map(|one| one.stream.clone());
+            let of_system: Vec<String> = names.filter(|name| name.starts_with('$')).collect();
             ticket.then(move |answers| {
+                of_system.iter().for_each(|name| rules.forget(name));
                 // Whoever asked may have gone away; the append is done all the same.
                 let _ = done.send(answers);
             });

@@ -3,7 +3,9 @@
 
 #[cfg(test)]
 mod suite {
+    mod access;
     mod batches;
+    mod calls;
     mod client;
     mod connection;
     mod filters;
@@ -18,6 +20,8 @@ mod suite {
     mod streams;
     mod subscriptions;
     mod surface;
+    mod tls;
+    mod users;
     mod views;
     mod watching;
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use tonic::Status;
 pub use umbel_proto::reading::{at, at_most, backwards, of_all, of_stream, subscription};
 use umbel_proto::shared::{StreamIdentifier, Uuid, uuid};
@@ -19,6 +21,19 @@ pub const NO_STREAM: ExpectedRevision = ExpectedRevision::NoStream(());
 pub const EXISTS: ExpectedRevision = ExpectedRevision::StreamExists(());
 
 impl Client {
+    /// The same connection, over which this user calls.
+    pub fn with_user(&self, login: &str, password: &str) -> Client {
+        let said = STANDARD.encode(format!("{login}:{password}"));
+        self.saying(&format!("Basic {said}"))
+    }
+
+    /// The same connection, with this said of who calls.
+    pub fn saying(&self, authorization: &str) -> Client {
+        let mut client = self.clone();
+        client.authorization = Some(authorization.parse().unwrap());
+        client
+    }
+
     pub async fn connect(address: SocketAddr) -> Client {
         Client::to(address).await.unwrap()
     }

@@ -13,9 +13,11 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
+use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use umbel_proto::streams::read_req::Options;
@@ -33,6 +35,8 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 pub struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
+    /// Who calls, as every call says it.
+    pub authorization: Option<AsciiMetadataValue>,
 }
 
 impl GrpcService<Body> for Connection {
@@ -53,15 +57,33 @@ impl GrpcService<Body> for Connection {
 impl Connection {
     /// Connects.
     pub async fn to(address: SocketAddr) -> Result<Connection, String> {
+        let failed = |error: &dyn Display| format!("connecting: {error}");
+        let stream = TcpStream::connect(address).await.map_err(|e| failed(&e))?;
+        stream.set_nodelay(true).map_err(|e| failed(&e))?;
+        Connection::over(stream, &format!("http://{address}")).await
+    }
+
+    /// Speaks HTTP/2 over what is connected to the server with this address.
+    pub async fn over<S>(stream: S, origin: &str) -> Result<Connection, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let said = |what: &str, error: &dyn Display| format!("{what}: {error}");
-        let stream = TcpStream::connect(address).await.map_err(|e| said("connecting", &e))?;
-        stream.set_nodelay(true).map_err(|e| said("connecting", &e))?;
         let builder = Builder::new(TokioExecutor::new());
         let shaken = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = shaken.map_err(|e| said("shaking hands", &e))?;
         tokio::spawn(connection);
-        let origin = format!("http://{address}").parse().map_err(|e| said("the address", &e))?;
-        Ok(Connection { sender, origin })
+        let origin = origin.parse().map_err(|e| said("the address", &e))?;
+        Ok(Connection { sender, origin, authorization: None })
+    }
+
+    /// A request with this message, as whoever calls.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(authorization) = &self.authorization {
+            request.metadata_mut().insert("authorization", authorization.clone());
+        }
+        request
     }
 
     async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
@@ -79,14 +101,14 @@ impl Connection {
         A: Message + Default + 'static,
     {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (Request::new(message), ProstCodec::<Q, A>::default());
+        let (request, codec) = (self.request(message), ProstCodec::<Q, A>::default());
         grpc.unary(request, path(service, method), codec).await.map(Response::into_inner)
     }
 
     /// `Append` with these messages.
     pub async fn append_parts(&self, parts: Vec<AppendReq>) -> Result<AppendResp, Status> {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (Request::new(stream::iter(parts)), ProstCodec::default());
+        let (request, codec) = (self.request(stream::iter(parts)), ProstCodec::default());
         let answer = grpc.client_streaming(request, path(STREAMS, "Append"), codec).await;
         answer.map(Response::into_inner)
     }
@@ -112,7 +134,7 @@ impl Connection {
         S: Stream<Item = Q> + Send + 'static,
     {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (Request::new(messages), ProstCodec::<Q, A>::default());
+        let (request, codec) = (self.request(messages), ProstCodec::<Q, A>::default());
         let answers = grpc.streaming(request, path(service, method), codec).await;
         answers.map(Response::into_inner)
     }
@@ -127,7 +149,7 @@ impl Connection {
 
     /// Opens a read or a subscription; the answers are taken one by one.
     pub async fn subscribe(&self, options: Options) -> Result<Streaming<ReadResp>, Status> {
-        self.open(Request::new(ReadReq { options: Some(options) })).await
+        self.open(self.request(ReadReq { options: Some(options) })).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use umbel_events::{Store, StoreOptions};
-use umbel_server::{Config, Running, Server};
+use umbel_server::{Config, FirstPasswords, Running, Secret, Server};
 
 use super::client::Client;
 
@@ -24,6 +24,13 @@ pub struct Ground {
 impl Ground {
     pub fn new() -> Ground {
         Ground::with(Config::default())
+    }
+
+    /// One that asks users who they are: `admin` with the password `first`, `ops` with `second`.
+    pub fn with_users() -> Ground {
+        let secret = |text| Some(Secret::new(text));
+        let first = FirstPasswords { admin: secret("first"), ops: secret("second") };
+        Ground::with(Config { users: Some(first), ..Config::default() })
     }
 
     /// One that is configured so, but for where it listens.

@@ -433,3 +433,51 @@ fn what_makes_no_sense_is_refused() {
         restarted.unwrap();
     });
 }
+
+/// Who consumes is looked at as whoever reads.
+#[test]
+fn a_consumer_sees_what_he_may_read_for_as_long_as_he_may() {
+    Ground::with_users().run(async |client, _| {
+        let admin = client.with_user("admin", "first");
+        let operator = client.with_user("ops", "second");
+        super::users::create(&admin, "ada", "third", &[]).await.unwrap();
+        let ada = client.with_user("ada", "third");
+        let rule = async |number: u64, stream: &str, acl: &str| {
+            let mut said = events(number..number + 1);
+            said[0].data = format!(r#"{{"$acl":{acl}}}"#).into_bytes().into();
+            admin.append(&format!("$${stream}"), ANY, &said).await.unwrap();
+        };
+        rule(100, "cart-1", r#"{"$r":["ops"]}"#).await;
+        for (number, stream) in [(1, "cart-1"), (2, "cart-2")] {
+            admin.append(stream, ANY, &events(number..number + 1)).await.unwrap();
+        }
+        let refused = create(&ada, of_stream("cart-2", settings())).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        let resolving = Settings { resolve_links: true, ..settings() };
+        create(&operator, of_stream("$ce-cart", resolving)).await.unwrap();
+        create(&operator, of_stream("cart-1", settings())).await.unwrap();
+        create(&operator, of_stream("cart-2", settings())).await.unwrap();
+        create(&admin, of_all(GroupFilter::NoFilter(()))).await.unwrap();
+        // A stream that he may not read, and all of them.
+        for of in [JoinedStream::Stream(name("cart-1")), JoinedStream::All(())] {
+            let refused = Consumer::join(&ada, of, 10).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied);
+        }
+        Consumer::join(&admin, JoinedStream::All(()), 10).await.unwrap();
+        // What he may not read stays a link.
+        let mut of_view = Consumer::of(&ada, "$ce-cart", 10).await;
+        let (hidden, shown) = (of_view.next().await, of_view.next().await);
+        assert!(hidden.event.is_none() && hidden.link.is_some(), "{hidden:?}");
+        assert_eq!(number(&shown.event.unwrap()), 2);
+        assert_eq!(info(&ada, "$ce-cart").await.connections[0].username, "ada");
+        // A right that is taken away ends it.
+        let mut consumer = Consumer::of(&ada, "cart-2", 10).await;
+        assert_eq!(consumer.number().await.0, 2);
+        rule(101, "cart-2", r#"{"$r":["ops"]}"#).await;
+        admin.append("cart-2", ANY, &events(3..4)).await.unwrap();
+        assert_eq!(consumer.end().await.code(), Code::PermissionDenied);
+        let mut other = Consumer::of(&operator, "cart-2", 10).await;
+        assert_eq!(other.number().await.0, 2, "what he had not done goes to the next one");
+        assert_eq!(other.number().await.0, 3);
+    });
+}

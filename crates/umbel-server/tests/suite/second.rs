@@ -6,7 +6,7 @@ use futures_util::stream;
 use hyper::http::uri::{PathAndQuery, Uri};
 use prost::Message;
 use tonic::client::Grpc;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 use umbel_proto::status::{ErrorInfo, RichStatus};
 use umbel_proto::v2::streams::{
@@ -39,7 +39,7 @@ where
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let path: PathAndQuery = path.parse().unwrap();
     let codec = ProstCodec::<Q, A>::default();
-    let request = Request::new(stream::iter(parts));
+    let request = client.request(stream::iter(parts));
     grpc.client_streaming(request, path, codec).await.map(Response::into_inner)
 }
 

@@ -86,7 +86,7 @@ fn the_one_node_leads_and_is_where_the_client_found_it() {
 fn calls_that_are_not_served_are_told_so() {
     Ground::new().run(async |client, _| {
         let cases = [
-            ("event_store.client.users.Users", "Details"),
+            ("event_store.client.users.Users", "NoSuchCall"),
             ("event_store.client.streams.Streams", "NoSuchCall"),
             ("no.such.Service", "Read"),
         ];

@@ -1,0 +1,152 @@
+//! [`need`]: what somebody must be to make a call at all. A path that is not in the table is for
+//! administrators.
+
+/// What somebody must be to make a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Anybody; nobody looks at what he says of himself.
+    Nothing,
+    /// A user, whichever.
+    User,
+    /// A user. The call asks [`Access::check`](crate::access::Access::check) for every stream.
+    Stream,
+    /// A user who looks after the server: in `$ops` or `$admins`.
+    Operator,
+    /// A user in `$admins`.
+    Admin,
+}
+
+/// Services whose calls all need the same, and where they do not, the calls.
+const TABLE: &[(&str, &[(&str, Need)])] = &[
+    (
+        "/event_store.client.streams.Streams/",
+        &[
+            ("Read", Need::Stream),
+            ("Append", Need::Stream),
+            ("BatchAppend", Need::Stream),
+            ("Delete", Need::Stream),
+            ("Tombstone", Need::Stream),
+        ],
+    ),
+    (
+        "/kurrentdb.protocol.v2.streams.StreamsService/",
+        &[("AppendSession", Need::Stream), ("AppendRecords", Need::Stream)],
+    ),
+    (
+        "/event_store.client.persistent_subscriptions.PersistentSubscriptions/",
+        &[
+            ("Create", Need::Operator),
+            ("Update", Need::Operator),
+            ("Delete", Need::Operator),
+            ("ReplayParked", Need::Operator),
+            ("RestartSubsystem", Need::Operator),
+            ("GetInfo", Need::User),
+            ("List", Need::User),
+            ("Read", Need::Stream),
+        ],
+    ),
+    (
+        "/event_store.client.projections.Projections/",
+        &[
+            ("Create", Need::Operator),
+            ("Update", Need::Operator),
+            ("Delete", Need::Operator),
+            ("Disable", Need::Operator),
+            ("Enable", Need::Operator),
+            ("Reset", Need::Operator),
+            ("RestartSubsystem", Need::Operator),
+            ("Statistics", Need::User),
+            ("State", Need::User),
+            ("Result", Need::User),
+        ],
+    ),
+    (
+        "/event_store.client.operations.Operations/",
+        &[
+            ("StartScavenge", Need::Operator),
+            ("StopScavenge", Need::Operator),
+            ("Shutdown", Need::Operator),
+            ("MergeIndexes", Need::Operator),
+            ("ResignNode", Need::Operator),
+            ("SetNodePriority", Need::Operator),
+            ("RestartPersistentSubscriptions", Need::Operator),
+        ],
+    ),
+    (
+        "/event_store.client.users.Users/",
+        &[
+            ("Create", Need::Admin),
+            ("Update", Need::Admin),
+            ("Delete", Need::Admin),
+            ("Disable", Need::Admin),
+            ("Enable", Need::Admin),
+            ("ResetPassword", Need::Admin),
+            // Of himself, which the calls look at; of others, administrators only.
+            ("Details", Need::User),
+            ("ChangePassword", Need::User),
+        ],
+    ),
+    ("/event_store.client.monitoring.Monitoring/", &[("Stats", Need::User)]),
+    // What clients ask before they say who they are.
+    (
+        "/event_store.client.server_features.ServerFeatures/",
+        &[("GetSupportedMethods", Need::Nothing)],
+    ),
+    ("/event_store.client.gossip.Gossip/", &[("Read", Need::Nothing)]),
+    (
+        "/",
+        &[
+            ("health/live", Need::Nothing),
+            ("health/ready", Need::Nothing),
+            ("ping", Need::Nothing),
+            ("info", Need::Nothing),
+            ("gossip", Need::Nothing),
+            ("stats", Need::User),
+            ("metrics", Need::User),
+        ],
+    ),
+];
+
+/// What somebody must be to make the call with this path.
+pub fn need(path: &str) -> Need {
+    for (service, calls) in TABLE {
+        let Some(name) = path.strip_prefix(service) else { continue };
+        if let Some((_, need)) = calls.iter().find(|(call, _)| *call == name) {
+            return *need;
+        }
+    }
+    Need::Admin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::supported;
+
+    #[test]
+    fn every_call_that_is_served_is_in_the_table() {
+        let rows: Vec<String> = TABLE
+            .iter()
+            .flat_map(|(service, calls)| {
+                calls.iter().map(move |(call, _)| format!("{service}{call}"))
+            })
+            .map(|path| path.to_ascii_lowercase())
+            .collect();
+        for method in supported().methods {
+            let path = format!("/{}/{}", method.service_name, method.method_name);
+            assert!(rows.contains(&path), "{path} has no row: say who may call it");
+        }
+        for path in crate::http::PATHS {
+            assert!(rows.iter().any(|row| row == path), "{path} has no row");
+        }
+    }
+
+    #[test]
+    fn what_nobody_spoke_of_is_for_administrators() {
+        for path in ["/", "", "/new", "/event_store.client.streams.Streams/New", "/health/live/"] {
+            assert_eq!(need(path), Need::Admin, "{path}");
+        }
+        assert_eq!(need("/health/live"), Need::Nothing);
+        assert_eq!(need("/event_store.client.streams.Streams/Read"), Need::Stream);
+    }
+}

@@ -1,0 +1,215 @@
+//! Who may make which call: every call there is, said anew so that a row that changes is noticed.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::stream;
+use tonic::Code;
+
+use super::client::Client;
+use super::ground::Ground;
+use super::users::create;
+
+/// What somebody must at least be. Who is more may do what those before him may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Least {
+    Nobody,
+    User,
+    Operator,
+    Admin,
+}
+
+use Least::{Admin, Nobody, Operator, User};
+
+const CALLS: &[(&str, &[(&str, Least)])] = &[
+    (
+        "event_store.client.streams.Streams",
+        &[
+            ("Read", User),
+            ("Append", User),
+            ("BatchAppend", User),
+            ("Delete", User),
+            ("Tombstone", User),
+        ],
+    ),
+    (
+        "kurrentdb.protocol.v2.streams.StreamsService",
+        &[("AppendSession", User), ("AppendRecords", User)],
+    ),
+    (
+        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+        &[
+            ("Create", Operator),
+            ("Update", Operator),
+            ("Delete", Operator),
+            ("Read", User),
+            ("GetInfo", User),
+            ("ReplayParked", Operator),
+            ("List", User),
+            ("RestartSubsystem", Operator),
+        ],
+    ),
+    (
+        "event_store.client.projections.Projections",
+        &[
+            ("Create", Operator),
+            ("Update", Operator),
+            ("Delete", Operator),
+            ("Statistics", User),
+            ("Disable", Operator),
+            ("Enable", Operator),
+            ("Reset", Operator),
+            ("State", User),
+            ("Result", User),
+            ("RestartSubsystem", Operator),
+        ],
+    ),
+    (
+        "event_store.client.operations.Operations",
+        &[
+            ("StartScavenge", Operator),
+            ("StopScavenge", Operator),
+            ("Shutdown", Operator),
+            ("MergeIndexes", Operator),
+            ("ResignNode", Operator),
+            ("SetNodePriority", Operator),
+            ("RestartPersistentSubscriptions", Operator),
+        ],
+    ),
+    (
+        "event_store.client.users.Users",
+        &[
+            ("Create", Admin),
+            ("Update", Admin),
+            ("Delete", Admin),
+            ("Disable", Admin),
+            ("Enable", Admin),
+            ("ResetPassword", Admin),
+            ("ChangePassword", User),
+            ("Details", User),
+        ],
+    ),
+    ("event_store.client.monitoring.Monitoring", &[("Stats", User)]),
+    ("event_store.client.server_features.ServerFeatures", &[("GetSupportedMethods", Nobody)]),
+    ("event_store.client.gossip.Gossip", &[("Read", Nobody)]),
+    ("event_store.client.streams.Streams", &[("NoSuchCall", Admin)]),
+    ("no.such.Service", &[("NoSuchCall", Admin)]),
+];
+
+/// What became of a call with an empty message: its status.
+async fn code(client: &Client, service: &str, method: &str) -> Code {
+    let answers = client.streaming::<(), (), _>(service, method, stream::iter([()])).await;
+    let ended = match answers {
+        Ok(mut answers) => answers.message().await.map(drop),
+        Err(status) => Err(status),
+    };
+    ended.err().map_or(Code::Ok, |status| status.code())
+}
+
+/// Somebody who is no more than that.
+fn callers(client: &Client) -> [(Least, Client); 4] {
+    [
+        (Nobody, client.clone()),
+        (User, client.with_user("ada", "third")),
+        (Operator, client.with_user("ops", "second")),
+        (Admin, client.with_user("admin", "first")),
+    ]
+}
+
+#[test]
+fn every_call_is_refused_to_whoever_may_not_make_it_and_to_nobody_else() {
+    Ground::with_users().run(async |client, _| {
+        let admin = client.with_user("admin", "first");
+        create(&admin, "ada", "third", &[]).await.unwrap();
+        for (service, calls) in CALLS {
+            for (method, least) in *calls {
+                for (caller, client) in callers(&client) {
+                    let code = code(&client, service, method).await;
+                    // Each user may ask about himself; without a name it is about all.
+                    let is_of_all = *method == "Details" && (User..Admin).contains(&caller);
+                    let is_refused = code == Code::PermissionDenied;
+                    let wanted = caller < *least || is_of_all;
+                    assert_eq!(is_refused, wanted, "{service}/{method} by {caller:?}: {code:?}");
+                    assert_ne!(code, Code::Unauthenticated, "{service}/{method} by {caller:?}");
+                }
+            }
+        }
+    });
+}
+
+/// Who shows a wrong password is refused whatever he asks, but for what anybody may ask.
+#[test]
+fn who_is_not_who_he_says_he_is_is_refused_whatever_he_asks() {
+    Ground::with_users().run(async |client, _| {
+        for (login, password) in [("admin", "second"), ("nobody", "first"), ("", ""), ("$ops", "")]
+        {
+            let wrong = client.with_user(login, password);
+            for (service, calls) in CALLS {
+                for (method, least) in *calls {
+                    let code = code(&wrong, service, method).await;
+                    let is_refused = code == Code::Unauthenticated;
+                    assert_eq!(is_refused, *least > Nobody, "{service}/{method}: {code:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn headers_that_say_nothing_sensible_are_refused() {
+    Ground::with_users().run(async |client, _| {
+        let coded = |text: &[u8]| format!("Basic {}", STANDARD.encode(text));
+        let long = format!("admin:{}", "x".repeat(2000));
+        for said in [
+            "Basic".to_string(),
+            "Basic !!!!".to_string(),
+            "Bearer abc".to_string(),
+            String::new(),
+            coded(b"admin"),
+            coded(b"\xff:first"),
+            coded(long.as_bytes()),
+        ] {
+            let odd = client.saying(&said);
+            let code = code(&odd, "event_store.client.monitoring.Monitoring", "Stats").await;
+            assert_eq!(code, Code::Unauthenticated, "{said}");
+        }
+        for said in [coded(b"admin:first"), coded(b"admin:first").replace("Basic", "bAsIC")] {
+            let right = client.saying(&said);
+            let code = code(&right, "event_store.client.operations.Operations", "MergeIndexes");
+            assert_eq!(code.await, Code::Ok, "{said}");
+        }
+    });
+}
+
+/// The status line and the head of the answer to a request for this page.
+fn page(ground: &Ground, path: &str, authorization: &str) -> String {
+    let mut stream = TcpStream::connect(ground.address()).unwrap();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: a\r\n{authorization}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn pages_that_tell_of_the_store_are_for_users() {
+    let ground = Ground::with_users();
+    let user = format!("Authorization: Basic {}\r\n", STANDARD.encode("ops:second"));
+    let wrong = format!("Authorization: Basic {}\r\n", STANDARD.encode("ops:third"));
+    for path in ["/stats", "/metrics"] {
+        for refused in ["", &wrong] {
+            let answer = page(&ground, path, refused);
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+            assert!(answer.contains("www-authenticate: Basic realm="), "{path}: {answer}");
+        }
+        assert!(page(&ground, path, &user).starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    for path in ["/health/live", "/health/ready", "/ping", "/info", "/gossip"] {
+        let answer = page(&ground, path, "");
+        assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
+    }
+    assert!(page(&ground, "/nothing", &user).starts_with("HTTP/1.1 401 "), "for administrators");
+}

@@ -1,0 +1,245 @@
+//! Encrypted connections: shown certificates, replaced ones, users who say by certificates who they
+//! are, and those who do not come through.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, date_time_ymd,
+};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::Code;
+use umbel_server::{Certificates, Config, FirstPasswords, Pem, Secret};
+
+use super::client::{ANY, Client, events, of_stream};
+use super::ground::{Ground, run};
+use super::users::{change, create};
+use umbel_proto::streams::read_req::RevisionOption;
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// The certificate of whoever has this name, for this use, until a year; and its key.
+fn made(
+    by: &Authority,
+    name: &str,
+    usage: ExtendedKeyUsagePurpose,
+    until: i32,
+) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![usage];
+    params.not_after = date_time_ymd(until, 1, 1);
+    (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
+}
+
+fn of_server(by: &Authority) -> (String, String) {
+    made(by, "localhost", ExtendedKeyUsagePurpose::ServerAuth, 4000)
+}
+
+fn of_user(by: &Authority, name: &str) -> (String, String) {
+    made(by, name, ExtendedKeyUsagePurpose::ClientAuth, 4000)
+}
+
+/// What the server reads.
+#[derive(Debug)]
+struct Shelf(Mutex<Pem>);
+
+impl Certificates for Shelf {
+    fn read(&self) -> io::Result<Pem> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    fn tell(&self, _: &str) {}
+}
+
+fn pem((certificate, key): (String, String), authorities: &[&Authority]) -> Pem {
+    let pems = authorities.iter().map(|one| one.pem());
+    Pem {
+        certificates: certificate.into_bytes(),
+        key: key.into_bytes(),
+        authorities: pems.collect::<String>().into_bytes(),
+    }
+}
+
+/// A server with users that shows a certificate of this authority, and believes those of users.
+fn ground(by: &Authority, of_users: &[&Authority]) -> (Ground, Arc<Shelf>) {
+    let shelf = Arc::new(Shelf(Mutex::new(pem(of_server(by), of_users))));
+    let admin = Some(Secret::new("first"));
+    let users = Some(FirstPasswords { admin, ops: Some(Secret::new("second")) });
+    let tls = Some(Arc::clone(&shelf) as Arc<dyn Certificates>);
+    (Ground::with(Config { users, tls, ..Config::default() }), shelf)
+}
+
+/// Shakes hands with the server, believing this authority and showing this certificate.
+async fn shake(
+    address: SocketAddr,
+    believed: &Authority,
+    shown: Option<&(String, String)>,
+    protocol: &[u8],
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(believed.pem().as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match shown {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+async fn client(
+    address: SocketAddr,
+    believed: &Authority,
+    shown: Option<&(String, String)>,
+) -> Client {
+    let stream = shake(address, believed, shown, b"h2").await.unwrap();
+    Client::over(stream, &format!("https://{address}")).await.unwrap()
+}
+
+/// How an append ends.
+async fn code(client: &Client) -> Code {
+    match client.append("mine", ANY, &events(0..1)).await {
+        Ok(_) => Code::Ok,
+        Err(status) => status.code(),
+    }
+}
+
+#[test]
+fn calls_and_pages_go_encrypted_over_one_port() {
+    let by = authority("ours");
+    let (ground, _shelf) = ground(&by, &[]);
+    run(async {
+        let client = client(ground.address(), &by, None).await;
+        let admin = client.with_user("admin", "first");
+        assert_eq!(code(&admin).await, Code::Ok);
+        let read = admin.read(of_stream("mine", RevisionOption::Start(()))).await.unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(code(&client).await, Code::PermissionDenied);
+        let mut stream = shake(ground.address(), &by, None, b"http/1.1").await.unwrap();
+        stream
+            .write_all(b"GET /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    });
+}
+
+#[test]
+fn who_speaks_in_clear_is_told_so_and_who_says_nothing_sensible_is_left() {
+    let by = authority("ours");
+    let (ground, _shelf) = ground(&by, &[]);
+    run(async {
+        for (said, told) in [
+            (&b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n"[..], true),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true),
+            (b"\x16\x03\x01\x00\x05hello and more that is no handshake", false),
+            (b"\x16", false),
+            (b"", false),
+        ] {
+            let mut stream = TcpStream::connect(ground.address()).await.unwrap();
+            stream.write_all(said).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            // An error says that it was ended at once.
+            let _ = stream.read_to_end(&mut answer).await;
+            let text = String::from_utf8_lossy(&answer);
+            assert_eq!(text.contains("speaks TLS"), told, "{said:?}: {text}");
+        }
+        let client = client(ground.address(), &by, None).await;
+        assert_eq!(code(&client.with_user("admin", "first")).await, Code::Ok);
+    });
+}
+
+#[test]
+fn a_user_is_whom_his_certificate_names() {
+    let (by, of_users, strange) = (authority("ours"), authority("users"), authority("strange"));
+    let (ground, _shelf) = ground(&by, &[&of_users]);
+    run(async {
+        let address = ground.address();
+        let plain = client(address, &by, None).await;
+        let admin = plain.with_user("admin", "first");
+        create(&admin, "ada", "third", &[]).await.unwrap();
+        let certificate = of_user(&of_users, "ada");
+        let ada = client(address, &by, Some(&certificate)).await;
+        assert_eq!(code(&ada).await, Code::Ok);
+        let nobody = client(address, &by, Some(&of_user(&of_users, "eve"))).await;
+        assert_eq!(code(&nobody).await, Code::Unauthenticated);
+        // A password says more: whoever says one is that user or nobody.
+        assert_eq!(code(&nobody.with_user("ada", "third")).await, Code::Ok);
+        assert_eq!(code(&ada.with_user("ada", "wrong")).await, Code::Unauthenticated);
+        change(&admin, "Disable", "ada").await.unwrap();
+        assert_eq!(code(&ada).await, Code::Unauthenticated);
+        // Those of others, those that are over, and those for another purpose.
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        let server = ExtendedKeyUsagePurpose::ServerAuth;
+        for refused in [
+            of_user(&strange, "admin"),
+            made(&of_users, "admin", usage, 2001),
+            made(&of_users, "admin", server, 4000),
+            of_user(&by, "admin"),
+        ] {
+            let shaken = shake(address, &by, Some(&refused), b"h2").await;
+            let ended = match shaken {
+                // The server says only after the handshake that it does not believe him.
+                Ok(stream) => match Client::over(stream, &format!("https://{address}")).await {
+                    Ok(client) => code(&client).await,
+                    Err(_) => Code::Unavailable,
+                },
+                Err(_) => Code::Unavailable,
+            };
+            assert!(
+                matches!(ended, Code::Unavailable | Code::Unknown | Code::Internal),
+                "{ended:?}"
+            );
+        }
+        assert_eq!(code(&plain.with_user("admin", "first")).await, Code::Ok);
+    });
+}
+
+/// A server had to be stopped for a certificate to be replaced.
+#[test]
+fn a_replaced_certificate_is_shown_to_who_comes_after_it() {
+    let (by, other) = (authority("ours"), authority("the next"));
+    let (ground, shelf) = ground(&by, &[]);
+    run(async {
+        let address = ground.address();
+        let before = client(address, &by, None).await.with_user("admin", "first");
+        assert_eq!(code(&before).await, Code::Ok);
+        *shelf.0.lock().unwrap() = pem(of_server(&other), &[]);
+        while shake(address, &other, None, b"h2").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(shake(address, &by, None, b"h2").await.is_err());
+        assert_eq!(code(&before).await, Code::Ok, "who was connected stays");
+    });
+}
