@@ -17,6 +17,7 @@ pub mod scavenge;
 pub mod serve;
 mod serve_config;
 mod serve_options;
+mod serve_security;
 pub mod store;
 pub mod streams;
 pub mod subscribe;

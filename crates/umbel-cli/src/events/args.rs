@@ -139,6 +139,19 @@ pub struct ServeArgs {
     /// Serve in clear and without users: whoever reaches the port may read and write
     #[arg(long)]
     pub insecure: bool,
+    /// The server's certificate and those between it and an authority that clients know, as PEM
+    #[arg(long, value_name = "FILE")]
+    pub certificate_file: Option<String>,
+    /// The private key of the certificate, as PEM
+    #[arg(long, value_name = "FILE")]
+    pub certificate_private_key_file: Option<String>,
+    /// Certificates of authorities, as PEM, a file or a folder of files: whoever shows one of
+    /// theirs is the user whose name is in it
+    #[arg(long, value_name = "PATH")]
+    pub trusted_root_certificates_path: Option<String>,
+    /// Ask users who they are, but do not encrypt: for a server behind one that does
+    #[arg(long)]
+    pub disable_tls: bool,
     /// Where to listen; port 0 takes any that is free [default: 127.0.0.1:2113]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,

@@ -2,15 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use umbel::Durability;
 use umbel_events::StoreOptions;
-use umbel_server::{Config, Server, StartError};
+use umbel_server::{Certificates, Config, Running, Server, StartError};
 
 use super::args::ServeArgs;
 use super::serve_config::ServeConfig;
 use super::serve_options::Levels;
+use super::serve_security::Security;
 use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
@@ -23,12 +25,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
     if args.print_config {
         return config.print(&levels, json);
     }
-    if !config.insecure {
-        return Err(Failure::usage(
-            "connections cannot be encrypted yet; with --insecure the server listens in clear, and \
-             whoever reaches its port may read and write",
-        ));
-    }
+    let security = Security::of(&config)?;
     let durability = if config.sync { Durability::Synced } else { Durability::Buffered };
     let options = StoreOptions {
         durability,
@@ -37,8 +34,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         ..StoreOptions::default()
     };
     let store = store::open_or_create_with(config.db.as_deref(), options)?;
-    let (listen, advertise, parts_time) = (config.listen, config.advertise, config.append_time);
-    let running = match Server::start(store.clone(), Config { listen, advertise, parts_time }) {
+    let running = match Server::start(store.clone(), server_config(&config, &security)) {
         Ok(running) => running,
         Err(error) => {
             store.close()?;
@@ -50,7 +46,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         .interrupts()
         .map_err(|error| Failure::System(format!("could not wait for Ctrl-C: {error}")));
     let served = interrupts.and_then(|interrupts| {
-        announce(running.address(), json)?;
+        announce(&running, &config, &security, json)?;
         interrupts.wait();
         Ok(())
     });
@@ -61,20 +57,71 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
     Ok(())
 }
 
+fn server_config(config: &ServeConfig, security: &Security) -> Config {
+    let (users, tls) = match security {
+        Security::Insecure => (None, None),
+        Security::Users { first, tls } => {
+            let tls = tls.as_ref().map(|files| Arc::clone(files) as Arc<dyn Certificates>);
+            (Some(first.clone()), tls)
+        }
+    };
+    let (listen, advertise) = (config.listen, config.advertise.clone());
+    Config { listen, advertise, parts_time: config.append_time, users, tls }
+}
+
 /// The first line of output is what clients connect with.
-fn announce(address: SocketAddr, json: bool) -> Outcome<()> {
-    let connection = format!("kurrentdb://{}?tls=false", reachable(address));
+fn announce(
+    running: &Running,
+    config: &ServeConfig,
+    security: &Security,
+    json: bool,
+) -> Outcome<()> {
+    let address = running.address();
+    let is_encrypted = matches!(security, Security::Users { tls: Some(_), .. });
+    // A certificate names the host under which clients are to come.
+    let connection = match &config.advertise {
+        Some((host, port)) if is_encrypted => format!("kurrentdb://{}", joined(host, *port)),
+        _ if is_encrypted => format!("kurrentdb://{}", reachable(address)),
+        _ => format!("kurrentdb://{}?tls=false", reachable(address)),
+    };
+    let made = running.made_passwords();
     let mut output = Output::new();
     if json {
-        output.json(&json!({ "connection_string": connection }))?;
+        let passwords =
+            made.iter().map(|(user, secret)| (user.to_string(), secret.reveal().into()));
+        let passwords: serde_json::Map<String, serde_json::Value> = passwords.collect();
+        let mut said = json!({ "connection_string": connection });
+        if !passwords.is_empty() {
+            said["passwords"] = passwords.into();
+        }
+        output.json(&said)?;
     } else {
         output.line(&connection)?;
     }
     output.flush()?;
-    note(&format!(
-        "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"
-    ));
+    for (user, secret) in made.iter().filter(|_| !json) {
+        note(&format!(
+            "the password of {user} is {} and is not shown again: keep it",
+            secret.reveal()
+        ));
+    }
+    note(&match security {
+        Security::Insecure => format!(
+            "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"
+        ),
+        Security::Users { tls: None, .. } => format!(
+            "listening at {address} for users, in clear: their passwords can be read on the way \
+             unless something in front of it encrypts; Ctrl-C stops"
+        ),
+        Security::Users { tls: Some(_), .. } => {
+            format!("listening at {address} for users, encrypted; Ctrl-C stops")
+        }
+    });
     Ok(())
+}
+
+fn joined(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// An address by which this machine reaches who listens at `address`.
@@ -88,7 +135,10 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 fn failed(error: StartError) -> Failure {
-    Failure::System(error.to_string())
+    match error {
+        StartError::Certificates(_) => Failure::usage(error.to_string()),
+        error => Failure::System(error.to_string()),
+    }
 }
 
 #[cfg(test)]

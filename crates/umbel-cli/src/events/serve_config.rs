@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use umbel_events::{Size, StoreOptions};
-use umbel_server::Config;
+use umbel_server::{Config, Secret};
 
 use super::serve_options::{Given, Levels, shown};
 use crate::errors::{Failure, Outcome};
@@ -23,8 +23,20 @@ const APPEND_TIME_MAX: u64 = 3600;
 pub struct ServeConfig {
     /// The folder of the store.
     pub db: Option<PathBuf>,
-    /// Whether to serve in clear.
+    /// Whether to serve in clear, and to ask nobody who he is.
     pub insecure: bool,
+    /// The file of the certificate,
+    pub certificate: Option<PathBuf>,
+    /// that of its private key,
+    pub key: Option<PathBuf>,
+    /// and that or the folder of the authorities whose users are believed.
+    pub authorities: Option<PathBuf>,
+    /// Whether to ask users who they are, in clear.
+    pub disable_tls: bool,
+    /// The password of `admin` at the first start,
+    pub admin_password: Option<Secret>,
+    /// and that of `ops`.
+    pub ops_password: Option<Secret>,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Where clients are told to come back.
@@ -53,6 +65,8 @@ impl ServeConfig {
             Ok(one(levels, &[name], parse_switch)?.unwrap_or_default())
         };
         let number = |name: &str, least: u64, most: u64| one(levels, &[name], counts(least, most));
+        let path = |name: &str| one(levels, &[name], |text| Ok(PathBuf::from(text)));
+        let secret = |names: [&str; 2]| one(levels, &names, |text| Ok(Secret::new(text)));
         let address = |text: &str| {
             let wrong = "must be an address and a port, like 127.0.0.1:2113";
             text.parse::<SocketAddr>().map_err(|_| wrong.to_string())
@@ -63,8 +77,14 @@ impl ServeConfig {
             SocketAddr::new(ip.unwrap_or(plain.listen.ip()), port.unwrap_or(plain.listen.port()));
         let existence = one(levels, &["stream-existence-filter-size"], filter_size)?;
         Ok(ServeConfig {
-            db: one(levels, &["db"], |text| Ok(PathBuf::from(text)))?,
+            db: path("db")?,
             insecure: switch("insecure")?,
+            certificate: path("certificate-file")?,
+            key: path("certificate-private-key-file")?,
+            authorities: path("trusted-root-certificates-path")?,
+            disable_tls: switch("disable-tls")?,
+            admin_password: secret(["admin-password", "default-admin-password"])?,
+            ops_password: secret(["ops-password", "default-ops-password"])?,
             listen,
             advertise: advertise(levels, listen.port())?,
             sync: switch("sync")?,
@@ -89,6 +109,7 @@ impl ServeConfig {
         for (name, value, from) in lines {
             let line = match value {
                 Value::Null => format!("# {name} is not set"),
+                _ if name.ends_with("password") => format!("# {name} is set by {from}"),
                 value => format!("{:<44} # {from}", format!("{name} = {value}")),
             };
             output.line(&line)?;
@@ -118,6 +139,28 @@ impl ServeConfig {
         Ok(vec![
             ("db", json!(self.db), from(&["db"])?),
             ("insecure", json!(self.insecure), from(&["insecure"])?),
+            ("certificate-file", json!(self.certificate), from(&["certificate-file"])?),
+            (
+                "certificate-private-key-file",
+                json!(self.key),
+                from(&["certificate-private-key-file"])?,
+            ),
+            (
+                "trusted-root-certificates-path",
+                json!(self.authorities),
+                from(&["trusted-root-certificates-path"])?,
+            ),
+            ("disable-tls", json!(self.disable_tls), from(&["disable-tls"])?),
+            (
+                "admin-password",
+                hidden(self.admin_password.as_ref()),
+                from(&["admin-password", "default-admin-password"])?,
+            ),
+            (
+                "ops-password",
+                hidden(self.ops_password.as_ref()),
+                from(&["ops-password", "default-ops-password"])?,
+            ),
             ("listen", json!(self.listen), joined("listen", ["node-ip", "node-port"])?),
             (
                 "advertise",
@@ -130,6 +173,11 @@ impl ServeConfig {
             ("append-time", json!(self.append_time.as_secs()), from(&["append-time"])?),
         ])
     }
+}
+
+/// That a password is set, not which.
+fn hidden(secret: Option<&Secret>) -> Value {
+    secret.map_or(Value::Null, |_| json!("(not shown)"))
 }
 
 /// What the last level says of one of these options, read by `parse`.

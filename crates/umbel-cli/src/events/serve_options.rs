@@ -18,9 +18,17 @@ const KURRENT: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
 /// option come behind it.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 20] = [
     "db",
     "insecure",
+    "certificate-file",
+    "certificate-private-key-file",
+    "trusted-root-certificates-path",
+    "disable-tls",
+    "admin-password",
+    "ops-password",
+    "default-admin-password",
+    "default-ops-password",
     "listen",
     "node-ip",
     "node-port",
@@ -33,7 +41,8 @@ pub const NAMES: [&str; 12] = [
     "append-time",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 5] = ["listen", "advertise", "sync", "memory", "append-time"];
+const NOT_KURRENT: [&str; 7] =
+    ["admin-password", "ops-password", "listen", "advertise", "sync", "memory", "append-time"];
 
 /// Who says something of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +66,7 @@ impl fmt::Display for Source {
 }
 
 /// What somebody says of an option.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Given {
     /// The option.
     pub name: &'static str,
@@ -65,6 +74,13 @@ pub struct Given {
     pub text: String,
     /// Who says so.
     pub source: Source,
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The value may be a password.
+        write!(f, "{} by {}", self.name, self.source)
+    }
 }
 
 /// What is said of all options: the file first, then KurrentDB's variables, ours, the flags. Of
@@ -228,6 +244,10 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
     let said = [
         ("db", db.map(|folder| folder.to_string_lossy().into_owned())),
         ("insecure", switch(args.insecure)),
+        ("certificate-file", args.certificate_file.clone()),
+        ("certificate-private-key-file", args.certificate_private_key_file.clone()),
+        ("trusted-root-certificates-path", args.trusted_root_certificates_path.clone()),
+        ("disable-tls", switch(args.disable_tls)),
         ("listen", args.listen.clone()),
         ("node-ip", args.node_ip.clone()),
         ("node-port", args.node_port.clone()),

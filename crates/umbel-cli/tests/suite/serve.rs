@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::harness::Ground;
@@ -18,9 +20,15 @@ pub struct Serving {
 impl Serving {
     /// Starts one.
     pub fn start(ground: &Ground, flags: &[&str]) -> Serving {
+        let flags: Vec<&str> = ["--insecure"].iter().chain(flags).copied().collect();
+        Serving::with(ground, &flags, &[])
+    }
+
+    /// Starts one with these flags and variables.
+    pub fn with(ground: &Ground, flags: &[&str], variables: &[(&str, &str)]) -> Serving {
         let mut command = ground.command();
-        command.arg("--db").arg(ground.store());
-        command.args(["serve", "--insecure", "--listen", "127.0.0.1:0"]).args(flags);
+        command.arg("--db").arg(ground.store()).envs(variables.iter().copied());
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -79,10 +87,85 @@ fn a_program_is_told_where_it_is_as_json() {
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
+/// The status line of the answer to `GET /stats` by this user.
+fn stats(address: &str, user: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let said = STANDARD.encode(user);
+    let head = format!("Host: a\r\nAuthorization: Basic {said}\r\nConnection: close\r\n\r\n");
+    write!(stream, "GET /stats HTTP/1.1\r\n{head}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_string()
+}
+
+/// There is no password that everybody knows: those that nobody chose are made, and said once.
+#[test]
+fn the_first_start_makes_passwords_and_tells_them_once() {
+    let ground = Ground::new();
+    let serving = Serving::with(&ground, &["--disable-tls"], &[]);
+    assert!(get(serving.address(), "/stats").contains(" 401 "));
+    assert!(stats(serving.address(), "admin:changeit").contains(" 401 "));
+    let (_, _, notes) = serving.stop(Signal::TERM);
+    let password = |user: &str| {
+        let begin = format!("the password of {user} is ");
+        let (_, rest) = notes.split_once(&begin).unwrap_or_else(|| panic!("{notes}"));
+        rest.split(' ').next().unwrap().to_string()
+    };
+    let (admin, ops) = (password("admin"), password("ops"));
+    assert_ne!(admin, ops);
+    let serving = Serving::with(&ground, &["--disable-tls"], &[("UMBEL_ADMIN_PASSWORD", "late")]);
+    assert!(stats(serving.address(), "admin:late").contains(" 401 "), "it was chosen before");
+    assert!(stats(serving.address(), &format!("admin:{admin}")).contains(" 200 "));
+    assert!(stats(serving.address(), &format!("ops:{ops}")).contains(" 200 "));
+    let (_, _, notes) = serving.stop(Signal::TERM);
+    assert!(!notes.contains("password of"), "{notes}");
+    assert!(notes.contains("in clear: their passwords can be read"), "{notes}");
+}
+
+#[test]
+fn chosen_passwords_are_taken_from_the_environment_and_never_shown() {
+    let ground = Ground::new();
+    let chosen = [("UMBEL_ADMIN_PASSWORD", "kept-1"), ("KURRENTDB_DEFAULT_OPS_PASSWORD", "kept-2")];
+    let mut command = ground.command();
+    command.args(["serve", "--print-config"]).envs(chosen);
+    let printed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(printed.contains("# admin-password is set by UMBEL_ADMIN_PASSWORD"), "{printed}");
+    assert!(!printed.contains("kept"), "{printed}");
+    let serving = Serving::with(&ground, &["--disable-tls"], &chosen);
+    assert!(stats(serving.address(), "admin:kept-1").contains(" 200 "));
+    assert!(stats(serving.address(), "ops:kept-2").contains(" 200 "));
+    let (_, _, notes) = serving.stop(Signal::TERM);
+    assert!(!notes.contains("kept") && !notes.contains("password of"), "{notes}");
+    // Programs read made ones beside the connection string.
+    let other = Ground::new();
+    let serving = Serving::with(&other, &["--disable-tls", "--json"], &chosen[..1]);
+    let said: serde_json::Value = serde_json::from_str(&serving.first_line).unwrap();
+    assert!(said["passwords"]["admin"].is_null());
+    assert_eq!(said["passwords"]["ops"].as_str().unwrap().len(), 24);
+    assert_eq!(serving.stop(Signal::TERM).0, Some(0));
+    let empty = ground
+        .command()
+        .args(["serve", "--disable-tls", "--db"])
+        .arg(ground.path("new"))
+        .env("UMBEL_ADMIN_PASSWORD", "")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(empty.stderr).unwrap();
+    assert!(said.contains("admin") && said.contains("must have 1 to 1024"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_served_is_refused_with_a_sentence() {
     let ground = Ground::new();
-    ground.run(&["serve"]).fails(2, &["cannot be encrypted yet", "--insecure"]);
+    ground.run(&["serve"]).fails(2, &["certificate", "--certificate-file", "--insecure"]);
+    let half = ground.run(&["serve", "--certificate-file", "a.pem"]);
+    half.fails(2, &["the private key of the certificate is missing"]);
+    let both = ground.run(&["serve", "--insecure", "--certificate-file", "a.pem"]);
+    both.fails(2, &["insecure and certificate-file contradict each other"]);
+    let both = ground.run(&["serve", "--insecure", "--disable-tls"]);
+    both.fails(2, &["insecure and disable-tls contradict each other"]);
+    let missing = ["serve", "--certificate-file", "a.pem", "--certificate-private-key-file", "b"];
+    ground.run(&missing).fails(2, &["no connection can be encrypted", "a.pem: "]);
     ground.bare(&["serve", "--insecure"]).fails(2, &["which store?", "--db DIR"]);
     let wrong = ground.run(&["serve", "--insecure", "--listen", "here"]);
     wrong.fails(2, &["--listen", "here"]);
