@@ -8,7 +8,9 @@
 
 pub mod absences;
 pub mod campaigns;
+pub mod client_programs;
 pub mod clients;
+pub mod clients_secure;
 pub mod documents;
 pub mod exceptions;
 pub mod expression;

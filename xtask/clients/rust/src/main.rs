@@ -2,14 +2,18 @@
 //!
 //! `umbel-rust-client CONNECTION FILE [again]`: each case is a line, the last line says how many
 //! passed, failed and were skipped. FILE keeps what the cases with "again" go on with, once the
-//! server was started again.
+//! server was started again. With "secure" CONNECTION names a server that encrypts, and FILE a
+//! folder of certificates, which `umbel-rust-client certificates FOLDER` makes.
 #![forbid(unsafe_code)]
 
 mod cases;
+mod certificates;
 mod filtered;
 mod groups;
 mod projections;
+mod secure;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,10 +26,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (Some(connection), Some(kept)) = (arguments.next(), arguments.next()) else {
-        eprintln!("umbel-rust-client CONNECTION FILE [again]");
+        eprintln!("umbel-rust-client CONNECTION FILE [again|secure]");
         return ExitCode::from(2);
     };
-    let is_again = arguments.next().is_some();
+    if connection == "certificates" {
+        return match certificates::make(Path::new(&kept)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mode = arguments.next();
+    if mode.as_deref() == Some("secure") {
+        return run(secure::all(&connection, Path::new(&kept))).await;
+    }
     let settings = match connection.parse() {
         Ok(settings) => settings,
         Err(error) => {
@@ -40,8 +56,7 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (mut passed, mut failed) = (0, 0);
-    let cases = if is_again {
+    let cases = if mode.is_some() {
         filtered::again(&client, &kept)
     } else {
         let mut cases = cases::all(&client, &connection);
@@ -50,6 +65,12 @@ async fn main() -> ExitCode {
         cases.extend(groups::all(&client));
         cases
     };
+    run(cases).await
+}
+
+/// Runs cases one after the other.
+async fn run(cases: Vec<cases::Case<'_>>) -> ExitCode {
+    let (mut passed, mut failed) = (0, 0);
     for (name, case) in cases {
         let limited = tokio::time::timeout(PATIENCE, case).await;
         match limited.unwrap_or_else(|_| Err("it hangs".into())) {

@@ -1,0 +1,153 @@
+"""The Python client, unchanged, against a server that encrypts and asks users who they are.
+
+    python python_secure.py CONNECTION FOLDER
+
+CONNECTION names the server without a user. FOLDER has ca.crt (who has signed for the server) and strange.crt
+(who has not). The passwords of admin and ops
+are first and second. Each case is a line, the last line says how many passed, failed and were skipped.
+"""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from uuid import uuid4
+
+from kurrentdbclient import KurrentDBClient, NewEvent, StreamState
+from kurrentdbclient.exceptions import (
+    AccessDeniedError,
+    DiscoveryFailedError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+CASES = []
+CONNECTION, FOLDER = sys.argv[1], Path(sys.argv[2])
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def connect(user, ca="ca.crt"):
+    # This client wants a user wherever it encrypts.
+    scheme, host = CONNECTION.split("://")
+    return KurrentDBClient(uri=f"{scheme}://{user}@{host}?tlsCaFile={FOLDER / ca}")
+
+
+def counted(n):
+    return NewEvent(type="Counted", data=json.dumps({"n": n}).encode())
+
+
+def append(client, stream, n=0):
+    return client.append_to_stream(stream, current_version=StreamState.ANY, events=[counted(n)])
+
+
+def rule(client, stream, **acl):
+    metadata = {"$acl": {f"${right}": names for right, names in acl.items()}}
+    client.set_stream_metadata(stream, metadata=metadata, current_version=StreamState.ANY)
+
+
+def new_stream(admin, **acl):
+    stream = f"secure-{uuid4()}"
+    append(admin, stream)
+    rule(admin, stream, **acl)
+    return stream
+
+
+def fails(kinds, work):
+    try:
+        work()
+    except kinds as error:
+        return error
+    raise AssertionError(f"nothing of {kinds}")
+
+
+@case
+def append_and_read_encrypted_with_a_password(admin, ops):
+    stream = new_stream(admin)
+    assert append(ops, stream, 1) > 0
+    read = [json.loads(event.data)["n"] for event in ops.get_stream(stream)]
+    assert read == [0, 1], read
+
+
+@case
+def be_refused_with_a_wrong_password(admin, ops):
+    for user in ("admin:second", "nobody:first"):
+        wrong = connect(user)
+        fails(UnauthenticatedError, lambda: append(wrong, "secure-wrong"))
+        wrong.close()
+
+
+@case
+def not_believe_a_server_that_nobody_has_signed_for(admin, ops):
+    def work():
+        # This client asks who leads as soon as it connects.
+        strange = connect("admin:first", ca="strange.crt")
+        append(strange, "secure-strange")
+
+    fails((ServiceUnavailableError, DiscoveryFailedError), work)
+
+
+@case
+def obey_the_acl_of_a_stream(admin, ops):
+    stream = new_stream(admin, r=["admin"], w=["$ops"], d=["admin"], mr=["admin"], mw=["admin"])
+    fails(AccessDeniedError, lambda: ops.get_stream(stream))
+    append(ops, stream)
+    fails(AccessDeniedError, lambda: ops.get_stream_metadata(stream))
+    fails(AccessDeniedError, lambda: rule(ops, stream, r=["ops"]))
+    fails(AccessDeniedError, lambda: ops.delete_stream(stream, current_version=StreamState.ANY))
+    assert len(admin.get_stream(stream)) == 2
+    admin.delete_stream(stream, current_version=StreamState.ANY)
+
+
+@case
+def end_a_subscription_whose_right_is_taken_away(admin, ops):
+    stream = new_stream(admin)
+    subscription = ops.subscribe_to_stream(stream)
+    assert next(subscription).stream_position == 0
+    rule(admin, stream, r=["admin"])
+    append(admin, stream)
+    fails(AccessDeniedError, lambda: next(subscription))
+
+
+@case
+def read_all_events_as_an_administrator_only(admin, ops):
+    fails(AccessDeniedError, lambda: list(ops.read_all(limit=5)))
+    new_stream(admin)
+    assert len(list(admin.read_all(limit=1))) == 1
+
+
+@case
+def consume_what_one_may_read(admin, ops):
+    stream, hidden = new_stream(admin), new_stream(admin, r=["admin"])
+    for of in (stream, hidden):
+        ops.create_subscription_to_stream("group", of)
+    subscription = ops.read_subscription_to_stream("group", stream)
+    subscription.ack(next(subscription))
+    subscription.stop()
+    fails(AccessDeniedError, lambda: next(ops.read_subscription_to_stream("group", hidden)))
+
+
+def main():
+    passed = failed = 0
+    admin, ops = connect("admin:first"), connect("ops:second")
+    for function in CASES:
+        name = "Python: " + function.__name__.replace("_", " ")
+        try:
+            function(admin, ops)
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}")
+            traceback.print_exc(file=sys.stdout)
+        else:
+            passed += 1
+            print(f"ok {name}")
+    admin.close()
+    ops.close()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+sys.exit(main())
