@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use umbel_proto::limits::PORT;
 
-use crate::limits::PARTS_TIME;
+use crate::limits::{ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, PARTS_TIME, UNREAD_BYTES_MAX};
 use crate::tls::Certificates;
 use crate::users::FirstPasswords;
 
@@ -26,11 +26,29 @@ pub struct Config {
     pub users: Option<FirstPasswords>,
     /// Where its certificates are. `None`: whoever sees what goes over the network reads it.
     pub tls: Option<Arc<dyn Certificates>>,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// A client that says nothing for so long is asked whether it is there,
+    pub ask_after: Duration,
+    /// and has so long to answer.
+    pub ask_time: Duration,
+    /// Bytes that may have been read for clients that have not taken them, for all together.
+    pub unread_bytes_max: usize,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-        Config { listen, advertise: None, parts_time: PARTS_TIME, users: None, tls: None }
+        Config {
+            listen,
+            advertise: None,
+            parts_time: PARTS_TIME,
+            users: None,
+            tls: None,
+            connections_max: CONNECTIONS_MAX,
+            ask_after: ASK_AFTER,
+            ask_time: ASK_TIME,
+            unread_bytes_max: UNREAD_BYTES_MAX,
+        }
     }
 }

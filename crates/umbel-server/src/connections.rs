@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::access::CertificateUser;
 use crate::limits::{
-    ASK_AFTER, ASK_TIME, CONCURRENT_CALLS_MAX, CONNECTIONS_MAX, DRAIN_TIME, HEADER_BYTES_MAX,
-    HEADERS_MAX, HEADERS_TIME, HTTP1_BUFFER_BYTES, OPENING_TIME, WINDOW_BYTES,
+    CONCURRENT_CALLS_MAX, DRAIN_TIME, HEADER_BYTES_MAX, HEADERS_MAX, HEADERS_TIME,
+    HTTP1_BUFFER_BYTES, OPENING_TIME, QUIET_TIME, ROOM_TIME, WINDOW_BYTES,
 };
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,7 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::config::Config;
 use crate::opening::Opening;
+use crate::peers::{Peer, Peers};
 use crate::router;
 use crate::service::Service;
 use crate::tls::Tls;
@@ -27,35 +29,42 @@ use crate::tls::Tls;
 /// How long nothing is taken after the system refused a connection: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// What connections may have.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most of them at a time.
+    pub connections_max: usize,
+    /// How long each has until it says what it speaks.
+    pub opening_time: Duration,
+    /// How long one may say nothing before it is asked whether it is there,
+    pub ask_after: Duration,
+    /// and how long it has to answer.
+    pub ask_time: Duration,
+}
+
+impl Limits {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Limits {
+        let Config { connections_max, ask_after, ask_time, .. } = *config;
+        Limits { connections_max, opening_time: OPENING_TIME, ask_after, ask_time }
+    }
+}
+
 /// Takes connections until `stop` becomes true, then lets what is being served end.
 pub async fn serve(
     listener: TcpListener,
     service: Arc<Service>,
     tls: Option<Arc<Tls>>,
-    stop: watch::Receiver<bool>,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
 ) {
     let following = tls.as_ref().map(|tls| tokio::spawn(Arc::clone(tls).follow()));
-    serve_some(listener, service, tls, stop, (CONNECTIONS_MAX, OPENING_TIME)).await;
-    if let Some(following) = following {
-        following.abort();
-    }
-}
-
-/// As [`serve`], so many connections at a time, each of which has so long until it says what it
-/// speaks.
-async fn serve_some(
-    listener: TcpListener,
-    service: Arc<Service>,
-    tls: Option<Arc<Tls>>,
-    mut stop: watch::Receiver<bool>,
-    (connections_max, opening_time): (usize, Duration),
-) {
-    let builder = Arc::new(builder());
-    let places = Arc::new(Semaphore::new(connections_max));
-    let mut connections = JoinSet::new();
+    let builder = Arc::new(builder(limits));
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let (mut connections, mut came) = (JoinSet::new(), None);
     loop {
         let taken = tokio::select! {
-            taken = take(&listener, &places) => taken,
+            taken = take(&listener, &mut came, &places, &service.peers) => taken,
             Some(_) = connections.join_next() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
@@ -64,29 +73,51 @@ async fn serve_some(
             let (tls, stop) = (tls.clone(), stop.clone());
             // Without it answers wait for more to send; where it cannot be set they are only later.
             let _ = stream.set_nodelay(true);
+            let opening = limits.opening_time;
             connections.spawn(async move {
-                encrypted(&builder, stream, service, (tls, opening_time), stop).await;
+                let among = service.peers.place();
+                let peer = Arc::clone(&among.peer);
+                tokio::select! {
+                    () = encrypted(&builder, stream, (service, peer), (tls, opening), stop) => {}
+                    () = among.peer.ended() => {}
+                }
                 drop(place);
             });
         }
     }
     drop(listener);
+    if let Some(following) = following {
+        following.abort();
+    }
     let drained = async { while connections.join_next().await.is_some() {} };
     // What has not ended by then ends with the tasks that are dropped here.
     let _ = tokio::time::timeout(DRAIN_TIME, drained).await;
 }
 
-/// The next connection once there is a place for it; `None` where the system refused one.
+/// The next connection once there is a place for it; `None` where the system refused one. Where
+/// there is none, those make room that have nothing to say. Who came and waits for a place is kept
+/// in `came`: whoever waits for this may leave it and ask again.
 async fn take(
     listener: &TcpListener,
+    came: &mut Option<TcpStream>,
     places: &Arc<Semaphore>,
+    peers: &Peers,
 ) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
-        Err(_) => {
+    if came.is_none() {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many files are open: a place and a file are the same here.
+            peers.end_the_quietest(QUIET_TIME);
             tokio::time::sleep(PAUSE).await;
-            None
+            return None;
+        };
+        *came = Some(stream);
+    }
+    let mut place = pin!(Arc::clone(places).acquire_owned());
+    loop {
+        tokio::select! {
+            biased;
+            place = &mut place => return Some((came.take()?, place.ok()?)),
+            () = tokio::time::sleep(ROOM_TIME) => peers.end_the_quietest(QUIET_TIME),
         }
     }
 }
@@ -95,13 +126,13 @@ async fn take(
 async fn encrypted(
     builder: &Builder<TokioExecutor>,
     stream: TcpStream,
-    service: Arc<Service>,
+    of: (Arc<Service>, Arc<Peer>),
     (tls, opening_time): (Option<Arc<Tls>>, Duration),
     mut stop: watch::Receiver<bool>,
 ) {
     let Some(tls) = tls else {
         let stream = Opening::new(stream, opening_time);
-        return connection(builder, stream, service, None, stop).await;
+        return connection(builder, stream, of, None, stop).await;
     };
     let accepted = tokio::select! {
         accepted = tls.accept(stream, opening_time) => accepted,
@@ -110,25 +141,29 @@ async fn encrypted(
     // Who does not come through notices that himself.
     if let Some((stream, user)) = accepted {
         let stream = Opening::new(stream, opening_time);
-        connection(builder, stream, service, user, stop).await;
+        connection(builder, stream, of, user, stop).await;
     }
 }
 
 async fn connection<S>(
     builder: &Builder<TokioExecutor>,
     stream: Opening<S>,
-    service: Arc<Service>,
+    (service, peer): (Arc<Service>, Arc<Peer>),
     user: Option<CertificateUser>,
     mut stop: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
-        let service = Arc::clone(&service);
+        let (service, call) = (Arc::clone(&service), peer.call());
+        request.extensions_mut().insert(call.peer());
         if let Some(user) = &user {
             request.extensions_mut().insert(user.clone());
         }
-        async move { Ok::<_, Infallible>(router::answer(service, request).await) }
+        async move {
+            let answer = router::answer(service, request).await;
+            Ok::<_, Infallible>(call.until_the_end_of(answer))
+        }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
@@ -139,7 +174,7 @@ async fn connection<S>(
     let _ = connection.await;
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(limits: Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -150,8 +185,8 @@ fn builder() -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(ASK_AFTER)
-        .keep_alive_timeout(ASK_TIME)
+        .keep_alive_interval(limits.ask_after)
+        .keep_alive_timeout(limits.ask_time)
         .max_concurrent_streams(CONCURRENT_CALLS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
         .initial_stream_window_size(WINDOW_BYTES)
@@ -214,8 +249,9 @@ mod tests {
             let speaks = client(&listener, BEGIN).await;
             let (_stop, stopped) = watch::channel(false);
             let service = Arc::clone(&stage.service);
-            let room = (silent.len(), SHORT);
-            let serving = tokio::spawn(serve_some(listener, service, None, stopped, room));
+            let config = Config { connections_max: silent.len(), ..Config::default() };
+            let limits = Limits { opening_time: SHORT, ..Limits::of(&config) };
+            let serving = tokio::spawn(serve(listener, service, None, limits, stopped));
             let answered = tokio::time::timeout(PATIENCE, heard(&speaks)).await;
             assert!(answered.expect("he is served in the end") > 0);
             for client in &silent {

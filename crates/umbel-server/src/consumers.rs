@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
 use crate::group_config::{GroupConfig, Strategy};
+use crate::planted::{Bug, planted};
 use crate::reader::bytes_of;
 
 /// The number of a consumer. Later ones have higher numbers.
@@ -141,6 +142,9 @@ impl Consumers {
         let Some(consumer) = self.consumers.remove(&id) else { return };
         for key in consumer.in_flight.into_values().flatten() {
             self.land(key);
+            if planted(Bug::DisconnectForgets) {
+                self.finish(key);
+            }
             self.wait_again(key);
         }
     }
@@ -201,6 +205,9 @@ impl Consumers {
     fn free(&self) -> Option<ConsumerId> {
         let mut free = self.consumers.iter().filter(|(_, consumer)| has_room(consumer));
         match self.strategy {
+            Strategy::DispatchToSingle if planted(Bug::SingleIsLast) => {
+                free.next_back().map(|(id, _)| *id)
+            }
             Strategy::DispatchToSingle => free.next().map(|(id, _)| *id),
             _ => {
                 let first = free.next().map(|(id, _)| *id)?;
@@ -214,6 +221,9 @@ impl Consumers {
     /// Who gets the events of a pin: who has some on the way, else by the highest hash of both, so
     /// that few move when a consumer comes or goes. `None` where there is no room.
     fn pinned_to(&self, pin: u64) -> Option<ConsumerId> {
+        if planted(Bug::PinIgnored) {
+            return self.free();
+        }
         let id = match self.pinned.get(&pin) {
             Some((id, _)) => *id,
             None => *self.consumers.keys().max_by_key(|id| hash((pin, **id)))?,
@@ -235,6 +245,8 @@ impl Consumers {
         for id in ids {
             let Some(key) = self.take(consumer, id) else { continue };
             match action {
+                Action::Park(_) if planted(Bug::ParkSkips) => self.finish(key),
+                Action::Retry if planted(Bug::RetrySkips) => self.finish(key),
                 Action::Park(reason) => self.park(key, reason.clone()),
                 Action::Retry => self.retry(key),
                 Action::Skip => self.finish(key),
@@ -244,6 +256,9 @@ impl Consumers {
 
     /// Sends again what was sent long ago. REQUIRES: times only grow.
     pub fn tick(&mut self, now: Instant) {
+        if planted(Bug::TimeoutForgotten) {
+            return;
+        }
         while let Some((due, key, id, retries)) = self.due.front().copied() {
             let is_on_the_way = self
                 .held
@@ -290,8 +305,13 @@ impl Consumers {
 
     /// The last place up to which all is done; `None` before the first.
     pub fn floor(&self) -> Option<u64> {
-        let first = self.held.range(Key::Source(0)..).next();
+        let mut held = self.held.range(Key::Source(0)..);
+        let first = held.find(|(_, held)| {
+            !(planted(Bug::FloorIgnoresParking) && matches!(held.state, State::Parking(_)))
+        });
         match first {
+            _ if planted(Bug::FloorIsLast) => self.last,
+            Some((Key::Source(place), _)) if planted(Bug::FloorTooFar) => Some(*place),
             Some((Key::Source(place), _)) => place.checked_sub(1),
             _ => self.last,
         }
@@ -327,6 +347,9 @@ impl Consumers {
 
     /// Takes an event back from a consumer.
     fn take(&mut self, consumer: ConsumerId, id: &EventId) -> Option<Key> {
+        let mut others = self.consumers.iter().filter(|_| planted(Bug::AckOfOthers));
+        let other = others.find(|(_, other)| other.in_flight.contains_key(id));
+        let consumer = other.map_or(consumer, |(other, _)| *other);
         let keys = self.consumers.get(&consumer)?.in_flight.get(id)?;
         let key = *keys.first()?;
         self.land(key);
@@ -357,7 +380,9 @@ impl Consumers {
 
     fn retry(&mut self, key: Key) {
         match self.held.get(&key) {
-            Some(held) if held.retries >= self.max_retries => {
+            Some(held)
+                if held.retries >= self.max_retries + u32::from(planted(Bug::RetryOnceMore)) =>
+            {
                 self.park(key, format!("Reached retry count of {}", self.max_retries));
             }
             _ => self.wait_again(key),
@@ -366,7 +391,7 @@ impl Consumers {
 
     fn wait_again(&mut self, key: Key) {
         if let Some(held) = self.held.get_mut(&key) {
-            held.retries = held.retries.saturating_add(1);
+            held.retries = held.retries.saturating_add(u32::from(!planted(Bug::RetryNotCounted)));
             held.state = State::Waiting;
             self.waiting.insert(key);
         }
@@ -381,7 +406,7 @@ impl Consumers {
 }
 
 fn has_room(consumer: &Consumer) -> bool {
-    consumer.count < consumer.room
+    consumer.count < consumer.room + usize::from(planted(Bug::RoomIgnored))
 }
 
 /// The event as its place names it: the link, where it came through one.

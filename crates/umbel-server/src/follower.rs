@@ -10,7 +10,7 @@ use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscri
 use tokio::sync::oneshot;
 
 use crate::limits::{EXAMINED_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
-use crate::reader::{bytes_of, is_shown, resolved};
+use crate::reader::{bytes_of, held_bytes, is_shown, resolved};
 use crate::sight::Sight;
 
 /// A subscription to the store on its way.
@@ -75,6 +75,21 @@ impl Bell {
     pub async fn rung(&mut self) {
         // An error would say that it never will: whoever waits has to look.
         let _ = (&mut self.rung).await;
+    }
+}
+
+impl Followed {
+    /// The bytes that it holds, with what was taken from the store besides.
+    pub fn bytes(&self) -> usize {
+        let found = self.found.iter().map(|found| match found {
+            Found::Event(event) => held_bytes(event),
+            Found::Checkpoint(_) => 0,
+        });
+        let taken = self.follower.taken.iter().map(|taken| match taken {
+            Taken::Event(event) => event.data.len() + event.metadata.len(),
+            Taken::Checkpoint(_) => 0,
+        });
+        found.chain(taken).sum()
     }
 }
 
@@ -159,7 +174,7 @@ impl Follower {
         let (mut bytes, mut examined) = (0, 0);
         loop {
             let until_told = self.interval.map(|interval| interval - self.examined);
-            let left = until_told.map_or(u64::MAX, |left| left.min(EXAMINED_MAX as u64));
+            let left = until_told.unwrap_or(u64::MAX).min(EXAMINED_MAX as u64);
             let most = PAGE_EVENTS_MAX - self.taken.len();
             let batch =
                 self.subscription.take(most, usize::try_from(left).unwrap_or(usize::MAX))?;

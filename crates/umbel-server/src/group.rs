@@ -25,6 +25,7 @@ use crate::group_message::{Joining, Message};
 use crate::limits::{
     GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
 };
+use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::{convert, failure};
 
@@ -192,7 +193,7 @@ impl Group {
         }
         let page = self.service.store.follow(follower).await?;
         self.is_at_the_end = page.is_caught_up;
-        for found in page.found {
+        for found in page.found.into_iter().skip(usize::from(planted(Bug::PageSkips))) {
             match found {
                 Found::Event(event) => {
                     let Some(original) = original(&event) else { continue };
@@ -242,7 +243,9 @@ impl Group {
             let is_of_view = self.key.is_of_view();
             let write =
                 move |store: &Store| group_keep::park(store, &stream, &parking, is_of_view, added);
-            self.service.store.blocking(write).await?;
+            if !planted(Bug::ParkedUnwritten) {
+                self.service.store.blocking(write).await?;
+            }
             self.parked += keys.len() as u64;
             for key in keys {
                 self.consumers.finish(key);
@@ -264,7 +267,8 @@ impl Group {
                 self.replay = None;
                 break;
             };
-            for (revision, event) in events {
+            let skipped = usize::from(planted(Bug::ReplaySkips));
+            for (revision, event) in events.into_iter().skip(skipped) {
                 self.consumers.offer(Key::Parked(revision), event);
             }
             self.replay = Some((last + 1, before));
@@ -276,7 +280,8 @@ impl Group {
     async fn keep_parked(&mut self) -> Result<(), Error> {
         let Some(replayed) = self.replayed else { return Ok(()) };
         let rest = self.replay.map(|(from, _)| from);
-        let first = self.consumers.first_parked().or(rest).unwrap_or(replayed);
+        let held = self.consumers.first_parked().filter(|_| !planted(Bug::ReplayTruncatesEarly));
+        let first = held.or(rest).unwrap_or(replayed);
         if first > self.parked_from {
             let stream = self.key.parked_stream();
             self.service
@@ -464,3 +469,7 @@ pub fn end(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
     let mut newest = store.read(name, Revision::END, Direction::Backwards);
     Ok(newest.next().transpose()?.map(|event| event.revision))
 }
+
+#[cfg(test)]
+#[path = "group_model_tests.rs"]
+mod tests;

@@ -65,7 +65,7 @@ fn of_stats(service: &Service, path: &str, stats: &Stats) -> Response<Body> {
     if path == "/stats" {
         return response(StatusCode::OK, Some(JSON), pages::stats(stats).to_string());
     }
-    match metrics::text(stats, &service.calls) {
+    match metrics::text(stats, service) {
         Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
         Err(error) => {
             let text = format!("the metrics could not be written: {error}\n");

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use umbel_events::limits::EVENT_BYTES_MAX;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// Where there is no place for a new one, the connection that has had no call for the longest time
+/// gives its own up, if that is as long as this.
+pub const QUIET_TIME: Duration = Duration::from_secs(1);
 /// Most calls that one connection may have open at a time.
 pub const CONCURRENT_CALLS_MAX: u32 = 1024;
 /// Most bytes of all headers of one request together.
@@ -61,6 +65,15 @@ pub const QUICK_EVENTS_MAX: usize = 16;
 pub const QUICK_TIME: Duration = Duration::from_millis(1);
 /// After one that did, all go to threads for so long.
 pub const QUICK_PAUSE: Duration = Duration::from_millis(100);
+/// What was read for clients that have not taken it holds no more than this, all of it together.
+/// Every thread that reads finds room for the largest page.
+pub const UNREAD_BYTES_MAX: usize = BLOCKING_THREADS_MAX * UNREAD_PAGE_BYTES;
+/// The largest page: its last event may be as large as any, and so may the link to it.
+pub const UNREAD_PAGE_BYTES: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
+/// Where there is no room, connections end that took nothing of a page for so long,
+pub const UNREAD_TIME: Duration = Duration::from_secs(5);
+/// one each time after so long.
+pub const ROOM_TIME: Duration = Duration::from_millis(250);
 /// A read that leaves events out looks at no more than these before it looks whether anybody still
 /// waits,
 pub const EXAMINED_MAX: usize = 8192;

@@ -9,7 +9,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use umbel_events::{ExistenceStats, Stats};
 
-use crate::calls::{Calls, Labels};
+use crate::calls::Labels;
+use crate::service::Service;
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,9 +24,10 @@ type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<u64>>;
 
 /// Everything as text.
-pub fn text(stats: &Stats, calls: &Calls) -> Result<String, std::fmt::Error> {
+pub fn text(stats: &Stats, service: &Service) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
-    calls.register(&mut registry);
+    service.calls.register(&mut registry);
+    of_memory(&mut registry, service);
     of_log(&mut registry, stats);
     of_existence(&mut registry, &stats.existence);
     of_index(&mut registry, &stats.index);
@@ -41,6 +43,16 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, value: f64) {
 
 fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
     registry.register(name, help, ConstCounter::new(value));
+}
+
+/// What clients hold of the server.
+fn of_memory(registry: &mut Registry, service: &Service) {
+    let connections = service.peers.count() as f64;
+    gauge(registry, "connections", "Connections that are open", connections);
+    let appends = service.budget.bytes() as f64;
+    gauge(registry, "appends_bytes", "Bytes of appends that are not in the log yet", appends);
+    let unread = service.unread.bytes() as f64;
+    gauge(registry, "unread_bytes", "Bytes read for clients that have not taken them", unread);
 }
 
 fn of_log(registry: &mut Registry, stats: &Stats) {

@@ -11,11 +11,13 @@ use umbel_proto::streams::{ReadReq, ReadResp};
 use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
 use crate::deadline::Deadline;
+use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
-use crate::reader::{Reader, Source};
+use crate::reader::{Reader, Source, held_bytes};
 use crate::service::Service;
 use crate::subscription::Subscription;
+use crate::unread::Held;
 use crate::{convert, failure};
 
 type Answer = Result<ReadResp, Status>;
@@ -26,6 +28,7 @@ pub async fn read(
     deadline: Deadline,
     request: Request<ReadReq>,
 ) -> Result<Response<Answers<ReadResp>>, Status> {
+    let held = service.unread.held(request.extensions().get::<Arc<Peer>>().cloned());
     let caller = Caller::of(request.extensions());
     let asked = ReadRequest::read(request.into_inner().options)?;
     let stream = match &asked.origin {
@@ -54,6 +57,7 @@ pub async fn read(
             };
             let reading = Reading {
                 service,
+                held,
                 permit,
                 deadline,
                 form: asked.form,
@@ -68,7 +72,7 @@ pub async fn read(
             in_steps(reading, Reading::step)
         }
         Extent::Subscription => {
-            let subscription = Subscription::new(service, permit, deadline, asked, filter);
+            let subscription = Subscription::new((service, held), permit, deadline, asked, filter);
             in_steps(subscription, Subscription::step)
         }
     };
@@ -96,6 +100,7 @@ fn begin(service: &Service, origin: &Origin, filter: Option<Arc<EventFilter>>) -
 /// A read on its way.
 struct Reading {
     service: Arc<Service>,
+    held: Held,
     permit: Permit,
     deadline: Deadline,
     form: UuidForm,
@@ -124,9 +129,11 @@ impl Reading {
             return Err(failure::stopping());
         }
         let Some(mut reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
+        let room = self.deadline.limit(self.held.room()).await?.ok_or_else(failure::stopping)?;
         reader.show(self.permit.renewed(&self.service).await?);
         let page = self.service.store.page(reader, self.left);
         let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
+        self.held.hold(room, page.events.iter().map(held_bytes).sum());
         self.left -= page.events.len() as u64;
         self.has_answered |= !page.events.is_empty();
         let form = self.form;

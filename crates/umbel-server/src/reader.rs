@@ -7,7 +7,7 @@ use umbel_events::{
     ResolvedEvent, Revision, Step, Store, StreamReader, StreamState, ViewReader, ViewState,
 };
 
-use crate::limits::{EXAMINED_MAX, PAGE_BYTES};
+use crate::limits::{EVENT_BYTES_BESIDE, EXAMINED_MAX, PAGE_BYTES};
 use crate::sight::Sight;
 
 /// Which events.
@@ -228,6 +228,11 @@ pub fn is_shown(
     event: &RecordedEvent,
 ) -> Result<bool, Error> {
     sight.map_or(Ok(true), |sight| sight.shows(store, &event.stream))
+}
+
+/// The bytes that an event counts for as long as nobody took it.
+pub fn held_bytes(resolved: &ResolvedEvent) -> usize {
+    EVENT_BYTES_BESIDE + bytes_of(resolved)
 }
 
 /// The bytes that an answer holds.

@@ -15,7 +15,7 @@ use umbel_env::Env;
 use umbel_events::Store;
 
 use crate::config::Config;
-use crate::connections;
+use crate::connections::{self, Limits};
 use crate::gates::Gates;
 use crate::passwords::Secret;
 use crate::scavenging::StoreScavenging;
@@ -105,11 +105,12 @@ impl Server {
         let scavenging = Arc::new(StoreScavenging::new(store.clone()));
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
+        let limits = Limits::of(&config);
         let service =
             Service::new(store, (gates, scavenging), env, config, address.port(), stopped.clone())
                 .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         let ask = service.ask.clone();
-        let serve = connections::serve(listener, Arc::new(service), tls, stopped);
+        let serve = connections::serve(listener, Arc::new(service), tls, limits, stopped);
         let connections = Some(runtime.spawn(serve));
         let (runtime, appender) = (Some(runtime), Some(appender));
         Ok(Running { address, stop, ask, connections, runtime, appender, made })
@@ -126,6 +127,11 @@ impl Running {
     /// nowhere else.
     pub fn made_passwords(&self) -> &[(&'static str, Secret)] {
         &self.made
+    }
+
+    /// How many tasks serve connections and their calls; one more takes connections.
+    pub fn tasks(&self) -> usize {
+        self.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
     }
 
     /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such

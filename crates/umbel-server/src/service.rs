@@ -15,8 +15,10 @@ use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
 use crate::group_registry::Groups;
+use crate::peers::Peers;
 use crate::scavenging::Scavenging;
 use crate::store::EventStore;
+use crate::unread::Unread;
 
 /// What every call of one server shares.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub struct Service {
     pub calls: Calls,
     /// What appends may hold in memory.
     pub budget: Arc<Budget>,
+    /// What was read for clients that have not taken it.
+    pub unread: Arc<Unread>,
+    /// The connections there are.
+    pub peers: Arc<Peers>,
     /// The clock.
     pub env: Env,
     /// Chosen anew at each start.
@@ -65,8 +71,9 @@ impl Service {
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
-        let Config { advertise, parts_time, users, .. } = config;
+        let Config { advertise, parts_time, users, unread_bytes_max, .. } = config;
         let access = Access::new(Arc::clone(store.rules()), &env, users.is_some())?;
+        let (unread, peers) = (Arc::new(Unread::new(unread_bytes_max)), Arc::default());
         let calls = Calls::default();
         let ask = watch::Sender::new(false);
         Ok(Service {
@@ -74,6 +81,8 @@ impl Service {
             access,
             calls,
             budget,
+            unread,
+            peers,
             env,
             instance,
             advertise,

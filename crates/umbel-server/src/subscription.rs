@@ -24,6 +24,7 @@ use crate::limits::CHECKPOINT_TIME;
 use crate::permit::Permit;
 use crate::read_request::{Origin, ReadRequest, Start};
 use crate::service::Service;
+use crate::unread::Held;
 use crate::{convert, failure};
 
 type Answer = Result<ReadResp, Status>;
@@ -35,6 +36,7 @@ const NOWHERE: i64 = -1;
 /// A subscription on its way.
 pub struct Subscription {
     service: Arc<Service>,
+    held: Held,
     permit: Permit,
     deadline: Deadline,
     asked: ReadRequest,
@@ -55,7 +57,7 @@ pub struct Subscription {
 impl Subscription {
     /// One that begins where the request says.
     pub fn new(
-        service: Arc<Service>,
+        (service, held): (Arc<Service>, Held),
         permit: Permit,
         deadline: Deadline,
         asked: ReadRequest,
@@ -63,6 +65,7 @@ impl Subscription {
     ) -> Subscription {
         Subscription {
             service,
+            held,
             permit,
             deadline,
             asked,
@@ -90,6 +93,7 @@ impl Subscription {
             return Ok(vec![self.confirmation()?]);
         };
         loop {
+            self.held.give_back();
             if self.is_at_the_end {
                 self.wait().await?;
             }
@@ -103,8 +107,11 @@ impl Subscription {
             if let Origin::Stream(name, _) = &self.asked.origin {
                 follower.show_through(self.service.gates.through(name));
             }
+            let room = self.deadline.limit(self.held.room()).await?;
+            let room = room.ok_or_else(failure::stopping)?;
             let page = self.service.store.follow(follower);
             let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
+            self.held.hold(room, page.bytes());
             self.is_at_the_end = page.is_caught_up;
             let mut answers: Vec<ReadResp> =
                 page.found.into_iter().map(|found| self.found(found)).collect();
@@ -286,7 +293,9 @@ mod tests {
                 append("cart");
                 let service = Arc::clone(&stage.service);
                 let permit = Permit::new(&service, Caller::Trusted, "cart").await.unwrap();
-                let subscription = Subscription::new(service, permit, Deadline::NEVER, asked, None);
+                let held = service.unread.held(None);
+                let (never, of) = (Deadline::NEVER, (service, held));
+                let subscription = Subscription::new(of, permit, never, asked, None);
                 let mut answers = in_steps(subscription, Subscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod suite {
     mod access;
+    mod attacks;
     mod batches;
     mod calls;
     mod client;

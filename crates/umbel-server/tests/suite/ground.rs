@@ -47,6 +47,11 @@ impl Ground {
         self.address
     }
 
+    /// How many tasks serve connections and their calls.
+    pub fn tasks(&self) -> usize {
+        self.running.as_ref().map_or(0, Running::tasks)
+    }
+
     /// Stops the server, on another thread because this one may be the client's.
     pub fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         let running = self.running.take().unwrap();

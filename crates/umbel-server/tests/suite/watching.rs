@@ -89,6 +89,10 @@ fn metrics_count_what_was_called_and_what_the_store_has() {
             assert_eq!(metric(&text, "umbel_calls_total", &[not_served]), 3.0);
             let failed = [not_served, "code=\"Unimplemented\""];
             assert_eq!(metric(&text, "umbel_calls_failed_total", &failed), 3.0);
+            assert!(metric(&text, "umbel_connections", &[]) >= 1.0);
+            for name in ["umbel_appends_bytes", "umbel_unread_bytes"] {
+                assert!(metric(&text, name, &[]) >= 0.0);
+            }
             assert_eq!(metric(&text, "umbel_position", &[]), store.visible().0 as f64);
             assert_eq!(metric(&text, "umbel_existence_items", &[]), 1.0);
             assert!(metric(&text, "umbel_existence_denied_total", &[]) >= 1.0);

@@ -1,0 +1,205 @@
+//! [`Peers`]: the connections there are, and which of them end so that others have room.
+//!
+//! A connection without a call costs a place and nothing else, and there are only so many. One
+//! that says nothing but answers when it is asked whether it is there could keep its place for
+//! ever. So it keeps it only until somebody comes who finds none: then the one that is quiet for
+//! the longest time is ended, and its client connects again when it has something to say.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+
+/// The connections there are.
+#[derive(Debug, Default)]
+pub struct Peers {
+    next: AtomicU64,
+    all: Mutex<HashMap<u64, Arc<Peer>>>,
+}
+
+/// A connection, as what serves its calls sees it.
+#[derive(Debug)]
+pub struct Peer {
+    number: u64,
+    began: Instant,
+    /// How many calls are open.
+    calls: AtomicUsize,
+    /// When the last one began or ended, in milliseconds since the connection began.
+    quiet_since: AtomicU64,
+    end: watch::Sender<bool>,
+}
+
+/// A connection among the others, until this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    peers: Arc<Peers>,
+    /// The connection.
+    pub peer: Arc<Peer>,
+}
+
+impl Peers {
+    /// Takes a connection among the others.
+    pub fn place(self: &Arc<Peers>) -> Place {
+        let peer = Arc::new(Peer {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            began: Instant::now(),
+            calls: AtomicUsize::new(0),
+            quiet_since: AtomicU64::new(0),
+            end: watch::Sender::new(false),
+        });
+        self.locked(|all| all.insert(peer.number, Arc::clone(&peer)));
+        Place { peers: Arc::clone(self), peer }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.locked(|all| all.len())
+    }
+
+    /// Ends the connection that has had no call for the longest time, if that is as long as this.
+    pub fn end_the_quietest(&self, quiet: Duration) {
+        let quietest = self.locked(|all| {
+            let since = |peer: &Arc<Peer>| Some((peer.quiet_since()?, Arc::clone(peer)));
+            all.values().filter_map(since).min_by_key(|(since, _)| *since)
+        });
+        if let Some((since, peer)) = quietest
+            && since.elapsed() >= quiet
+        {
+            peer.end();
+        }
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut HashMap<u64, Arc<Peer>>) -> T) -> T {
+        // Nothing here can leave the map half changed.
+        work(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.peers.locked(|all| all.remove(&self.peer.number));
+    }
+}
+
+impl Peer {
+    /// Ends the connection with all of its calls.
+    pub fn end(&self) {
+        self.end.send_replace(true);
+    }
+
+    /// Whether it is about to end.
+    pub fn is_ending(&self) -> bool {
+        *self.end.borrow()
+    }
+
+    /// Waits until it is to end.
+    pub async fn ended(&self) {
+        // It cannot fail: the sender is this one's own.
+        let _ = self.end.subscribe().wait_for(|end| *end).await;
+    }
+
+    /// Notes a call, until what it gives is dropped.
+    pub fn call(self: &Arc<Peer>) -> Call {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        Call { peer: Arc::clone(self) }
+    }
+
+    /// Since when it has had no call; `None` while it has one or is about to end.
+    fn quiet_since(&self) -> Option<Instant> {
+        let is_quiet = self.calls.load(Ordering::Acquire) == 0 && !self.is_ending();
+        let since = Duration::from_millis(self.quiet_since.load(Ordering::Acquire));
+        is_quiet.then_some(self.began + since)
+    }
+}
+
+/// A call that is open, until this is dropped.
+#[derive(Debug)]
+pub struct Call {
+    peer: Arc<Peer>,
+}
+
+impl Call {
+    /// The connection over which it came.
+    pub fn peer(&self) -> Arc<Peer> {
+        Arc::clone(&self.peer)
+    }
+
+    /// An answer, until whose end the call is open.
+    pub fn until_the_end_of(self, answer: hyper::Response<Body>) -> hyper::Response<Counted> {
+        answer.map(|body| Counted { body, _call: self })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let now = self.peer.began.elapsed().as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        self.peer.quiet_since.store(now, Ordering::Release);
+        self.peer.calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The body of an answer, with the call it is of.
+#[derive(Debug)]
+pub struct Counted {
+    body: Body,
+    _call: Call,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::run;
+
+    #[test]
+    fn the_quietest_ends_and_none_that_has_a_call() {
+        run(async {
+            let peers = Arc::new(Peers::default());
+            let [first, busy, last] = [(); 3].map(|()| peers.place());
+            let call = busy.peer.call();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            drop(first.peer.call());
+            let ending = || [&first, &busy, &last].map(|place| place.peer.is_ending());
+            peers.end_the_quietest(Duration::from_secs(1));
+            assert_eq!(ending(), [false; 3], "nobody was quiet for long enough");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            peers.end_the_quietest(Duration::from_secs(1));
+            assert_eq!(ending(), [false, false, true]);
+            peers.end_the_quietest(Duration::from_secs(1));
+            assert_eq!(ending(), [true, false, true]);
+            peers.end_the_quietest(Duration::from_secs(1));
+            assert_eq!(ending(), [true, false, true]);
+            drop((first, call));
+            assert_eq!(peers.count(), 2);
+            last.peer.ended().await;
+        });
+    }
+}
