@@ -66,7 +66,8 @@ fn server_config(config: &ServeConfig, security: &Security) -> Config {
         }
     };
     let (listen, advertise) = (config.listen, config.advertise.clone());
-    Config { listen, advertise, parts_time: config.append_time, users, tls }
+    let parts_time = config.append_time;
+    Config { listen, advertise, parts_time, users, tls, ..Config::default() }
 }
 
 /// The first line of output is what clients connect with.
