@@ -78,7 +78,8 @@ impl Server {
     }
 }
 
-fn script(name: &str) -> PathBuf {
+/// Where a client lies.
+pub fn script(name: &str) -> PathBuf {
     tree::root().join("xtask").join("clients").join(name)
 }
 

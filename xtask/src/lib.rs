@@ -11,6 +11,7 @@ pub mod campaigns;
 pub mod client_programs;
 pub mod clients;
 pub mod clients_secure;
+pub mod console;
 pub mod documents;
 pub mod exceptions;
 pub mod expression;

@@ -12,6 +12,7 @@ cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask clients                        clients of event stores against the release binary
+cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
 cargo xtask filters [ARGUMENTS]            the comparison with other crates' filters
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ("floors", []) => rules(xtask::floors),
         ("smoke", []) => test_command::smoke_alone(),
         ("clients", []) => test_command::clients_alone(),
+        ("console", []) => test_command::console_alone(),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -47,13 +49,16 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ("test" | "tidy" | "floors" | "smoke" | "clients" | "instructions", [first, ..]) => {
+        (
+            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "instructions",
+            [first, ..],
+        ) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, instructions, torture, rivals, filters, serving and fuzz"
+                 clients, console, instructions, torture, rivals, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::clients::Languages;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, campaigns, clients, instructions, parquet, smoke, tree};
+use crate::{Tree, campaigns, clients, console, instructions, parquet, smoke, tree};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -44,6 +44,7 @@ pub fn test(fast: bool) -> bool {
         report.step(SMOKE, smoke::smoke);
         report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
         report.step(CLIENTS, || clients::clients(Languages::Few));
+        report.step(CONSOLE, || console::console(None));
         report.step("torture, the small seeded part", small_torture);
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
@@ -91,6 +92,17 @@ pub fn clients_alone() -> bool {
     report.finish()
 }
 
+/// Uses the console in a browser and puts pictures of it into the documents. Whether nothing
+/// failed.
+pub fn console_alone() -> bool {
+    let mut report = Report::default();
+    if release_build(&mut report, &["umbel-cli"]) {
+        let pictures = tree::root().join("docs").join("console");
+        report.step(CONSOLE, || console::console(Some(&pictures)));
+    }
+    report.finish()
+}
+
 /// Counts the instructions of the hot operations alone. Whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
     let mut report = Report::default();
@@ -100,6 +112,7 @@ pub fn instructions_alone(write: bool) -> bool {
 
 const INSTRUCTIONS: &str = "instructions of the hot operations";
 const CLIENTS: &str = "clients of event stores";
+const CONSOLE: &str = "the console in a browser";
 const SMOKE: &str = "smoke test of the binary";
 
 fn release_build(report: &mut Report, packages: &[&str]) -> bool {

@@ -311,6 +311,15 @@ impl Store {
         stats::of(self.shared())
     }
 
+    /// Which filters of the index are kept and why, for each of its keyspaces.
+    ///
+    /// # Errors
+    /// The store was closed.
+    pub fn advice(&self) -> Result<Vec<umbel::FilterAdvice>> {
+        self.shared().check_open()?;
+        Ok(self.shared().index.db().advice())
+    }
+
     /// Reads every event and the index and checks that they agree. Damage is in the report, not in
     /// the error.
     pub fn verify(&self) -> Result<VerifyReport> {

@@ -1,12 +1,15 @@
 //! [`Calls`]: how many calls came, how many of them failed at once, and how long they waited for
 //! the head of their answer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
 use tonic::Code;
 
 /// Labels of a metric.
@@ -24,6 +27,16 @@ pub struct Calls {
     taken: Family<Labels, Counter>,
     failed: Family<Labels, Counter>,
     seconds: Family<Labels, Histogram>,
+    totals: Arc<Totals>,
+}
+
+/// All calls together.
+#[derive(Debug, Default)]
+struct Totals {
+    failed: AtomicU64,
+    /// How many took no longer than each bound, and longer than the one before; last, longer than
+    /// all of them.
+    took: [AtomicU64; BOUNDS as usize + 1],
 }
 
 impl Default for Calls {
@@ -33,6 +46,7 @@ impl Default for Calls {
             taken: Family::default(),
             failed: Family::default(),
             seconds: Family::new_with_constructor(histogram),
+            totals: Arc::default(),
         }
     }
 }
@@ -47,9 +61,22 @@ impl Calls {
         if let Some(code) = status.filter(|code| *code != Code::Ok) {
             let failed = vec![labels[0].clone(), ("code", format!("{code:?}"))];
             self.failed.get_or_create(&failed).inc();
+            self.totals.failed.fetch_add(1, Ordering::Relaxed);
         }
+        let bounds = exponential_buckets(FIRST_BOUND, 4.0, BOUNDS);
+        let place = bounds.take_while(|bound| *bound < took.as_secs_f64()).count();
+        self.totals.took[place].fetch_add(1, Ordering::Relaxed);
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
         self.taken.get_or_create(&labels).inc();
+    }
+
+    /// All calls since the start: how many failed, and for each bound of time, in seconds, how many
+    /// took no longer than it and longer than the one before.
+    pub fn totals(&self) -> Value {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let bounds: Vec<f64> = exponential_buckets(FIRST_BOUND, 4.0, BOUNDS).collect();
+        let took: Vec<u64> = self.totals.took.iter().map(count).collect();
+        json!({ "failed": count(&self.totals.failed), "bounds": bounds, "took": took })
     }
 
     /// Shows the counts.

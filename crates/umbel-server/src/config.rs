@@ -1,6 +1,7 @@
 //! [`Config`]: where the server listens and what it says of itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub users: Option<FirstPasswords>,
     /// Where its certificates are. `None`: whoever sees what goes over the network reads it.
     pub tls: Option<Arc<dyn Certificates>>,
+    /// The folder that backups go to which are asked for while it runs; none without.
+    pub backup: Option<PathBuf>,
     /// Most connections at a time.
     pub connections_max: usize,
     /// A client that says nothing for so long is asked whether it is there,
@@ -45,6 +48,7 @@ impl Default for Config {
             parts_time: PARTS_TIME,
             users: None,
             tls: None,
+            backup: None,
             connections_max: CONNECTIONS_MAX,
             ask_after: ASK_AFTER,
             ask_time: ASK_TIME,

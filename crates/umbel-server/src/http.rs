@@ -74,9 +74,10 @@ fn of_stats(service: &Service, path: &str, stats: &Stats) -> Response<Body> {
     }
 }
 
-/// Whoever asks may not, or did not show who he is.
-pub fn refused(refusal: &Status) -> Response<Body> {
+/// Whoever asks may not, or did not show who he is; `says_who` tells whether he tried to.
+pub fn refused(refusal: &Status, says_who: bool) -> Response<Body> {
     let status = match refusal.code() {
+        Code::PermissionDenied if says_who => StatusCode::FORBIDDEN,
         Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -106,6 +106,13 @@ pub const GROUP_TICK: Duration = Duration::from_millis(100);
 /// Most threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
+/// Bytes of a request to change something from the console,
+pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
+/// and the events and the names that one of its pages shows.
+pub const CONSOLE_EVENTS_MAX: u64 = 100;
+/// See [`CONSOLE_EVENTS_MAX`].
+pub const CONSOLE_NAMES_MAX: usize = 200;
+
 /// How often a client may be told what the server does.
 pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
 

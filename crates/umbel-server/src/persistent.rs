@@ -130,11 +130,20 @@ async fn replay(
         })?,
         Some(StopAt::NoLimit(())) | None => u64::MAX,
     };
-    let group = service.groups.serve(&service, &key).await?;
+    replay_before(&service, &key, before).await.map(Response::new)
+}
+
+/// Sends again what is parked before this revision of the stream of parked events.
+pub async fn replay_before(
+    service: &Arc<Service>,
+    key: &GroupKey,
+    before: u64,
+) -> Result<(), Status> {
+    let group = service.groups.serve(service, key).await?;
     let (answer, done) = oneshot::channel();
     // Where the group ended meanwhile, nobody answers.
     let _ = group.send(Message::Replay(before, answer)).await;
-    done.await.map_err(|_| failure::group_missing(&key))?.map(Response::new)
+    done.await.map_err(|_| failure::group_missing(key))?
 }
 
 async fn list(

@@ -87,6 +87,26 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
         ],
     ),
     ("/event_store.client.monitoring.Monitoring/", &[("Stats", Need::User)]),
+    (
+        "/console/api/",
+        &[
+            ("overview", Need::User),
+            ("streams", Need::User),
+            ("views", Need::User),
+            ("stream", Need::Stream),
+            ("all", Need::Stream),
+            ("groups", Need::User),
+            ("levels", Need::User),
+            ("advice", Need::User),
+            ("users", Need::Admin),
+            ("append", Need::Stream),
+            ("replay", Need::Operator),
+            ("scavenge", Need::Operator),
+            ("stop-scavenge", Need::Operator),
+            ("backup", Need::Operator),
+            ("user", Need::Admin),
+        ],
+    ),
     // What clients ask before they say who they are.
     (
         "/event_store.client.server_features.ServerFeatures/",
@@ -96,6 +116,11 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "/",
         &[
+            ("", Need::Nothing),
+            ("console", Need::Nothing),
+            ("console/", Need::User),
+            ("console/console.css", Need::User),
+            ("console/console.js", Need::User),
             ("health/live", Need::Nothing),
             ("health/ready", Need::Nothing),
             ("ping", Need::Nothing),
@@ -121,7 +146,9 @@ pub fn need(path: &str) -> Need {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::VIEWS;
     use crate::features::supported;
+    use crate::{console_changes, console_views};
 
     #[test]
     fn every_call_that_is_served_is_in_the_table() {
@@ -136,6 +163,11 @@ mod tests {
             let path = format!("/{}/{}", method.service_name, method.method_name);
             assert!(rows.contains(&path), "{path} has no row: say who may call it");
         }
+        let of_console = console_views::NAMES.iter().chain(&console_changes::NAMES);
+        for name in of_console {
+            let row = format!("{VIEWS}{name}");
+            assert!(rows.contains(&row), "{row} has no row");
+        }
         for path in crate::http::PATHS {
             assert!(rows.iter().any(|row| row == path), "{path} has no row");
         }
@@ -143,7 +175,14 @@ mod tests {
 
     #[test]
     fn what_nobody_spoke_of_is_for_administrators() {
-        for path in ["/", "", "/new", "/event_store.client.streams.Streams/New", "/health/live/"] {
+        for path in [
+            "",
+            "/new",
+            "/console/new",
+            "/console/api/new",
+            "/event_store.client.streams.Streams/New",
+            "/health/live/",
+        ] {
             assert_eq!(need(path), Need::Admin, "{path}");
         }
         assert_eq!(need("/health/live"), Need::Nothing);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Version};
 use tonic::Status;
@@ -16,7 +16,7 @@ use crate::handler::{Handler, grpc};
 use crate::oversize::Sieve;
 use crate::service::Service;
 use crate::store::Deletion;
-use crate::{append, batch_append, delete, failure, features, gossip, http, monitoring};
+use crate::{append, batch_append, console, delete, failure, features, gossip, http, monitoring};
 use crate::{operations, persistent, projections, read, user_calls, v2_calls};
 
 /// What the paths of calls begin with.
@@ -32,7 +32,9 @@ pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResp
         return if CALLS.iter().any(|begin| path.starts_with(begin)) {
             http::no_call()
         } else if let Err(status) = admit(&service, &mut request).await {
-            http::refused(&status)
+            http::refused(&status, request.headers().contains_key(AUTHORIZATION))
+        } else if console::is_ours(request.uri().path()) {
+            console::answer(service, request).await
         } else {
             let path = request.uri().path();
             http::answer(&service, request.method(), path, reached(&request).as_ref()).await

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde_json::{Value, json};
 use tonic::Status;
 use umbel_events::{Scavenge, Store};
 
@@ -39,6 +40,11 @@ pub trait Scavenging: Debug + Send + Sync {
     /// # Errors
     /// There is none with this name.
     fn stop(&self, id: &str) -> Result<(), Status>;
+
+    /// What the last one has done so far, for people; nothing where there was none.
+    fn progress(&self) -> Value {
+        Value::Null
+    }
 }
 
 /// Scavenges of the store that is served, one at a time, each on a thread of its own. Dropping it
@@ -85,5 +91,19 @@ impl Scavenging for StoreScavenging {
             }
             _ => Err(failure::scavenge_not_found(id)),
         }
+    }
+
+    fn progress(&self) -> Value {
+        let last = self.last();
+        let Some((id, scavenge)) = last.as_ref() else { return Value::Null };
+        let report = scavenge.progress();
+        json!({
+            "id": id,
+            "isDone": scavenge.is_done(),
+            "chunks": report.chunks,
+            "chunksExamined": report.chunks_examined,
+            "eventsRemoved": report.events_removed,
+            "bytesGivenBack": report.bytes_given_back,
+        })
     }
 }

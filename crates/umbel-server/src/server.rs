@@ -14,11 +14,12 @@ use tokio::task::JoinHandle;
 use umbel_env::Env;
 use umbel_events::Store;
 
+use crate::backups::Backups;
 use crate::config::Config;
 use crate::connections::{self, Limits};
 use crate::gates::Gates;
 use crate::passwords::Secret;
-use crate::scavenging::StoreScavenging;
+use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
 use crate::store::EventStore;
 use crate::tls::Tls;
@@ -103,12 +104,13 @@ impl Server {
             None => Vec::new(),
         };
         let scavenging = Arc::new(StoreScavenging::new(store.clone()));
+        let backups = Backups::new(store.clone(), &env, config.backup.clone());
+        let work = (gates, scavenging as Arc<dyn Scavenging>, backups);
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
         let limits = Limits::of(&config);
-        let service =
-            Service::new(store, (gates, scavenging), env, config, address.port(), stopped.clone())
-                .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        let service = Service::new(store, work, env, config, address.port(), stopped.clone())
+            .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         let ask = service.ask.clone();
         let serve = connections::serve(listener, Arc::new(service), tls, limits, stopped);
         let connections = Some(runtime.spawn(serve));

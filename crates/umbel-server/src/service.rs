@@ -9,6 +9,7 @@ use umbel_env::Env;
 use umbel_events::EventId;
 
 use crate::access::Access;
+use crate::backups::Backups;
 use crate::budget::Budget;
 use crate::calls::Calls;
 use crate::config::Config;
@@ -49,6 +50,8 @@ pub struct Service {
     pub gates: Gates,
     /// Groups of consumers.
     pub groups: Groups,
+    /// Copies the store while it is served.
+    pub backups: Backups,
     /// Gives space back.
     pub scavenging: Arc<dyn Scavenging>,
     /// Tells whoever runs the server that a client asks it to stop.
@@ -61,7 +64,7 @@ impl Service {
     /// is listened on.
     pub fn new(
         store: EventStore,
-        (gates, scavenging): (Gates, Arc<dyn Scavenging>),
+        (gates, scavenging, backups): (Gates, Arc<dyn Scavenging>, Backups),
         env: Env,
         config: Config,
         port: u16,
@@ -90,6 +93,7 @@ impl Service {
             parts_time,
             gates,
             groups: Groups::default(),
+            backups,
             scavenging,
             ask,
             stop,

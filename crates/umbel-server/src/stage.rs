@@ -17,6 +17,7 @@ use umbel_events::{Store, StoreOptions};
 use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_req::ProposedMessage;
 
+use crate::backups::Backups;
 use crate::config::Config;
 use crate::gates::Gates;
 use crate::scavenging::{Scavenging, StoreScavenging};
@@ -40,8 +41,9 @@ impl Stage {
         let scavenging = Arc::new(StoreScavenging::new(store.clone()));
         let (events, _) = EventStore::new(store.clone(), &env).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let service =
-            Service::new(events, (gates, scavenging), env, Config::default(), 0, stopped).unwrap();
+        let work =
+            (gates, scavenging as Arc<dyn Scavenging>, Backups::new(store.clone(), &env, None));
+        let service = Service::new(events, work, env, Config::default(), 0, stopped).unwrap();
         Stage { service: Arc::new(service), store, _stop: stop, _folder: folder }
     }
 

@@ -61,9 +61,12 @@ pub async fn call(
 
 /// What can be done with a user by his name alone.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+pub enum Change {
+    /// Forgets him.
     Delete,
+    /// Refuses him from now on.
     Disable,
+    /// Lets him in again.
     Enable,
 }
 
@@ -72,30 +75,41 @@ async fn changing(
     change: Change,
     request: hyper::Request<Incoming>,
 ) -> hyper::Response<Body> {
-    let change = Handler::new(move |asked: Request<LoginReq>| async move {
-        let options = asked.into_inner().options.ok_or_else(no_options)?;
-        match change {
-            Change::Delete => {
-                let delete = |store: &Store, user: User, _| users::delete(store, &user);
-                with_user(&service, options.login_name, delete).await
-            }
-            Change::Disable | Change::Enable => {
-                let is_disabled = matches!(change, Change::Disable);
-                with_user(&service, options.login_name, move |store, mut user, id| {
-                    if user.is_disabled == is_disabled {
-                        return Ok(());
-                    }
-                    user.is_disabled = is_disabled;
-                    users::update(store, &user, id)
-                })
-                .await
-            }
-        }
-    });
+    let change = Handler::new(move |asked| self::change(service, change, asked));
     grpc::<(), _>().unary(change, request).await
 }
 
-async fn create(service: Arc<Service>, request: Request<UserReq>) -> Result<Response<()>, Status> {
+/// Does something with a user by his name alone.
+pub async fn change(
+    service: Arc<Service>,
+    change: Change,
+    asked: Request<LoginReq>,
+) -> Result<Response<()>, Status> {
+    let options = asked.into_inner().options.ok_or_else(no_options)?;
+    match change {
+        Change::Delete => {
+            let delete = |store: &Store, user: User, _| users::delete(store, &user);
+            with_user(&service, options.login_name, delete).await
+        }
+        Change::Disable | Change::Enable => {
+            let is_disabled = matches!(change, Change::Disable);
+            with_user(&service, options.login_name, move |store, mut user, id| {
+                if user.is_disabled == is_disabled {
+                    return Ok(());
+                }
+                user.is_disabled = is_disabled;
+                users::update(store, &user, id)
+            })
+            .await
+        }
+    }
+}
+
+/// Makes a user.
+pub async fn create(
+    service: Arc<Service>,
+    request: Request<UserReq>,
+) -> Result<Response<()>, Status> {
     let options = request.into_inner().options.ok_or_else(no_options)?;
     let mut user = User {
         login: options.login_name,
@@ -125,7 +139,10 @@ async fn create(service: Arc<Service>, request: Request<UserReq>) -> Result<Resp
 }
 
 /// Another full name and other groups; another password where one is named.
-async fn update(service: Arc<Service>, request: Request<UserReq>) -> Result<Response<()>, Status> {
+pub async fn update(
+    service: Arc<Service>,
+    request: Request<UserReq>,
+) -> Result<Response<()>, Status> {
     let options = request.into_inner().options.ok_or_else(no_options)?;
     let kept = match options.password.is_empty() {
         true => None,
@@ -172,7 +189,8 @@ async fn change_password(
     set_password(&service, login, options.new_password).await
 }
 
-async fn reset_password(
+/// Another password, whatever the old one was.
+pub async fn reset_password(
     service: Arc<Service>,
     request: Request<ResetPasswordReq>,
 ) -> Result<Response<()>, Status> {

@@ -9,6 +9,7 @@ mod suite {
     mod calls;
     mod client;
     mod connection;
+    mod console;
     mod filters;
     mod ground;
     mod limits;

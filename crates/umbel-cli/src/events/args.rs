@@ -158,6 +158,10 @@ pub struct ServeArgs {
     /// Under which name and port clients are told to come back [default: the one they came by]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// The folder for backups that are asked for while it runs: empty, missing, or with an earlier
+    /// backup of this store
+    #[arg(long, value_name = "DIR")]
+    pub backup_dir: Option<String>,
     /// Answer an append once it survives power loss
     #[arg(long)]
     pub sync: bool,

@@ -67,7 +67,8 @@ fn server_config(config: &ServeConfig, security: &Security) -> Config {
     };
     let (listen, advertise) = (config.listen, config.advertise.clone());
     let parts_time = config.append_time;
-    Config { listen, advertise, parts_time, users, tls, ..Config::default() }
+    let backup = config.backup_dir.clone();
+    Config { listen, advertise, parts_time, users, tls, backup, ..Config::default() }
 }
 
 /// The first line of output is what clients connect with.
@@ -106,6 +107,9 @@ fn announce(
             secret.reveal()
         ));
     }
+    let scheme = if is_encrypted { "https" } else { "http" };
+    let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
+    note(&format!("the console is at {scheme}://{host}/console/"));
     note(&match security {
         Security::Insecure => format!(
             "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"

@@ -41,6 +41,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// Where clients are told to come back.
     pub advertise: Option<(String, u16)>,
+    /// The folder for backups that are asked for while it runs.
+    pub backup_dir: Option<PathBuf>,
     /// Whether an append is answered once it survives power loss.
     pub sync: bool,
     /// Bytes of memory for the store.
@@ -87,6 +89,7 @@ impl ServeConfig {
             ops_password: secret(["ops-password", "default-ops-password"])?,
             listen,
             advertise: advertise(levels, listen.port())?,
+            backup_dir: path("backup-dir")?,
             sync: switch("sync")?,
             memory: number("memory", 1, 1 << 50)?,
             existence: existence.unwrap_or(StoreOptions::default().existence),
@@ -167,6 +170,7 @@ impl ServeConfig {
                 json!(self.advertise.as_ref().map(host_and_port)),
                 joined("advertise", advertised)?,
             ),
+            ("backup-dir", json!(self.backup_dir), from(&["backup-dir"])?),
             ("sync", json!(self.sync), from(&["sync"])?),
             ("memory", json!(self.memory), from(&["memory"])?),
             ("stream-existence-filter-size", existence, from(&["stream-existence-filter-size"])?),

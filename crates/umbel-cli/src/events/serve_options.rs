@@ -18,7 +18,7 @@ const KURRENT: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
 /// option come behind it.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     "db",
     "insecure",
     "certificate-file",
@@ -35,14 +35,23 @@ pub const NAMES: [&str; 20] = [
     "advertise",
     "advertise-host-to-client-as",
     "advertise-node-port-to-client-as",
+    "backup-dir",
     "sync",
     "memory",
     "stream-existence-filter-size",
     "append-time",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 7] =
-    ["admin-password", "ops-password", "listen", "advertise", "sync", "memory", "append-time"];
+const NOT_KURRENT: [&str; 8] = [
+    "admin-password",
+    "ops-password",
+    "listen",
+    "advertise",
+    "backup-dir",
+    "sync",
+    "memory",
+    "append-time",
+];
 
 /// Who says something of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,6 +263,7 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
         ("advertise", args.advertise.clone()),
         ("advertise-host-to-client-as", args.advertise_host_to_client_as.clone()),
         ("advertise-node-port-to-client-as", args.advertise_node_port_to_client_as.clone()),
+        ("backup-dir", args.backup_dir.clone()),
         ("sync", switch(args.sync)),
         ("memory", memory.map(|bytes| bytes.to_string())),
         ("stream-existence-filter-size", args.stream_existence_filter_size.clone()),

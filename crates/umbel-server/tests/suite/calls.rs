@@ -211,5 +211,5 @@ fn pages_that_tell_of_the_store_are_for_users() {
         let answer = page(&ground, path, "");
         assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
     }
-    assert!(page(&ground, "/nothing", &user).starts_with("HTTP/1.1 401 "), "for administrators");
+    assert!(page(&ground, "/nothing", &user).starts_with("HTTP/1.1 403 "), "for administrators");
 }

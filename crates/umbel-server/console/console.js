@@ -1,0 +1,585 @@
+// The console's pages. Everything that comes from the store is put on the page as text.
+
+const main = document.querySelector("#main");
+const said = document.querySelector("#said");
+const server = { user: null, hasUsers: false, isAdmin: false, isOperator: false };
+let timers = [];
+
+// -- the server ------------------------------------------------------------------------------------
+
+async function answerOf(response) {
+  let answer;
+  try {
+    answer = await response.json();
+  } catch {
+    throw new Error(`the server answered ${response.status}`);
+  }
+  if (!response.ok) throw new Error(answer.error ?? `the server answered ${response.status}`);
+  return answer;
+}
+
+async function view(name, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = given.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
+  return answerOf(await fetch(`/console/api/${name}?${text}`));
+}
+
+async function change(name, asked) {
+  const headers = { "content-type": "application/json", "x-umbel-console": "1" };
+  const body = JSON.stringify(asked);
+  return answerOf(await fetch(`/console/api/${name}`, { method: "POST", headers, body }));
+}
+
+function say(text) {
+  said.textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => (said.textContent = ""), 6000);
+}
+
+// Does something when asked to, and says what came of it.
+async function attempt(what, work) {
+  try {
+    await work();
+    if (what) say(what);
+  } catch (error) {
+    say(`Not done: ${error.message}`);
+  }
+}
+
+// -- the page --------------------------------------------------------------------------------------
+
+function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== undefined && value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const link = (href, text) => el("a", { href }, text);
+const streamLink = (name) => link(`#/stream/${encodeURIComponent(name)}`, name);
+const button = (text, onclick, attributes = {}) => el("button", { type: "button", onclick, ...attributes }, text);
+const number = (value) => Number(value).toLocaleString("en");
+const percent = (share) => (share === null || share === undefined ? "–" : `${(share * 100).toPrecision(3)} %`);
+
+function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (count >= 1024 && unit < units.length - 1) [count, unit] = [count / 1024, unit + 1];
+  return `${unit === 0 ? count : count.toFixed(1)} ${units[unit]}`;
+}
+
+function moment(micros) {
+  const date = new Date(micros / 1000);
+  return el("time", { datetime: date.toISOString() }, date.toLocaleString());
+}
+
+// A table: columns are [title, "number" | "tight" | "optional" | ""].
+function table(caption, columns, rows, empty) {
+  if (rows.length === 0) return el("p", { class: "soft" }, empty);
+  const head = columns.map(([title, kind]) => el("th", { scope: "col", class: kind }, title));
+  const body = rows.map((row) =>
+    el("tr", {}, row.map((cell, at) => el("td", { class: columns[at][1] }, cell))),
+  );
+  return el(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)),
+  );
+}
+
+function show(title, ...parts) {
+  document.title = `${title} – Umbel`;
+  main.replaceChildren(el("h1", {}, title), ...parts.flat());
+  main.setAttribute("aria-busy", "false");
+}
+
+// Asks again and again while the page is the one that is shown and can be seen.
+function every(milliseconds, work) {
+  let busy = false;
+  const timer = setInterval(async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    try {
+      await work();
+    } catch (error) {
+      say(error.message);
+    }
+    busy = false;
+  }, milliseconds);
+  timers.push(timer);
+}
+
+// -- streams ---------------------------------------------------------------------------------------
+
+async function streams(_, query) {
+  const prefix = query.get("prefix") ?? "";
+  const after = query.get("after") ?? "";
+  const found = await view("streams", { prefix, after });
+  const search = el("input", {
+    type: "search", id: "search", value: prefix, placeholder: "beginning of a name",
+    "aria-label": "Streams whose names begin with", autocomplete: "off", spellcheck: "false",
+  });
+  const form = el(
+    "form",
+    {
+      class: "row", role: "search",
+      onsubmit: (event) => {
+        event.preventDefault();
+        location.hash = `#/streams?prefix=${encodeURIComponent(search.value)}`;
+      },
+    },
+    search,
+    el("button", { class: "main" }, "Search"),
+    button("Open by name", () => {
+      if (search.value) location.hash = `#/stream/${encodeURIComponent(search.value)}`;
+    }),
+  );
+  const rows = found.streams
+    .filter(({ name }) => prefix.startsWith("$") || !name.startsWith("$"))
+    .map(({ name, state, last }) => [
+      streamLink(name),
+      el("span", { class: state === "live" ? "tag good" : "tag" }, state),
+      last === null ? "" : number(last),
+    ]);
+  const last = found.streams.at(-1)?.name;
+  const more = `#/streams?prefix=${encodeURIComponent(prefix)}&after=${encodeURIComponent(last ?? "")}`;
+  show(
+    "Streams", form, appendForm(""),
+    table("Streams by name", [["Name", ""], ["State", "tight"], ["Last revision", "number"]], rows,
+      prefix ? `No stream begins with ${prefix}.` : "There are no streams yet: append an event."),
+    found.isWhole ? [] : el("p", {}, link(more, "More")),
+  );
+}
+
+function appendForm(stream) {
+  const name = el("input", { type: "text", id: "a-stream", required: true, value: stream, spellcheck: "false" });
+  const kind = el("input", { type: "text", id: "a-type", required: true, value: "", spellcheck: "false" });
+  const data = el("textarea", { id: "a-data", spellcheck: "false" }, "{}");
+  const metadata = el("textarea", { id: "a-metadata", spellcheck: "false" });
+  const expected = el(
+    "select", { id: "a-expected" },
+    el("option", { value: "any" }, "whatever is there"),
+    el("option", { value: "none" }, "it is not there yet"),
+    el("option", { value: "exists" }, "it is there"),
+  );
+  const json = el("input", { type: "checkbox", id: "a-json", checked: true });
+  const submit = async (event) => {
+    event.preventDefault();
+    await attempt(null, async () => {
+      const done = await change("append", {
+        stream: name.value, type: kind.value, data: data.value, metadata: metadata.value,
+        expected: expected.value, isJson: json.checked,
+      });
+      say(`Appended as revision ${done.revision}.`);
+      const target = `#/stream/${encodeURIComponent(name.value)}`;
+      if (location.hash === target) await route();
+      else location.hash = target;
+    });
+  };
+  const field = (id, text, input) => [el("label", { for: id }, text), input];
+  return el(
+    "details", { class: "form" }, el("summary", {}, "Append an event"),
+    el(
+      "form", { onsubmit: submit },
+      field("a-stream", "Stream", name), field("a-type", "Type", kind), field("a-data", "Data", data),
+      field("a-metadata", "Metadata (may be empty)", metadata),
+      field("a-expected", "Append if", expected),
+      el("div", { class: "row" },
+        el("label", { class: "inline", for: "a-json" }, json, "The data is JSON"),
+        el("button", { class: "main" }, "Append")),
+    ),
+  );
+}
+
+// Data or metadata: JSON set out in lines, text as it is, other bytes as their code.
+function content(value, isJson) {
+  if (value.bytes === 0) return el("p", { class: "soft" }, "empty");
+  let text = value.text;
+  if (text === undefined) text = value.base64;
+  else if (isJson && !value.isCut) {
+    try {
+      text = JSON.stringify(JSON.parse(text), null, 2);
+    } catch {
+      // It was said to be JSON and is none: shown as it is.
+    }
+  }
+  const kind = value.text === undefined ? "bytes, in base64" : isJson ? "JSON" : "text";
+  const cut = value.isCut ? ", the beginning of it" : "";
+  return [el("p", { class: "soft" }, `${kind}, ${bytes(value.bytes)}${cut}`), el("pre", { tabindex: "0" }, text)];
+}
+
+function eventRow({ event, link: pointed }, showsStream) {
+  const shown = event ?? pointed;
+  const at = pointed ?? event;
+  const detail = el(
+    "details", { class: "event" }, el("summary", {}, shown.type),
+    el("p", { class: "soft" }, "id ", shown.id, ", position ", shown.position, ", ", moment(shown.createdMicros)),
+    pointed && event ? el("p", {}, "A link to revision ", event.revision, " of ", streamLink(event.stream)) : null,
+    event ? null : el("p", { class: "soft" }, "A link to what is gone, or may not be read."),
+    el("h3", {}, "Data"), content(shown.data, shown.isJson),
+    el("h3", {}, "Metadata"), content(shown.metadata, true),
+  );
+  const row = [number(at.revision), detail, moment(shown.createdMicros)];
+  return showsStream ? [number(shown.position), streamLink(shown.stream), ...row] : row;
+}
+
+const EVENT_COLUMNS = [["Revision", "number"], ["Event", ""], ["Appended", "tight optional"]];
+
+async function stream(name, query) {
+  const direction = query.get("direction") ?? "backwards";
+  const from = query.get("from") ?? "";
+  const found = await view("stream", { stream: name, direction, from, count: 25 });
+  const base = `#/stream/${encodeURIComponent(name)}`;
+  const revisions = found.events.map(({ event, link: pointed }) => Number((pointed ?? event).revision));
+  const pages = [link(base, "Newest"), " · ", link(`${base}?direction=forwards&from=0`, "Oldest")];
+  if (revisions.length > 0) {
+    const low = Math.min(...revisions) - 1;
+    const high = Math.max(...revisions) + 1;
+    if (low >= 0) pages.push(" · ", link(`${base}?from=${low}`, "Older"));
+    pages.push(" · ", link(`${base}?direction=forwards&from=${high}`, "Newer"));
+  }
+  const state = found.state?.is ?? "missing";
+  const empty = { missing: "There is no such stream.", deleted: "It was deleted.", tombstoned: "It was deleted for good." };
+  show(
+    name,
+    el("p", {}, el("span", { class: state === "live" ? "tag good" : "tag" }, state), " ",
+      name.startsWith("$$") ? streamLink(name.slice(2)) : link(`#/stream/${encodeURIComponent("$$" + name)}`, "metadata")),
+    appendForm(name),
+    el("p", { class: "row" }, ...pages),
+    table(`Events, ${direction === "forwards" ? "oldest" : "newest"} first`, EVENT_COLUMNS,
+      found.events.map((event) => eventRow(event, false)), empty[state] ?? "There are no events here."),
+  );
+}
+
+// -- the live tail ---------------------------------------------------------------------------------
+
+async function live() {
+  const columns = [["Position", "number optional"], ["Stream", ""], ...EVENT_COLUMNS];
+  const body = el("tbody", {});
+  const head = el("tr", {}, columns.map(([title, kind]) => el("th", { scope: "col", class: kind }, title)));
+  const count = el("p", { role: "status", "aria-live": "polite", class: "soft" }, "Waiting for events.");
+  let isPaused = false;
+  const pause = button("Pause", () => {
+    isPaused = !isPaused;
+    pause.textContent = isPaused ? "Go on" : "Pause";
+  });
+  const own = el("input", { type: "checkbox", id: "system" });
+  show(
+    "Live", el("div", { class: "row" }, pause, el("label", { class: "inline", for: "system" }, own, "System streams too")), count,
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Events as they come" },
+      el("table", {}, el("thead", {}, head), body)),
+  );
+  const row = (event) =>
+    el("tr", {}, eventRow(event, true).map((cell, at) => el("td", { class: columns[at][1] }, cell)));
+  const isShown = ({ event }) => own.checked || !event?.stream.startsWith("$");
+  const newest = (await view("all", { direction: "backwards", count: 20 })).events;
+  let after = newest.length > 0 ? BigInt(newest[0].event.position) : -1n;
+  body.append(...newest.filter(isShown).map(row));
+  let seen = 0;
+  every(1000, async () => {
+    if (isPaused) return;
+    const { events } = await view("all", { direction: "forwards", from: String(after + 1n), count: 100 });
+    if (events.length === 0) return;
+    after = BigInt(events.at(-1).event.position);
+    const shown = events.filter(isShown);
+    seen += shown.length;
+    body.prepend(...shown.map(row).reverse());
+    while (body.children.length > 200) body.lastChild.remove();
+    count.textContent = `${number(seen)} events since this page was opened.`;
+  });
+}
+
+// -- views -----------------------------------------------------------------------------------------
+
+async function views() {
+  const [categories, types] = await Promise.all([view("views", { kind: "category" }), view("views", { kind: "type" })]);
+  const rows = (found, prefix) =>
+    found.views.map(({ name, events }) => [link(`#/stream/${encodeURIComponent(prefix + name)}`, name), number(events)]);
+  const columns = (title) => [[title, ""], ["Events", "number"]];
+  const cut = (found) => (found.isWhole ? [] : el("p", { class: "soft" }, "The first of them."));
+  show(
+    "Views", el("h2", {}, "Categories"),
+    table("Streams whose names share what stands before the hyphen", columns("Category"), rows(categories, "$ce-"), "There are none yet."),
+    cut(categories), el("h2", {}, "Types"),
+    table("Events by their type", columns("Type"), rows(types, "$et-"), "There are none yet."), cut(types),
+    el("p", {}, link("#/stream/%24streams", "The first event of every stream")),
+  );
+}
+
+// -- groups ----------------------------------------------------------------------------------------
+
+async function groups() {
+  const draw = async () => {
+    const found = await view("groups");
+    const rows = found.groups.map((group) => [
+      group.source === "$all" ? "all events" : streamLink(group.source),
+      group.group,
+      number(group.consumers.length),
+      number(group.inFlight),
+      number(group.waiting),
+      [
+        group.parked > 0 ? link(`#/stream/${encodeURIComponent(group.parkedStream)}`, number(group.parked)) : "0",
+        " ",
+        group.parked > 0 && server.isOperator
+          ? button("Replay", () =>
+              attempt("They are sent again.", async () => {
+                await change("replay", { source: group.source, group: group.group });
+                await draw();
+              }), { "aria-label": `Replay what ${group.group} of ${group.source} parked` })
+          : null,
+      ].filter((part) => part !== null),
+      group.checkpoint || "–",
+      group.lastKnown || "–",
+    ]);
+    const columns = [["Stream", ""], ["Group", ""], ["Consumers", "number"], ["On the way", "number"],
+      ["Waiting", "number optional"], ["Parked", "tight"], ["Checkpoint", "tight optional"], ["Last known", "tight optional"]];
+    if (!main.contains(document.activeElement) || document.activeElement === main) {
+      show("Groups", el("p", { class: "soft" }, "Consumers that share events (persistent subscriptions)."),
+        table("Groups of consumers", columns, rows, "There are no groups."));
+    }
+  };
+  await draw();
+  every(3000, draw);
+}
+
+// -- the store -------------------------------------------------------------------------------------
+
+const SAMPLES = 60;
+
+function plot(values) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const part = (name, attributes) => {
+    const element = document.createElementNS(svg.namespaceURI, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    svg.append(element);
+  };
+  svg.setAttribute("viewBox", `0 0 ${SAMPLES - 1} 30`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const most = Math.max(...values, 1e-9);
+  const points = values.map((value, at) => `${at + SAMPLES - values.length},${29 - (value / most) * 27}`);
+  if (points.length > 1) {
+    part("polygon", { class: "plot-area", points: `${SAMPLES - values.length},30 ${points.join(" ")} ${SAMPLES - 1},30` });
+    part("polyline", { class: "plot", points: points.join(" ") });
+  }
+  return svg;
+}
+
+// The time within which this share of calls was answered, of what was counted between two looks.
+function quantile({ bounds }, counts, share) {
+  const all = counts.reduce((sum, count) => sum + count, 0);
+  let left = all * share;
+  for (const [at, count] of counts.entries()) {
+    left -= count;
+    if (left <= 0 && all > 0) return bounds[Math.min(at, bounds.length - 1)];
+  }
+  return 0;
+}
+
+const figures = { last: null, events: [], calls: [], p50: [], p99: [] };
+
+function sample(now) {
+  const { last } = figures;
+  figures.last = now;
+  if (!last || last.instance !== now.instance) return;
+  const seconds = (now.nowMicros - last.nowMicros) / 1e6;
+  if (seconds <= 0) return;
+  const took = now.calls.took.map((count, at) => count - last.calls.took[at]);
+  const add = (name, value) => {
+    figures[name].push(value);
+    if (figures[name].length > SAMPLES) figures[name].shift();
+  };
+  add("events", (now.stats.store.position - last.stats.store.position) / seconds);
+  add("calls", took.reduce((sum, count) => sum + count, 0) / seconds);
+  add("p50", quantile(now.calls, took, 0.5) * 1000);
+  add("p99", quantile(now.calls, took, 0.99) * 1000);
+}
+
+function card(title, value, values) {
+  const text = el("b", {}, value);
+  return el("div", { class: "card" }, title, text, values ? plot(values) : null);
+}
+
+async function store() {
+  const cards = el("div", { class: "cards" });
+  const [levels, advice] = await Promise.all([view("levels"), view("advice")]);
+  const levelRows = levels.keyspaces.flatMap(({ name, levels: all }) =>
+    all.map((level) => [
+      name, number(level.level), number(level.tables), bytes(level.bytes), bytes(level.filterBytesInMemory),
+      number(level.asked), number(level.saved), number(level.inVain), percent(level.measuredRate),
+    ]),
+  );
+  const levelColumns = [["Part of the index", ""], ["Level", "number"], ["Tables", "number"], ["Bytes", "number"],
+    ["Filters in memory", "number"], ["Asked", "number optional"], ["Searches saved", "number"],
+    ["In vain", "number optional"], ["Let through", "number optional"]];
+  const reasons = advice.keyspaces.map((one) =>
+    el("section", {}, el("h3", {}, one.keyspace),
+      el("p", {}, `${bytes(one.keptBytes)} of filters are kept; ${one.bloomBits} bits a key everywhere would be ${bytes(one.plainBytes)}. `,
+        one.gets < 1
+          ? "Nothing was asked of late."
+          : `Of the last ${number(Math.round(one.gets))} gets ${percent(one.absentShare)} asked for what is not there. ` +
+            `A thousand gets search ${(one.falseReads * 1000).toFixed(2)} times in vain, ${(one.plainFalseReads * 1000).toFixed(2)} ` +
+            `with plain filters, ${(one.best.half * 1000).toFixed(2)} with the best ones and half the memory, ` +
+            `${(one.best.twice * 1000).toFixed(2)} with twice as much.`),
+      el("ul", {}, one.levels.map((level) => el("li", {}, `Level ${level.level}: ${level.kept}. ${level.why}`)))),
+  );
+  show(
+    "Store", cards, el("h2", {}, "Levels and filters"),
+    table("What each level's filters saved since the start", levelColumns, levelRows, "Nothing was written to tables yet."),
+    el("h2", {}, "What the advisor keeps, and why"), reasons,
+  );
+  const draw = async () => {
+    const now = await view("overview");
+    sample(now);
+    const { store: log, existenceFilter: filter, index } = now.stats;
+    const rate = (name) => (figures[name].length > 0 ? figures[name].at(-1) : 0);
+    cards.replaceChildren(
+      card("Bytes appended a second", bytes(Math.round(rate("events"))), figures.events),
+      card("Calls a second", number(Math.round(rate("calls"))), figures.calls),
+      card("Half of the calls within", `${rate("p50").toFixed(1)} ms`, figures.p50),
+      card("99 % of the calls within", `${rate("p99").toFixed(1)} ms`, figures.p99),
+      card("Event log", bytes(log.logBytes)),
+      card("Streams known to the filter", number(filter.items)),
+      card("Asked for what is not there", number(filter.denied)),
+      card("Index in memory", bytes(index.memoryBytes)),
+      card("Connections", number(now.connections)),
+      card("Read for clients, not taken", bytes(now.unreadBytes)),
+    );
+  };
+  await draw();
+  every(2000, draw);
+}
+
+// -- work ------------------------------------------------------------------------------------------
+
+async function work() {
+  const scavenging = el("div", {});
+  const saving = el("div", {});
+  show("Work", el("h2", {}, "Scavenge"),
+    el("p", { class: "soft" }, "Gives back the space of events that nobody can read from their streams any more."), scavenging,
+    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies what was appended before, while all else goes on."), saving);
+  const draw = async () => {
+    const { scavenge, backup } = await view("overview");
+    const isRunning = scavenge && !scavenge.isDone;
+    scavenging.replaceChildren(
+      scavenge
+        ? el("div", {}, el("p", { role: "status" },
+            `${isRunning ? "Under way" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
+            `${number(scavenge.eventsRemoved)} events removed, ${bytes(scavenge.bytesGivenBack)} given back.`),
+          el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }))
+        : el("p", {}, "None since the server was started."),
+      isRunning
+        ? button("Stop", () => attempt("Stopped.", () => change("stop-scavenge", { id: scavenge.id }).then(draw)), { disabled: !server.isOperator })
+        : button("Begin a scavenge", () => attempt("Begun.", () => change("scavenge", {}).then(draw)), { disabled: !server.isOperator }),
+    );
+    saving.replaceChildren(
+      el("p", {}, backup.folder ? `Into ${backup.folder} on the server.` : "Nobody said where to: start the server with --backup-dir."),
+      backup.isRunning || backup.through || backup.error
+        ? el("p", { role: "status", class: backup.error ? "bad" : "" },
+            backup.error ?? (backup.isRunning ? `Under way: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.` : `Done, through position ${number(backup.through)}.`))
+        : null,
+      backup.isRunning ? el("progress", { max: Math.max(backup.totalBytes, 1), value: backup.bytes, "aria-label": "Backup" }) : null,
+      button("Back up now", () => attempt("Begun.", () => change("backup", {}).then(draw)),
+        { disabled: !server.isOperator || !backup.folder || backup.isRunning }),
+    );
+  };
+  await draw();
+  every(1000, async () => {
+    if (document.activeElement?.tagName !== "BUTTON") await draw();
+  });
+}
+
+// -- users -----------------------------------------------------------------------------------------
+
+async function users(_, query) {
+  const found = await view("users", { after: query.get("after") ?? "" });
+  const act = (text, what, login) =>
+    button(text, () => attempt("Done.", () => change("user", { do: what, login }).then(route)), { "aria-label": `${text} ${login}` });
+  const rows = found.users.map((user) => [
+    user.login, user.fullName, user.groups.join(", "),
+    el("span", { class: user.isDisabled ? "tag" : "tag good" }, user.isDisabled ? "refused" : "let in"),
+    [user.isDisabled ? act("Let in", "enable", user.login) : act("Refuse", "disable", user.login), " ", act("Delete", "delete", user.login)],
+  ]);
+  const inputs = {
+    login: el("input", { type: "text", id: "u-login", required: true, autocomplete: "off" }),
+    fullName: el("input", { type: "text", id: "u-name" }),
+    password: el("input", { type: "password", id: "u-password", required: true, autocomplete: "new-password" }),
+    groups: el("input", { type: "text", id: "u-groups", placeholder: "$ops, readers" }),
+  };
+  const field = (id, text, input) => [el("label", { for: id }, text), input];
+  const form = el("details", { class: "form" }, el("summary", {}, "Add a user"),
+    el("form", {
+      onsubmit: (event) => {
+        event.preventDefault();
+        const groups = inputs.groups.value.split(",").map((group) => group.trim()).filter(Boolean);
+        const asked = { do: "create", login: inputs.login.value, fullName: inputs.fullName.value, password: inputs.password.value, groups };
+        attempt("Added.", () => change("user", asked).then(route));
+      },
+    },
+    field("u-login", "Name to log in with", inputs.login), field("u-name", "Full name", inputs.fullName),
+    field("u-password", "Password", inputs.password), field("u-groups", "Groups", inputs.groups),
+    el("div", { class: "row" }, el("button", { class: "main" }, "Add"))));
+  show("Users",
+    server.hasUsers ? [] : el("p", {}, "This server asks nobody who he is (--insecure): users count once it is started without that."),
+    form,
+    table("Who may use the server", [["Name", ""], ["Full name", "optional"], ["Groups", ""], ["", "tight"], ["", "tight"]], rows, "There are no users."),
+    found.next ? el("p", {}, link(`#/users?after=${encodeURIComponent(found.next)}`, "More")) : []);
+}
+
+// -- the way about ---------------------------------------------------------------------------------
+
+const PAGES = { streams, stream, live, views, groups, store, work, users };
+
+async function route() {
+  for (const timer of timers) clearInterval(timer);
+  timers = [];
+  const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  const page = PAGES[name] ?? streams;
+  for (const anchor of document.querySelectorAll("nav a")) {
+    const isHere = anchor.getAttribute("href") === `#/${name === "stream" ? "streams" : name || "streams"}`;
+    if (isHere) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  main.setAttribute("aria-busy", "true");
+  try {
+    await page(decodeURIComponent(rest.join("/")), new URLSearchParams(search));
+  } catch (error) {
+    show("Not shown", el("p", { class: "bad" }, error.message), button("Try again", route));
+  }
+}
+
+function theme(chosen) {
+  const isDark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  if (chosen) document.documentElement.dataset.theme = chosen;
+  const switched = document.querySelector("#theme");
+  switched.setAttribute("aria-pressed", String(isDark));
+  switched.textContent = isDark ? "Light" : "Dark";
+}
+
+document.querySelector("#theme").addEventListener("click", (event) => {
+  const chosen = event.target.getAttribute("aria-pressed") === "true" ? "light" : "dark";
+  localStorage.setItem("umbel-theme", chosen);
+  theme(chosen);
+});
+theme(localStorage.getItem("umbel-theme"));
+addEventListener("hashchange", () => {
+  route();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+
+try {
+  const overview = await view("overview");
+  Object.assign(server, overview);
+  document.querySelector("#who").textContent = overview.user ?? (overview.hasUsers ? "" : "insecure");
+  document.querySelector("#users-link").hidden = !overview.isAdmin;
+  sample(overview);
+} catch (error) {
+  say(error.message);
+}
+await route();

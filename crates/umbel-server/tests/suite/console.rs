@@ -1,0 +1,264 @@
+//! The console's pages and what they ask: who may, from where, and what is hostile.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use umbel_events::{Expected, NewEvent};
+use umbel_server::Config;
+
+use super::ground::Ground;
+
+/// An answer over HTTP/1.1: its status, its head and its body.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+}
+
+fn ask(address: SocketAddr, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let has_host = headers.iter().any(|header| header.starts_with("host:"));
+    let host = if has_host { String::new() } else { format!("host: {address}\r\n") };
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let length = body.len();
+    let head = format!("{host}{headers}connection: close\r\ncontent-length: {length}\r\n");
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_ascii_lowercase(), body: body.to_string() }
+}
+
+fn get(address: SocketAddr, path: &str) -> Answer {
+    ask(address, "GET", path, &[], "")
+}
+
+const OURS: [&str; 2] = ["content-type: application/json", "x-umbel-console: 1"];
+
+fn change(address: SocketAddr, name: &str, asked: &Value) -> Answer {
+    ask(address, "POST", &format!("/console/api/{name}"), &OURS, &asked.to_string())
+}
+
+fn authorized(user: &str) -> String {
+    format!("authorization: Basic {}", STANDARD.encode(user))
+}
+
+#[test]
+fn its_pages_come_with_what_a_browser_may_do_with_them() {
+    let ground = Ground::new();
+    let address = ground.address();
+    for (path, kind) in [
+        ("/console/", "text/html"),
+        ("/console/console.css", "text/css"),
+        ("/console/console.js", "text/javascript"),
+        ("/console/api/overview", "application/json"),
+    ] {
+        let answer = get(address, path);
+        assert_eq!(answer.status, 200, "{path}");
+        for wanted in [
+            &format!("content-type: {kind}")[..],
+            "content-security-policy: default-src 'none'; script-src 'self';",
+            "x-content-type-options: nosniff",
+            "x-frame-options: deny",
+            "referrer-policy: no-referrer",
+        ] {
+            assert!(answer.head.contains(wanted), "{path}: {wanted} is not in {}", answer.head);
+        }
+    }
+    for path in ["/", "/console"] {
+        let answer = get(address, path);
+        assert!(answer.status == 303 && answer.head.contains("location: /console/"), "{answer:?}");
+    }
+    for path in ["/console/nothing", "/console/api/nothing", "/console/../etc/passwd"] {
+        assert_eq!(get(address, path).status, 404, "{path}");
+    }
+    assert_eq!(ask(address, "DELETE", "/console/", &[], "").status, 405);
+    assert_eq!(ask(address, "POST", "/console/api/overview", &OURS, "{}").status, 405);
+    assert_eq!(get(address, "/console/api/append").status, 405);
+}
+
+/// Another site's page could have a browser append, which sends a user's password by itself.
+#[test]
+fn only_its_own_pages_change_anything() {
+    let ground = Ground::new();
+    let address = ground.address();
+    let asked = json!({ "stream": "cart", "type": "Opened", "data": "{}" }).to_string();
+    let post = |headers: &[&str]| ask(address, "POST", "/console/api/append", headers, &asked);
+    let own = format!("origin: http://{address}");
+    for refused in [
+        &["content-type: application/json"][..],
+        &["x-umbel-console: 1"],
+        &["content-type: text/plain", "x-umbel-console: 1"],
+        &[OURS[0], OURS[1], "origin: http://evil.example"],
+        &[OURS[0], OURS[1], "origin: null"],
+        &[OURS[0], OURS[1], "sec-fetch-site: cross-site"],
+        &[OURS[0], OURS[1], "sec-fetch-site: same-site"],
+    ] {
+        assert_eq!(post(refused).status, 403, "{refused:?}");
+    }
+    assert_eq!(post(&[OURS[0], OURS[1], &own, "sec-fetch-site: same-origin"]).status, 200);
+    assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "0");
+}
+
+/// A name of somebody else's that leads here: his page would be of the same origin.
+#[test]
+fn names_that_could_be_anybodys_are_refused_where_nobody_is_asked_who_he_is() {
+    let config = Config { advertise: Some(("store.example".to_string(), 7)), ..Config::default() };
+    let ground = Ground::with(config);
+    let status = |host: &str| {
+        ask(ground.address(), "GET", "/console/api/overview", &[&format!("host: {host}")], "")
+            .status
+    };
+    for allowed in ["localhost:1", "127.0.0.1", "[::1]:2113", "store.example", "a.localhost"] {
+        assert_eq!(status(allowed), 200, "{allowed}");
+    }
+    for refused in ["evil.example", "evil.example:2113", "localhost.evil.example"] {
+        assert_eq!(status(refused), 403, "{refused}");
+    }
+    // A browser sends no other site's password.
+    let ground = Ground::with_users();
+    let headers = ["host: evil.example", &authorized("admin:first")];
+    assert_eq!(ask(ground.address(), "GET", "/console/", &headers, "").status, 200);
+}
+
+#[test]
+fn who_may_what_is_as_in_any_call() {
+    let ground = Ground::with_users();
+    let address = ground.address();
+    let as_user = |user: &str, method: &str, path: &str, body: &str| {
+        let who = authorized(user);
+        ask(address, method, path, &[OURS[0], OURS[1], &who], body).status
+    };
+    for path in ["/console/", "/console/console.js", "/console/api/overview"] {
+        let refused = get(address, path);
+        assert!(
+            refused.status == 401 && refused.head.contains("www-authenticate: basic"),
+            "{path}"
+        );
+        assert_eq!(as_user("ops:wrong", "GET", path, ""), 401);
+        assert_eq!(as_user("ops:second", "GET", path, ""), 200);
+    }
+    let user = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
+    for (method, path, body, least) in [
+        ("GET", "/console/api/all", "", "admin"),
+        ("GET", "/console/api/users", "", "admin"),
+        ("POST", "/console/api/user", &user[..], "admin"),
+        ("POST", "/console/api/scavenge", "{}", "ops"),
+    ] {
+        let of_ops = as_user("ops:second", method, path, body);
+        assert_eq!(of_ops != 403, least == "ops", "{path}: {of_ops}");
+        assert_eq!(as_user("admin:first", method, path, body), 200, "{path}");
+    }
+    // Ada is there now, and may read what streams let her.
+    let store = ground.store.clone();
+    let append = |stream: &str, data: &[u8]| {
+        let event = NewEvent::json(store.new_id().unwrap(), "$metadata", data);
+        store.append(stream, Expected::Any, &[event]).unwrap();
+    };
+    append("$$hidden", br#"{"$acl":{"$r":["ops"],"$w":["ops"]}}"#);
+    append("hidden", b"{}");
+    append("open", b"{}");
+    assert_eq!(as_user("ada:x", "GET", "/console/api/stream?stream=open", ""), 200);
+    assert_eq!(as_user("ada:x", "GET", "/console/api/stream?stream=hidden", ""), 403);
+    let asked = json!({ "stream": "hidden", "type": "T", "data": "{}" }).to_string();
+    assert_eq!(as_user("ada:x", "POST", "/console/api/append", &asked), 403);
+    assert_eq!(as_user("ada:x", "POST", "/console/api/replay", "{}"), 403);
+}
+
+#[test]
+fn events_are_appended_and_shown_whatever_is_in_them() {
+    let ground = Ground::new();
+    let address = ground.address();
+    let name = "<img src=x onerror=alert(1)> ü \" '";
+    let asked = json!({
+        "stream": name, "type": "</script>", "data": "{\"n\":1}", "metadata": "{\"a\":[]}",
+        "expected": "none",
+    });
+    let done = change(address, "append", &asked);
+    assert_eq!((done.status, &done.json()["revision"]), (200, &json!("0")));
+    let again = change(address, "append", &asked);
+    assert_eq!(again.status, 409, "it is there now: {again:?}");
+    let large = vec![b'x'; 200_000];
+    for data in [&[0xff, 0xfe, 0][..], &large, "é".repeat(40_000).as_bytes()] {
+        let event = NewEvent::binary(ground.store.new_id().unwrap(), "Odd", data);
+        ground.store.append(name, Expected::Any, &[event]).unwrap();
+    }
+    let coded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let path = format!("/console/api/stream?stream={coded}&direction=forwards");
+    let shown = get(address, &path).json();
+    let events = shown["events"].as_array().unwrap();
+    assert_eq!(events.len(), 4);
+    let data = |at: usize| events[at]["event"]["data"].clone();
+    assert_eq!(data(0), json!({ "text": "{\"n\":1}", "bytes": 7 }));
+    assert_eq!(data(1), json!({ "base64": "//4A", "bytes": 3, "isCut": false }));
+    assert_eq!((&data(2)["bytes"], &data(2)["isCut"]), (&json!(200_000), &json!(true)));
+    assert!(data(2)["text"].as_str().unwrap().len() <= 65_536);
+    assert_eq!(data(3)["isCut"], true);
+    let listed = get(address, "/console/api/streams?prefix=%3Cimg").json();
+    assert_eq!(listed["streams"][0]["name"], name);
+    for (wrong, why) in [
+        (json!({}), "no stream"),
+        (json!({ "stream": "a", "type": "T" }), "no data"),
+        (json!({ "stream": "a", "type": "T", "data": "{" }), "the data is no JSON"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "metadata": "x" }), "metadata is no"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "expected": "soon" }), "expected is"),
+        (json!({ "stream": "$all", "type": "T", "data": "1" }), "$all"),
+        (json!([1, 2]), "no stream"),
+    ] {
+        let refused = change(address, "append", &wrong);
+        assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
+    }
+    let broken = ask(address, "POST", "/console/api/append", &OURS, "{");
+    assert!(broken.status == 400 && broken.body.contains("no JSON"), "{broken:?}");
+    let long = "x".repeat(2 << 20);
+    let refused = ask(address, "POST", "/console/api/append", &OURS, &long);
+    assert_eq!(refused.status, 400, "{}", refused.head);
+    for path in ["stream?stream=a&from=x", "stream?stream=a&count=-1"] {
+        assert_eq!(get(address, &format!("/console/api/{path}")).status, 400, "{path}");
+    }
+}
+
+#[test]
+fn a_backup_goes_to_the_folder_that_was_named_and_nowhere_else() {
+    let nowhere = Ground::new();
+    let refused = change(nowhere.address(), "backup", &json!({}));
+    assert!(refused.status == 409 && refused.body.contains("--backup-dir"), "{refused:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("copy");
+    let ground = Ground::with(Config { backup: Some(target.clone()), ..Config::default() });
+    let address = ground.address();
+    let event = NewEvent::json(ground.store.new_id().unwrap(), "Opened", b"{}");
+    let done = ground.store.append("cart", Expected::Any, &[event]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(change(address, "backup", &json!({})).status, 200);
+        let backup = loop {
+            let backup = get(address, "/console/api/overview").json()["backup"].clone();
+            if backup["isRunning"] == false {
+                break backup;
+            }
+        };
+        assert_eq!(backup["error"], Value::Null, "{backup}");
+        assert_eq!(backup["through"], json!(done.position.unwrap().to_string()));
+    }
+    let env = umbel_env::Env::system();
+    umbel_events::verify_backup(&env, &target, umbel_events::CopyOptions::default()).unwrap();
+    assert_eq!(change(address, "scavenge", &json!({})).status, 200);
+    let scavenge = loop {
+        let scavenge = get(address, "/console/api/overview").json()["scavenge"].clone();
+        if scavenge["isDone"] == true {
+            break scavenge;
+        }
+    };
+    assert!(scavenge["id"].is_string());
+}
