@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod absences;
+pub mod audit;
 pub mod campaigns;
 pub mod client_programs;
 pub mod clients;
@@ -18,8 +19,10 @@ pub mod expression;
 pub mod floors;
 pub mod installed;
 pub mod instructions;
+pub mod kills;
 pub mod manifest;
 pub mod modules;
+pub mod packaging;
 pub mod parquet;
 pub mod path_scan;
 pub mod smoke;

@@ -12,6 +12,8 @@ cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask clients                        clients of event stores against the release binary
+cargo xtask audit                          licences, sources and weaknesses of dependencies
+cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
@@ -22,6 +24,9 @@ cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
 /// The exit code for a command that does not exist or has a wrong argument.
 const WRONG_USE: u8 = 2;
+
+/// How often a server is killed where nobody says.
+const MANY_KILLS: u32 = 200;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +43,11 @@ fn main() -> ExitCode {
         ("smoke", []) => test_command::smoke_alone(),
         ("clients", []) => test_command::clients_alone(),
         ("console", []) => test_command::console_alone(),
+        ("audit", []) => test_command::audit_alone(),
+        ("kills", []) => test_command::kills_alone(MANY_KILLS),
+        ("kills", [rounds]) if rounds.parse::<u32>().is_ok() => {
+            test_command::kills_alone(rounds.parse().unwrap_or(MANY_KILLS))
+        }
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -50,7 +60,8 @@ fn main() -> ExitCode {
             true
         }
         (
-            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "instructions",
+            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "kills" | "audit"
+            | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -58,7 +69,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, console, instructions, torture, rivals, filters, serving and fuzz"
+                 clients, console, kills, audit, instructions, torture, rivals, filters, \
+                 serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

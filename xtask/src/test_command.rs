@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use crate::clients::Languages;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
-use crate::{Tree, campaigns, clients, console, instructions, parquet, smoke, tree};
+use crate::{
+    Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, smoke, tree,
+};
 
 /// The embedded engine has fewer third-party crates than this.
 const DEPENDENCIES_END: usize = 15;
@@ -44,7 +46,10 @@ pub fn test(fast: bool) -> bool {
         report.step(SMOKE, smoke::smoke);
         report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
         report.step(CLIENTS, || clients::clients(Languages::Few));
+        report.step(KILLS, || kills::kills(FEW_KILLS));
         report.step(CONSOLE, || console::console(None));
+        report.step("packaging", packaging::packaging);
+        report.step(AUDIT, audit::offline);
         report.step("torture, the small seeded part", small_torture);
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
@@ -92,6 +97,22 @@ pub fn clients_alone() -> bool {
     report.finish()
 }
 
+/// Looks at the dependencies alone, with the newest list of weaknesses. Whether nothing failed.
+pub fn audit_alone() -> bool {
+    let mut report = Report::default();
+    report.step(AUDIT, audit::audit);
+    report.finish()
+}
+
+/// Kills a server so many times, alone. Whether nothing failed.
+pub fn kills_alone(rounds: u32) -> bool {
+    let mut report = Report::default();
+    if release_build(&mut report, &["umbel-cli"]) {
+        report.step(KILLS, || kills::kills(rounds));
+    }
+    report.finish()
+}
+
 /// Uses the console in a browser and puts pictures of it into the documents. Whether nothing
 /// failed.
 pub fn console_alone() -> bool {
@@ -113,6 +134,10 @@ pub fn instructions_alone(write: bool) -> bool {
 const INSTRUCTIONS: &str = "instructions of the hot operations";
 const CLIENTS: &str = "clients of event stores";
 const CONSOLE: &str = "the console in a browser";
+const AUDIT: &str = "dependencies";
+const KILLS: &str = "kills of a server that clients use";
+/// How many the test command takes.
+const FEW_KILLS: u32 = 5;
 const SMOKE: &str = "smoke test of the binary";
 
 fn release_build(report: &mut Report, packages: &[&str]) -> bool {
