@@ -1,38 +1,34 @@
 //! [`Appender`]: whoever holds it appends: looks at the streams, decides, and writes the log.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::by_name::ByName;
+use umbel_existence::ExistenceReader;
+
+use crate::ahead::Ahead;
+use crate::changes::Changes;
 use crate::commit::{self, Planned};
 use crate::decide::{Decision, Known, decide};
 use crate::error::{Error, Result};
 use crate::event::{Expected, NewEvent};
-use crate::event_log::{LogCursor, LogEnd};
+use crate::event_log::{Beginning, LogCursor, LogEnd};
 use crate::format;
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::imported::ImportTask;
-use crate::index::{Change, IndexBatch};
-use crate::limits::{POSITION_MAX, REVISION_MAX, TOMBSTONE_REVISION};
+use crate::index::IndexBatch;
+use crate::limits::{POSITION_MAX, REVISION_MAX};
 use crate::looking::Looking;
-use crate::names::{self, METADATA_TYPE, TOMBSTONE_TYPE};
+use crate::names::{self, METADATA_TYPE};
 use crate::parts::Parts;
-use crate::queued::Queued;
+use crate::queued::{Place, Queue, Queued};
 use crate::request::{Appended, Check, Request};
-use crate::settings::{DELETED, with_truncate_before};
+use crate::settings::with_truncate_before;
 use crate::violation::Part;
 use crate::violations::Violations;
 
+mod ending;
 mod import;
-
-/// A stream with appends that are not in the index.
-#[derive(Debug)]
-struct Ahead {
-    head: Head,
-    appends: usize,
-}
 
 /// What the one who appends needs.
 #[derive(Debug)]
@@ -42,11 +38,16 @@ pub struct Appender {
     /// The ids of the newest events.
     pub window: IdWindow,
     /// Appends that are in the log and not in the index, in order.
-    pub queue: VecDeque<Arc<Queued>>,
+    pub queue: Queue,
     /// When the newest event was appended.
     pub last_created: u64,
-    ahead: ByName<Ahead>,
+    ahead: Ahead,
+    existence: ExistenceReader,
     buffer: Vec<u8>,
+    /// What one append changes that goes into the index at once.
+    changes: Changes,
+    /// Where the events of the newest append stand.
+    positions: Vec<u64>,
     name: String,
     batch: IndexBatch,
     cursor: LogCursor,
@@ -81,28 +82,34 @@ impl Appender {
         Appender {
             end: LogEnd::default(),
             window,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             last_created,
-            ahead: ByName::default(),
+            ahead: Ahead::default(),
+            existence: parts.existence.reader(),
             buffer: Vec::new(),
+            changes: Changes::default(),
+            positions: Vec::new(),
             name: String::new(),
             batch: parts.index.batch(),
             cursor: parts.log.cursor(),
         }
     }
 
-    fn head(&self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
+    fn head(&mut self, parts: &Parts, stream: &str) -> Result<Option<Head>> {
         self.head_of(parts, stream, parts.existence.hash(stream))
     }
 
-    fn head_of(&self, parts: &Parts, stream: &str, hash: u64) -> Result<Option<Head>> {
-        let ahead = self.ahead.get(hash, stream);
+    fn head_of(&mut self, parts: &Parts, stream: &str, hash: u64) -> Result<Option<Head>> {
+        let ahead = self.ahead.head(&self.queue, hash, stream);
         #[cfg(feature = "canary")]
         let ahead = ahead.filter(|_| !umbel_base::canary::Switch::EventsAheadForgotten.is_on());
-        if let Some(ahead) = ahead {
-            return Ok(Some(ahead.head));
+        if ahead.is_some() {
+            return Ok(ahead);
         }
-        Ok(parts.head_of(stream, hash)?)
+        match self.existence.may_contain(hash) {
+            true => Ok(parts.head_that_may_be(stream)?),
+            false => Ok(None),
+        }
     }
 
     /// The hash of the stream's name, and what has to be known of the stream to see whether it is
@@ -134,11 +141,12 @@ impl Appender {
     /// The position of the last append in the queue, where one is about this stream, its metadata
     /// or the stream whose metadata it holds.
     pub fn last_ahead_of(&self, parts: &Parts, stream: &str) -> Option<u64> {
-        let is_ahead = |name: &str| self.ahead.get(parts.existence.hash(name), name).is_some();
+        let head = |name: &str| self.ahead.head(&self.queue, parts.existence.hash(name), name);
+        let is_ahead = |name: &str| head(name).is_some();
         let is_concerned = is_ahead(stream)
             || is_ahead(&names::metadata_stream(stream))
             || names::subject(stream).is_some_and(is_ahead);
-        self.queue.back().filter(|_| is_concerned).map(|queued| queued.position)
+        self.queue.groups().next_back().filter(|_| is_concerned).map(|last| last.position)
     }
 
     /// Does the task as far as the log.
@@ -302,57 +310,6 @@ impl Appender {
         decide(append.stream, known, append.expected, append.events, &mut written)
     }
 
-    fn delete(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let (_, known) = self.known(parts, stream, expected)?;
-        known.check_usable(stream)?;
-        let metadata_stream = names::metadata_stream(stream);
-        let metadata = self.head(parts, &metadata_stream)?;
-        let Some(last) = known.last() else { return Err(known.wrong(stream, expected)) };
-        let done = |position| {
-            let first = None;
-            vec![Appended { first, last: Some(last), position: Some(position), was_there: false }]
-        };
-        if let Some(metadata) = metadata.filter(|_| known.is_deleted()) {
-            if matches!(expected, Expected::Exact(revision) if revision != last) {
-                return Err(known.wrong(stream, expected));
-            }
-            let position = metadata.last_position;
-            return Ok(Tried::Done(done(position), position));
-        }
-        if !known.fits(expected) {
-            return Err(known.wrong(stream, expected));
-        }
-        let data = self.metadata_with(metadata, DELETED)?;
-        let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
-        let first = metadata.map_or(0, |head| head.last_revision + 1);
-        let hash = parts.existence.hash(&metadata_stream);
-        let stream = Cow::Borrowed(&metadata_stream[..]);
-        let plan = Planned { stream, hash, head: metadata, first, events: &events };
-        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
-        let position = positions.first().copied().unwrap_or(0);
-        Ok(Tried::Done(done(position), position))
-    }
-
-    fn tombstone(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<Tried> {
-        let (hash, known) = self.known(parts, stream, expected)?;
-        known.check_usable(stream)?;
-        if !known.fits(expected) {
-            return Err(known.wrong(stream, expected));
-        }
-        let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
-        let (first, head) = (TOMBSTONE_REVISION, known.head);
-        let plan = Planned { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
-        let Some(positions) = self.commit(parts, &[plan])? else { return Ok(Tried::Full) };
-        let position = positions.first().copied().unwrap_or(0);
-        let answer = Appended {
-            first: None,
-            last: known.last(),
-            position: Some(position),
-            was_there: false,
-        };
-        Ok(Tried::Done(vec![answer], position))
-    }
-
     /// Writes the plans to the log. Returns the position of the last event of each; `None` where
     /// there is no room yet, with nothing done.
     fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
@@ -386,13 +343,40 @@ impl Appender {
         if end > POSITION_MAX {
             return Err(Error::invalid("the store has as many events as can be"));
         }
+        let lasts = self.write_plans(parts, plans, beginning, created)?;
+        if self.end.wants_next() {
+            parts.bell.wants_next();
+        }
+        Ok(Some(lasts))
+    }
+
+    /// Writes the plans at the end of the log and into the index, or the queue. Returns the
+    /// position of the last event of each.
+    fn write_plans(
+        &mut self,
+        parts: &Parts,
+        plans: &[Planned<'_>],
+        beginning: Beginning,
+        created: u64,
+    ) -> Result<Vec<u64>> {
+        let position = beginning.chunk_start + beginning.place.offset;
+        let at_once = !parts.syncs && self.queue.is_empty();
+        let first = self.queue.next_place();
+        let changes = if at_once { &mut self.changes } else { &mut self.queue.open.changes };
+        let before = changes.mark();
         self.buffer.clear();
-        let encoded = commit::encode(&mut self.buffer, plans, beginning, created);
-        self.end.append(position, &self.buffer, encoded.last_event)?;
+        let made = (&mut *changes, &mut self.positions);
+        let last_event = commit::encode(&mut self.buffer, made, plans, beginning, created);
+        let end = position + self.buffer.len() as u64;
+        let appended = self.end.append(position, &self.buffer, last_event);
+        if appended.is_err() {
+            changes.take_back(before);
+        }
+        appended?;
         self.last_created = created;
         self.window.begin(position);
-        let mut written = encoded.positions.iter().copied();
-        let mut positions = Vec::with_capacity(plans.len());
+        let mut written = self.positions.iter().copied();
+        let mut lasts = Vec::with_capacity(plans.len());
         for plan in plans {
             let mut last = position;
             for (event, position) in plan.events.iter().zip(&mut written) {
@@ -400,52 +384,58 @@ impl Appender {
                 self.window.insert(plan.hash, event.id, (position, bytes));
                 last = position;
             }
-            positions.push(last);
+            lasts.push(last);
         }
-        let last = positions.last().copied().unwrap_or(position);
+        let last = lasts.last().copied().unwrap_or(position);
         if self.buffer.capacity() > 1 << 20 {
             self.buffer = Vec::new();
         }
-        self.take_on(parts, end, last, encoded.changes)?;
-        if self.end.wants_next() {
-            parts.bell.wants_next();
+        if self.positions.capacity() > 1 << 17 {
+            self.positions = Vec::new();
         }
-        Ok(Some(positions))
+        match at_once {
+            true => self.take_on(parts, end, last)?,
+            false => self.take_into_queue(parts, end, last, first)?,
+        }
+        Ok(lasts)
     }
 
-    /// Puts an append into the index at once where nobody need wait for a sync, otherwise into the
-    /// queue.
-    fn take_on(
+    /// Puts an append into the index at once, or into the queue where that fails.
+    fn take_on(&mut self, parts: &Parts, end: u64, position: u64) -> Result<()> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let applied = self.apply(parts, &changes, position);
+        if applied.is_ok() {
+            changes.clear();
+            self.changes = changes;
+        } else {
+            let first = self.queue.next_place();
+            self.queue.open = Queued { end, position, changes };
+            self.ahead.go_on(&self.queue, first);
+        }
+        applied
+    }
+
+    /// Notes an append whose changes are the last in the queue.
+    fn take_into_queue(
         &mut self,
         parts: &Parts,
         end: u64,
         position: u64,
-        changes: Vec<Change<'_>>,
+        first: Place,
     ) -> Result<()> {
-        let at_once = !parts.syncs && self.queue.is_empty();
-        let applied = if at_once { self.apply(parts, &changes, position) } else { Ok(()) };
-        if !at_once || applied.is_err() {
-            let changes: Vec<_> = changes.into_iter().map(Change::into_owned).collect();
-            for change in &changes {
-                let head = change.head;
-                let ahead = Ahead { head, appends: 0 };
-                let ahead = self.ahead.get_or_insert(change.hash, &change.stream, ahead);
-                ahead.head = head;
-                ahead.appends += 1;
-            }
-            self.queue.push_back(Arc::new(Queued { end, position, changes }));
-        }
-        applied?;
-        if !parts.syncs && !at_once {
+        let open = &mut self.queue.open;
+        (open.end, open.position) = (end, position);
+        self.ahead.go_on(&self.queue, first);
+        match parts.syncs {
+            true => Ok(()),
             // An earlier one could not be put into the index; all of them follow in their order.
-            self.apply_queue(parts)?;
+            false => self.apply_queue(parts),
         }
-        Ok(())
     }
 
-    fn apply(&mut self, parts: &Parts, changes: &[Change<'_>], position: u64) -> Result<()> {
-        for change in changes {
-            parts.index.add(&mut self.batch, change);
+    fn apply(&mut self, parts: &Parts, changes: &Changes, position: u64) -> Result<()> {
+        for change in changes.iter() {
+            parts.index.add(&mut self.batch, &change);
         }
         let committed = parts.index.commit(&mut self.batch, position);
         if committed.is_err() {
@@ -459,24 +449,19 @@ impl Appender {
 
     /// Puts into the index what is in the queue.
     pub fn apply_queue(&mut self, parts: &Parts) -> Result<()> {
-        while let Some(queued) = self.queue.front().cloned() {
+        let queue = self.queue.take();
+        for queued in &queue {
             self.apply(parts, &queued.changes, queued.position)?;
-            self.forget(1);
+            self.forget(std::slice::from_ref(queued));
         }
+        self.queue.reuse(queue);
         Ok(())
     }
 
-    /// Takes appends that are in the index out of the queue.
-    pub fn forget(&mut self, count: usize) {
-        for queued in self.queue.drain(..count) {
-            for change in &queued.changes {
-                let Some(ahead) = self.ahead.get_mut(change.hash, &change.stream) else { continue };
-                ahead.appends -= 1;
-                if ahead.appends == 0 {
-                    self.ahead.remove(change.hash, &change.stream);
-                }
-            }
-        }
+    /// Takes appends that are in the index out of the queue; they are the first in it.
+    pub fn forget(&mut self, done: &[Arc<Queued>]) {
+        self.ahead.forget(&self.queue, done);
+        self.queue.forget(done.len());
     }
 }
 

@@ -41,7 +41,7 @@ fn run(shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         let Some(wanted) = shared.bell.wait() else { return };
         // Whoever needs what failed here meets the failure himself: an append that finds no chunk
-        // makes one, one that finds the index behind flushes it, one that waits drives.
+        // makes one or fills it, one that finds the index behind flushes it, one that waits drives.
         if wanted.drive {
             let last = shared.log.last_position().unwrap_or(0);
             if shared.has_queue()
@@ -51,6 +51,9 @@ fn run(shared: &Weak<Shared>) {
             } else {
                 shared.callbacks.run(&shared.parts);
             }
+        }
+        if wanted.fill {
+            let _ = shared.log.fill_ahead();
         }
         if wanted.next && !shared.log.is_prepared() {
             let _ = shared.log.prepare(0);

@@ -16,6 +16,8 @@ pub struct Wanted {
     pub drive: bool,
     /// To go on with the existence filter.
     pub step: bool,
+    /// To fill the chunk that is written further with zeros.
+    pub fill: bool,
     stop: bool,
 }
 
@@ -60,6 +62,11 @@ impl Bell {
         self.want(|wanted| &mut wanted.step);
     }
 
+    /// The chunk that is written should be filled further with zeros.
+    pub fn wants_fill(&self) {
+        self.want(|wanted| &mut wanted.fill);
+    }
+
     /// Whether a thread listens.
     pub fn is_heard(&self) -> bool {
         self.is_heard.load(Ordering::Acquire)
@@ -84,7 +91,7 @@ impl Bell {
             if wanted.stop {
                 return None;
             }
-            if wanted.next || wanted.flush || wanted.drive || wanted.step {
+            if wanted.next || wanted.flush || wanted.drive || wanted.step || wanted.fill {
                 return Some(std::mem::take(&mut *wanted));
             }
             wanted = self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);

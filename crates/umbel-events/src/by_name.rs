@@ -108,12 +108,15 @@ impl<V> ByName<V> {
 
     /// As [`ByName::get`], to be changed.
     pub fn get_mut(&mut self, hash: u64, stream: &str) -> Option<&mut V> {
+        if self.map.is_empty() {
+            return None;
+        }
         self.map.get_mut(&(hash, stream) as &dyn Named)
     }
 
-    /// What there is for the stream, or `value` from now on.
-    pub fn get_or_insert(&mut self, hash: u64, stream: &str, value: V) -> &mut V {
-        self.map.entry(Name { hash, stream: stream.into() }).or_insert(value)
+    /// There is `value` for the stream from now on.
+    pub fn insert(&mut self, hash: u64, stream: &str, value: V) {
+        self.map.insert(Name { hash, stream: stream.into() }, value);
     }
 
     /// Forgets the stream.
@@ -129,9 +132,9 @@ mod tests {
     #[test]
     fn names_with_one_hash_are_told_apart() {
         let mut map = ByName::default();
-        *map.get_or_insert(7, "a", 1) += 1;
-        *map.get_or_insert(7, "b", 10) += 1;
-        *map.get_or_insert(7, "a", 1) += 1;
+        map.insert(7, "a", 2);
+        map.insert(7, "b", 11);
+        map.insert(7, "a", 3);
         assert_eq!(
             (map.get(7, "a"), map.get(7, "b"), map.get(7, "c")),
             (Some(&3), Some(&11), None)

@@ -134,6 +134,18 @@ impl Chunk {
         Ok(self.end().min(progress.written()))
     }
 
+    /// Fills `buffer` from `offset` on: from memory where that is among what was written last, or
+    /// from its file.
+    ///
+    /// # Errors
+    /// A failed read, or a file that ends before.
+    pub fn read(&self, file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
+        match self.progress.upgrade() {
+            Some(progress) if progress.read_recent(buffer, offset) => Ok(()),
+            _ => file.read_exact_at(buffer, offset),
+        }
+    }
+
     /// How far behind its start the position of its last event is; `None` where it has none.
     pub fn last_event(&self) -> Option<u64> {
         Some(self.last_event.load(Ordering::Acquire)).filter(|offset| *offset > 0)

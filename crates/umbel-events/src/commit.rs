@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
+use crate::changes::{Changes, Growing};
 use crate::event::NewEvent;
 use crate::event_log::Beginning;
 use crate::format::{self, Frame, Place, Stamp};
 use crate::head::Head;
-use crate::index::Change;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::names;
 use crate::settings::Settings;
@@ -28,17 +28,6 @@ pub struct Planned<'a> {
     pub events: &'a [NewEvent<'a>],
 }
 
-/// What an append has become.
-#[derive(Debug)]
-pub struct Encoded<'a> {
-    /// The offset of the last frame in the chunk.
-    pub last_event: u64,
-    /// The position of each event, plan by plan.
-    pub positions: Vec<u64>,
-    /// The streams as the append leaves them.
-    pub changes: Vec<Change<'a>>,
-}
-
 /// How many bytes of frames the plans make.
 pub fn payload_bytes(plans: &[Planned<'_>]) -> usize {
     let of_plan = |plan: &Planned<'_>| -> usize {
@@ -47,21 +36,22 @@ pub fn payload_bytes(plans: &[Planned<'_>]) -> usize {
     plans.iter().map(of_plan).sum()
 }
 
-/// Encodes the plans as one append that stands at `beginning`.
-pub fn encode<'a>(
+/// Encodes the plans as one append that stands at `beginning`, adds the streams as it leaves them
+/// to `changes`, and puts the position of each event, plan by plan, into `positions`. Returns the
+/// offset of the last frame in the chunk.
+pub fn encode(
     out: &mut Vec<u8>,
-    plans: &'a [Planned<'_>],
+    (changes, positions): (&mut Changes, &mut Vec<u64>),
+    plans: &[Planned<'_>],
     beginning: Beginning,
     created: u64,
-) -> Encoded<'a> {
+) -> u64 {
     let Beginning { place, chunk_start, mut last_event } = beginning;
     let mut offset = place.offset;
     let mut left: usize = plans.iter().map(|plan| plan.events.len()).sum();
-    let mut positions = Vec::with_capacity(left);
-    let mut changes = Vec::with_capacity(plans.len());
+    positions.clear();
     for plan in plans {
-        let mut change = Growing::new(&plan.stream, plan.hash, plan.head);
-        change.placed.reserve_exact(plan.events.len());
+        let mut change = Changing::new(changes, &plan.stream, plan.hash, plan.head);
         for (revision, event) in (plan.first..).zip(plan.events) {
             left -= 1;
             let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
@@ -76,35 +66,37 @@ pub fn encode<'a>(
             last_event = offset;
             offset += (out.len() - before) as u64;
         }
-        changes.extend(change.finish());
+        change.finish();
     }
-    Encoded { last_event, positions, changes }
+    last_event
 }
 
 /// A stream whose events come one after the other.
-struct Growing<'a> {
+struct Changing<'a> {
     stream: &'a str,
-    hash: u64,
+    growing: Growing<'a>,
     head: Option<Head>,
-    entries: Vec<(u64, u64)>,
     is_new: bool,
-    placed: Vec<Placed<'a>>,
 }
 
-impl<'a> Growing<'a> {
-    fn new(stream: &'a str, hash: u64, head: Option<Head>) -> Growing<'a> {
-        let (entries, placed) = (Vec::new(), Vec::new());
-        Growing { stream, hash, head, entries, is_new: head.is_none(), placed }
+impl<'a> Changing<'a> {
+    fn new(
+        changes: &'a mut Changes,
+        stream: &'a str,
+        hash: u64,
+        head: Option<Head>,
+    ) -> Changing<'a> {
+        Changing { stream, growing: changes.begin(stream, hash), head, is_new: head.is_none() }
     }
 
-    fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'a>) -> Head {
-        self.placed.push(Placed { position, revision, kind: Cow::Borrowed(event.kind) });
+    fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> Head {
+        self.growing.place(&Placed { position, revision, kind: event.kind });
         let settings = names::subject(self.stream)
             .map(|subject| Settings::parse(subject, event.data).unwrap_or_default());
         // Of a stream that nobody wrote to but to end it, the ending is all there is.
         let is_tombstoned = revision == TOMBSTONE_REVISION;
         if let Some(head) = self.head.filter(|head| !head.is_tombstoned) {
-            self.entries.push((head.last_revision, head.last_position));
+            self.growing.entry(head.last_revision, head.last_position);
         }
         let id = self.head.map_or(position, |head| head.id);
         let last_revision = match self.head {
@@ -117,38 +109,41 @@ impl<'a> Growing<'a> {
         head
     }
 
-    fn finish(self) -> Option<Change<'a>> {
-        let Growing { stream, hash, head, entries, is_new, placed } = self;
-        let stream = Cow::Borrowed(stream);
-        head.map(|head| Change { stream, hash, head, entries, is_new, placed })
+    fn finish(self) {
+        if let Some(head) = self.head {
+            self.growing.finish(head, self.is_new);
+        }
     }
 }
 
-/// What an event that is read again from the log changes; the name of its stream has this hash.
-/// The index may hold it already, and later ones of its stream as well.
-pub fn replay<'a>(head: Option<Head>, frame: &Frame<'a>, hash: u64) -> Change<'a> {
+/// Adds what an event that is read again from the log changes to `changes`; the name of its stream
+/// has this hash. The index may hold it already, and later ones of its stream as well. Returns the
+/// stream's head then.
+pub fn replay(changes: &mut Changes, head: Option<Head>, frame: &Frame<'_>, hash: u64) -> Head {
     let Stamp { position, revision, .. } = frame.stamp;
     #[cfg(feature = "canary")]
     let head = match umbel_base::canary::Switch::EventsHeadGoesBack.is_on() {
         true => head.map(|head| Head { last_position: position - 1, ..head }),
         false => head,
     };
+    // Which events the filter lacks is not known here.
+    let is_new = true;
     if let Some(head) = head.filter(|head| head.last_position >= position) {
-        let is_event = revision != TOMBSTONE_REVISION;
-        let entries = if is_event { vec![(revision, position)] } else { Vec::new() };
-        let stream = Cow::Borrowed(frame.stream);
-        let placed = vec![Placed { position, revision, kind: Cow::Borrowed(frame.event.kind) }];
-        // Which events the filter lacks is not known here.
-        return Change { stream, hash, head, entries, is_new: true, placed };
+        let mut growing = changes.begin(frame.stream, hash);
+        if revision != TOMBSTONE_REVISION {
+            growing.entry(revision, position);
+        }
+        growing.place(&Placed { position, revision, kind: frame.event.kind });
+        growing.finish(head, is_new);
+        return head;
     }
-    let mut change = Growing::new(frame.stream, hash, head);
+    let mut change = Changing::new(changes, frame.stream, hash, head);
     let settings = head.and_then(|head| head.settings);
     let mut head = change.add(revision, position, &frame.event);
     if frame.is_stub && head.settings.is_some() {
         // What this metadata said is gone: what came before it is the last that is known.
         head.settings = Some(settings.unwrap_or_default());
     }
-    let stream = Cow::Borrowed(frame.stream);
-    let Growing { entries, placed, .. } = change;
-    Change { stream, hash, head, entries, is_new: true, placed }
+    change.growing.finish(head, is_new);
+    head
 }

@@ -239,6 +239,21 @@ impl EventLog {
         }
     }
 
+    /// Where the chunk stands that is written.
+    fn progress(&self) -> Option<Arc<LogProgress>> {
+        locked(&self.unsynced).last().map(|written| Arc::clone(&written.progress))
+    }
+
+    /// Whether it is time to fill the chunk that is written further with zeros.
+    pub fn wants_fill(&self) -> bool {
+        self.holds && self.progress().is_some_and(|progress| progress.wants_fill())
+    }
+
+    /// Fills the chunk that is written further, where it is time for that.
+    pub fn fill_ahead(&self) -> Result<()> {
+        self.progress().map_or(Ok(()), |progress| progress.fill_ahead())
+    }
+
     /// Whether a chunk is ready for when the present one is full.
     pub fn is_prepared(&self) -> bool {
         locked(&self.next).is_some()

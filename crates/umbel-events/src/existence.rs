@@ -8,11 +8,15 @@ use std::path::Path;
 
 use umbel_base::Result;
 use umbel_env::Env;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
+use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceReader, Progress, Source};
 pub use umbel_existence::{ExistenceStats, Size};
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::index::{Change, Index};
+use crate::changes::Change;
+use crate::index::Index;
+
+/// So many names are put into the filter at once.
+const INSERTED_TOGETHER: usize = 32;
 
 /// Whether a stream can ever have had an event.
 #[derive(Debug)]
@@ -84,6 +88,11 @@ impl Existence {
         self.filter.may_contain(hash)
     }
 
+    /// Somebody who asks again and again: he need not look up each time which filter to ask.
+    pub fn reader(&self) -> ExistenceReader {
+        self.filter.reader()
+    }
+
     /// Notes that a stream which it said may be there is not.
     #[inline]
     pub fn note_in_vain(&self) {
@@ -93,9 +102,19 @@ impl Existence {
     /// Takes in the streams that are new. Says whether a step should come soon. REQUIRES: they are
     /// in the index.
     #[inline]
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>>) -> bool {
-        for change in changes.filter(|change| change.is_new) {
-            self.filter.insert(change.hash);
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = Change<'a>>) -> bool {
+        let mut hashes = changes.filter(|change| change.is_new).map(|change| change.hash);
+        let mut some = [0; INSERTED_TOGETHER];
+        loop {
+            let mut count = 0;
+            for (place, hash) in some.iter_mut().zip(&mut hashes) {
+                *place = hash;
+                count += 1;
+            }
+            self.filter.insert_batch(&some[..count]);
+            if count < some.len() {
+                break;
+            }
         }
         self.filter.wants_step()
     }

@@ -3,13 +3,13 @@
 
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::by_name::ByHash;
 use crate::event::EventId;
+use crate::id_table::IdTable;
 use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 
 #[derive(Debug, Default)]
 struct Part {
-    positions: ByHash<u64>,
+    positions: IdTable,
     events: usize,
     /// Bytes of the log that they take.
     bytes: u64,
@@ -63,7 +63,7 @@ impl IdWindow {
         self.newer.bytes += bytes;
         let hash = self.hash(stream, id);
         let is_first = position == self.append
-            || self.newer.positions.get(&hash).is_none_or(|other| *other < self.append);
+            || self.newer.positions.get(hash).is_none_or(|other| other < self.append);
         if is_first {
             self.newer.positions.insert(hash, position);
         }
@@ -72,8 +72,7 @@ impl IdWindow {
     /// Where an event of this stream with this id may stand. The log has the last word.
     pub fn find(&self, stream: u64, id: EventId) -> Option<u64> {
         let hash = self.hash(stream, id);
-        let found = self.newer.positions.get(&hash).or_else(|| self.older.positions.get(&hash));
-        found.copied()
+        self.newer.positions.get(hash).or_else(|| self.older.positions.get(hash))
     }
 }
 

@@ -3,7 +3,6 @@
 //! They have no log of their own: each flush stores up to which position it holds, and what comes
 //! after that is read from the event log at the next open.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use umbel::{
@@ -11,8 +10,8 @@ use umbel::{
 };
 use umbel_base::{Error, Result};
 
+use crate::changes::Change;
 use crate::head::Head;
-use crate::view_tails::Placed;
 use crate::views::Views;
 
 /// Which events a stream has: stream id and revision, big-endian, to position.
@@ -40,31 +39,6 @@ pub struct Index {
     events: Keyspace,
     /// The numbers of events in views.
     pub views: Views,
-}
-
-/// One stream as an append leaves it.
-#[derive(Debug, Clone)]
-pub struct Change<'a> {
-    /// Its name.
-    pub stream: Cow<'a, str>,
-    /// The hash of its name.
-    pub hash: u64,
-    /// Its head.
-    pub head: Head,
-    /// Revisions and positions of events that are not in the index yet, and are not its last.
-    pub entries: Vec<(u64, u64)>,
-    /// Whether the stream had no event before.
-    pub is_new: bool,
-    /// The events that change it, in order, as views know them.
-    pub placed: Vec<Placed<'a>>,
-}
-
-impl Change<'_> {
-    /// The same, for as long as anybody wants.
-    pub fn into_owned(self) -> Change<'static> {
-        let placed = self.placed.into_iter().map(Placed::into_owned).collect();
-        Change { stream: Cow::Owned(self.stream.into_owned()), placed, ..self }
-    }
 }
 
 /// Changes on their way into the index.
@@ -170,7 +144,7 @@ impl Index {
     /// Adds what changed in a stream to a batch.
     pub fn add(&self, batch: &mut IndexBatch, change: &Change<'_>) {
         let IndexBatch { batch, head } = batch;
-        for (revision, position) in &change.entries {
+        for (revision, position) in change.entries {
             let key = event_key(change.head.id, *revision);
             batch.put(&self.events, key, position.to_le_bytes());
         }

@@ -24,6 +24,7 @@
 //! `docs/event-store.md` the answer to every append that does not meet what it expects.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod appender;
 mod background;
 mod backup;
@@ -34,6 +35,7 @@ mod bell;
 mod by_name;
 mod callbacks;
 mod candidates;
+mod changes;
 mod chunk;
 mod chunk_read;
 mod chunk_table;
@@ -51,6 +53,7 @@ mod filter_way;
 mod filtered;
 mod format;
 mod head;
+mod id_table;
 mod id_window;
 mod import;
 mod imported;

@@ -1,8 +1,5 @@
 //! [`Looking`]: what is written of a stream, for whoever decides about an append to it.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
 use crate::decide::Written;
 use crate::error::Result;
 use crate::event::EventId;
@@ -10,7 +7,7 @@ use crate::event_log::LogCursor;
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::parts::Parts;
-use crate::queued::Queued;
+use crate::queued::Queue;
 
 /// Looks at what is written of a stream, in the index or not yet.
 pub struct Looking<'a> {
@@ -25,7 +22,7 @@ pub struct Looking<'a> {
     /// The ids of the newest events.
     pub window: &'a IdWindow,
     /// What is not in the index yet.
-    pub queue: &'a VecDeque<Arc<Queued>>,
+    pub queue: &'a Queue,
     /// Reads the log.
     pub cursor: &'a mut LogCursor,
 }
@@ -35,10 +32,10 @@ impl Looking<'_> {
         if revision == head.last_revision && !head.is_tombstoned {
             return Ok(Some(head.last_position));
         }
-        let changes = self.queue.iter().flat_map(|queued| &queued.changes);
+        let changes = self.queue.groups().flat_map(|queued| queued.changes.iter());
         for change in changes.filter(|change| change.stream == self.stream) {
             // In order of revisions, and up to a hundred thousand of one append.
-            let entries = &change.entries;
+            let entries = change.entries;
             if let Ok(place) = entries.binary_search_by_key(&revision, |(queued, _)| *queued) {
                 return Ok(Some(entries[place].1));
             }

@@ -15,6 +15,7 @@ use crate::background;
 use crate::backup_manifest::check_no_backup;
 use crate::bell::Bell;
 use crate::callbacks::Callbacks;
+use crate::changes::Changes;
 use crate::chunk_read::{ChunkRead, read_chunk};
 use crate::chunk_table::{
     ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks, unopened,
@@ -25,7 +26,7 @@ use crate::event_log::EventLog;
 use crate::existence::Existence;
 use crate::head::Head;
 use crate::id_window::IdWindow;
-use crate::index::{Change, Index};
+use crate::index::Index;
 
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
@@ -361,7 +362,7 @@ fn catch_up(parts: &Parts) -> Result<u64> {
         },
     };
     let mut heads: HashMap<String, Head> = HashMap::new();
-    let mut changes: Vec<Change<'_>> = Vec::new();
+    let mut changes = Changes::default();
     let (mut gaps, mut before) = (ViewGaps::new(parts), through);
     while let Some(position) = next {
         if gaps.is_before(parts, position)? {
@@ -375,9 +376,9 @@ fn catch_up(parts: &Parts) -> Result<u64> {
             Some(head) => Some(*head),
             None => parts.index.head(frame.stream)?,
         };
-        let change = commit::replay(head, &frame, parts.existence.hash(frame.stream));
-        heads.insert(frame.stream.to_string(), change.head);
-        changes.push(change.into_owned());
+        let hash = parts.existence.hash(frame.stream);
+        let head = commit::replay(&mut changes, head, &frame, hash);
+        heads.insert(frame.stream.to_string(), head);
         let step = frame.step();
         next = cursor.next_position(position, step)?;
         if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
@@ -392,11 +393,11 @@ fn catch_up(parts: &Parts) -> Result<u64> {
 
 /// Puts changes into the index, which holds those of streams up to the first position already, and
 /// everything up to the second one then.
-fn apply(parts: &Parts, changes: &mut Vec<Change<'_>>, (held, position): (u64, u64)) -> Result<()> {
+fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> Result<()> {
     if position > held && !changes.is_empty() {
         let mut batch = parts.index.batch();
         for change in changes.iter() {
-            parts.index.add(&mut batch, change);
+            parts.index.add(&mut batch, &change);
         }
         parts.index.commit(&mut batch, position)?;
     }

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use umbel_env::{Env, Lock};
 
 use crate::bell::Bell;
+use crate::changes::Change;
 use crate::error::{Error, Result};
 use crate::event::EventId;
 use crate::event_log::EventLog;
 use crate::existence::Existence;
 use crate::head::Head;
-use crate::index::{Change, Index};
+use crate::index::Index;
 use crate::visible::Visible;
 
 /// What a store is made of.
@@ -79,9 +80,14 @@ impl Parts {
 
     /// The head of a stream that is in the index, whose name has this hash.
     pub fn head_of(&self, stream: &str, hash: u64) -> umbel::Result<Option<Head>> {
-        if !self.existence.may_contain(hash) {
-            return Ok(None);
+        match self.existence.may_contain(hash) {
+            true => self.head_that_may_be(stream),
+            false => Ok(None),
         }
+    }
+
+    /// The head of a stream that is in the index, where the filter does not deny it.
+    pub fn head_that_may_be(&self, stream: &str) -> umbel::Result<Option<Head>> {
         let head = self.index.head(stream)?;
         if head.is_none() {
             self.existence.note_in_vain();
@@ -91,8 +97,8 @@ impl Parts {
 
     /// Gives the events their numbers in the views, and takes the streams that are new into the
     /// filter. REQUIRES: they are in the index.
-    pub fn insert<'a>(&self, changes: impl Iterator<Item = &'a Change<'a>> + Clone) {
-        let placed = changes.clone().map(|change| (&*change.stream, &change.placed[..]));
+    pub fn insert<'a>(&self, changes: impl Iterator<Item = Change<'a>> + Clone) {
+        let placed = changes.clone().map(|change| (change.stream, change.placed()));
         if self.index.views.add(placed) {
             self.bell.wants_flush();
         }
@@ -103,7 +109,11 @@ impl Parts {
 
     /// Makes the log durable. After a failure nothing is written any more.
     pub fn sync_log(&self) -> Result<()> {
-        sync_log(&self.log, &self.failed).map_err(Error::from)
+        sync_log(&self.log, &self.failed)?;
+        if self.log.wants_fill() {
+            self.bell.wants_fill();
+        }
+        Ok(())
     }
 }
 

@@ -101,8 +101,8 @@ impl Shared {
                 None => Err(umbel::Error::Closed.into()),
             };
         }
-        let queue: Vec<_> = match &*locked(&self.appender) {
-            Some(appender) => appender.queue.iter().cloned().collect(),
+        let queue = match &mut *locked(&self.appender) {
+            Some(appender) => appender.queue.take(),
             None => return Err(umbel::Error::Closed.into()),
         };
         let Some(last) = queue.last() else { return Ok(()) };
@@ -115,17 +115,20 @@ impl Shared {
         }
         let mut batch = self.index.batch();
         for queued in &queue {
-            for change in &queued.changes {
-                self.index.add(&mut batch, change);
+            for change in queued.changes.iter() {
+                self.index.add(&mut batch, &change);
             }
         }
         self.index.commit(&mut batch, last.position)?;
-        let changes = || queue.iter().flat_map(|queued| &queued.changes);
+        let changes = || queue.iter().flat_map(|queued| queued.changes.iter());
         self.insert(changes());
         if let Some(appender) = &mut *locked(&self.appender) {
-            appender.forget(queue.len());
+            appender.forget(&queue);
         }
         self.visible.advance(last.position, changes().map(|change| change.hash));
+        if let Some(appender) = &mut *locked(&self.appender) {
+            appender.queue.reuse(queue);
+        }
         Ok(())
     }
 

@@ -41,8 +41,8 @@ fn a_close_waits_for_whoever_puts_appends_into_the_index() {
     let first = submit(&store, 1);
     // Somebody drives, and has come as far as to have made durable what he found in the queue.
     let driver = locked(&shared.driver);
-    let queue: Vec<_> = match &*locked(&shared.appender) {
-        Some(appender) => appender.queue.iter().cloned().collect(),
+    let queue = match &mut *locked(&shared.appender) {
+        Some(appender) => appender.queue.take(),
         None => panic!("the store is open"),
     };
     shared.sync_log().expect("durable");
@@ -54,8 +54,8 @@ fn a_close_waits_for_whoever_puts_appends_into_the_index() {
     let early = closed.recv_timeout(WHILE);
     // He goes on.
     let mut batch = shared.index.batch();
-    for change in queue.iter().flat_map(|queued| &queued.changes) {
-        shared.index.add(&mut batch, change);
+    for change in queue.iter().flat_map(|queued| queued.changes.iter()) {
+        shared.index.add(&mut batch, &change);
     }
     let put = shared.index.commit(&mut batch, queue[0].position);
     drop(driver);

@@ -159,16 +159,17 @@ impl Views {
     /// Gives numbers to events, stream by stream, in the order of their positions; events that
     /// have theirs already are left out. Says whether the index should be flushed soon.
     /// REQUIRES: whoever puts events into the index does this, before they are visible.
-    pub fn add<'a>(&self, streams: impl Iterator<Item = (&'a str, &'a [Placed<'a>])>) -> bool {
+    pub fn add<'a, E>(&self, streams: impl Iterator<Item = (&'a str, E)>) -> bool
+    where
+        E: Iterator<Item = Placed<'a>>,
+    {
         let mut live = locked(&self.live);
         let before = live.active.through;
         for (stream, events) in streams {
-            let known = events.partition_point(|event| event.position <= before);
-            let events = &events[known..];
-            let Some(last) = events.last() else { continue };
-            live.active.add(&self.secret, stream, events);
+            let events = events.skip_while(|event| event.position <= before);
+            let Some(last) = live.active.add(&self.secret, stream, events) else { continue };
             live.active.through = last.position;
-            self.note_hiding(stream, last);
+            self.note_hiding(stream, &last);
         }
         if live.active.bytes < ASK_BYTES {
             return false;

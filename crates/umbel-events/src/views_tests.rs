@@ -1,7 +1,6 @@
 //! Views beside a naive list of their entries, and between two steps of a flush, where nobody
 //! outside can stand.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use umbel::{Keyspace, KeyspaceOptions, Options};
@@ -58,7 +57,7 @@ impl Fixture {
         let events: Vec<_> = (0..count)
             .map(|number| {
                 self.position += 8 + number % 5 * 800;
-                Placed { position: self.position, revision: 1, kind: Cow::Borrowed(kind) }
+                Placed { position: self.position, revision: 1, kind }
             })
             .collect();
         let category = crate::view_name::category(stream).expect("it has one");
@@ -69,7 +68,7 @@ impl Fixture {
                 model.numbers += 1;
             }
         }
-        self.views.add([(stream, &events[..])].into_iter());
+        self.views.add([(stream, events.into_iter())].into_iter());
     }
 
     fn skip(&mut self, category: &'static str, count: u64) {
@@ -157,15 +156,15 @@ fn a_view_is_what_a_naive_list_says_across_flushes_gaps_and_opens() {
 fn events_get_their_numbers_once() {
     let mut fixture = Fixture::new();
     fixture.add("a-1", 5, "A");
-    let again = Placed { position: fixture.position, revision: 1, kind: Cow::Borrowed("A") };
-    fixture.views.add([("a-1", &[again][..])].into_iter());
+    let again = Placed { position: fixture.position, revision: 1, kind: "A" };
+    fixture.views.add([("a-1", [again].into_iter())].into_iter());
     fixture.views.skip(fixture.position, [((ViewKind::Type, "A"), 7)].into_iter());
     fixture.check(|end| end - 1);
     // It was added before the store was opened again, and is read from the log once more.
     fixture.flush();
     let mut fixture = fixture.reopen();
-    let again = Placed { position: fixture.position, revision: 1, kind: Cow::Borrowed("A") };
-    fixture.views.add([("a-1", &[again][..])].into_iter());
+    let again = Placed { position: fixture.position, revision: 1, kind: "A" };
+    fixture.views.add([("a-1", [again].into_iter())].into_iter());
     fixture.add("a-1", 2, "A");
     fixture.check(|end| end - 1);
 }
@@ -248,8 +247,8 @@ fn readers_miss_nothing_and_see_nothing_twice_while_others_flush() {
     let threads = umbel_env::Env::system().threads;
     let reader = threads.spawn("reader", Box::new(reader)).expect("a thread");
     for number in 0..60_000 {
-        let placed = Placed { position: 96 + 8 * number, revision: 1, kind: Cow::Borrowed("T") };
-        views.add([("a-1", &[placed][..])].into_iter());
+        let placed = Placed { position: 96 + 8 * number, revision: 1, kind: "T" };
+        views.add([("a-1", [placed].into_iter())].into_iter());
         added.store(number + 1, Ordering::Release);
         if number % 5 == 0 {
             views.write(&db).expect("written");
@@ -264,8 +263,8 @@ fn categories_and_types_are_listed_page_by_page_wherever_they_are() {
     let mut fixture = Fixture::new();
     let streams = ["aa-1", "ab-1", "b-1", "ac-1", "$x", "a-1"];
     for (index, stream) in streams.into_iter().enumerate() {
-        let placed = Placed { position: 96 + 8 * index as u64, revision: 0, kind: "T".into() };
-        fixture.views.add([(stream, &[placed][..])].into_iter());
+        let placed = Placed { position: 96 + 8 * index as u64, revision: 0, kind: "T" };
+        fixture.views.add([(stream, [placed].into_iter())].into_iter());
         if index == 1 {
             fixture.flush();
         }
@@ -311,8 +310,8 @@ fn many_views_ask_for_a_flush_and_then_for_room() {
     let mut position = 96;
     while !fixture.views.is_full() {
         let stream = format!("{position:036x}-1");
-        let placed = Placed { position, revision: 0, kind: "T".into() };
-        if fixture.views.add([(&stream[..], &[placed][..])].into_iter()) {
+        let placed = Placed { position, revision: 0, kind: "T" };
+        if fixture.views.add([(&stream[..], [placed].into_iter())].into_iter()) {
             asked.push(fixture.views.bytes());
         }
         position += 8;

@@ -197,6 +197,17 @@ impl ExistenceFilter {
         }
     }
 
+    /// Adds many hashes, whose lines are fetched together.
+    ///
+    /// REQUIRES: as [`insert`](ExistenceFilter::insert).
+    pub fn insert_batch(&self, hashes: &[u64]) {
+        if let Some(inner) = &self.inner
+            && inner.memory.insert_batch(hashes)
+        {
+            inner.step_wanted.store(true, Ordering::Release);
+        }
+    }
+
     /// Whether a [`step`](ExistenceFilter::step) should come soon because of what was inserted
     /// since this was asked last: as much as the filter was made for, with which one that grows
     /// begins to, or, while it does, as much as it has to keep pace with.

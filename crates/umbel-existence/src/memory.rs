@@ -123,6 +123,27 @@ impl Memory {
         wants_step
     }
 
+    /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together. They are
+    /// remembered in one shard, whichever that is.
+    pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
+        let Some(first) = hashes.first() else { return false };
+        let mut shard = self.lock(*first as usize >> 4 & (SHARDS - 1));
+        let view = self.view.load();
+        let mut wants_step = false;
+        for hashes in hashes.chunks(GROUP) {
+            let Some(target) = view.target() else { break };
+            hashes.iter().for_each(|hash| target.prefetch(target.place(*hash)));
+            for hash in hashes {
+                wants_step |= target.insert(*hash);
+            }
+        }
+        if let Some(watched) = &mut shard.watched {
+            watched.extend_from_slice(hashes);
+        }
+        shard.pending.extend_from_slice(hashes);
+        wants_step
+    }
+
     /// Adds hashes that files have; more than `at_once` not now, but when their lines are asked
     /// for.
     ///

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod format;
+mod held;
 pub mod progress;
 pub mod reader;
 mod single;

@@ -2,18 +2,16 @@
 //!
 //! The thread that writes the log and the one that syncs it share it without a lock, so that
 //! neither waits for the other; of a log that holds its records, with a lock that the writing
-//! thread takes while nobody writes to the file or syncs it under it.
+//! thread takes while nobody writes to the file or syncs it under it. A third may fill the file
+//! with zeros ahead of both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use umbel_base::{Error, Result};
 use umbel_env::File;
 
-/// A buffer of held records that grew beyond this is given back.
-const BUFFER_BYTES_KEPT: usize = 1 << 20;
-/// A segment is filled with zeros this far ahead, to a multiple of it.
-const FILLED_AHEAD: u64 = 512 << 10;
+use crate::held::Held;
 
 /// Where a log stands.
 ///
@@ -29,44 +27,36 @@ pub struct LogProgress {
     failed: OnceLock<String>,
 }
 
-/// Records that are not in the file yet.
-///
-/// Locks are taken in this order: `out`, `records`.
-#[derive(Debug)]
-struct Held {
-    /// Those that nobody writes yet; they follow what `out` has.
-    records: Mutex<Vec<u8>>,
-    out: Mutex<Out>,
-    /// Everything below this offset is in the file.
-    written: AtomicU64,
-}
-
-/// What is being written to the file.
-#[derive(Debug)]
-struct Out {
-    records: Vec<u8>,
-    /// The file has blocks of its own below this offset, and zeros behind the records.
-    filled: u64,
-    /// Up to where it may be filled.
-    fills_to: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LogProgress {
     pub(crate) fn new(file: Arc<dyn File>, log_id: u64, end: u64, durable: u64) -> LogProgress {
         let (end, durable) = (AtomicU64::new(end), AtomicU64::new(durable));
         LogProgress { file, log_id, end, durable, held: None, failed: OnceLock::new() }
     }
 
-    /// The same, but records are held, and zeros written ahead of them up to `fills_to`.
-    pub(crate) fn holding(self, fills_to: u64) -> LogProgress {
-        let out = Out { records: Vec::new(), filled: 0, fills_to };
-        let written = AtomicU64::new(self.end());
-        let held = Held { records: Mutex::default(), out: Mutex::new(out), written };
+    /// The same, but records are held.
+    pub(crate) fn holding(self, held: Held) -> LogProgress {
         LogProgress { held: Some(held), ..self }
+    }
+
+    /// Whether it is time to [fill](LogProgress::fill_ahead) the file further.
+    pub fn wants_fill(&self) -> bool {
+        self.held.as_ref().is_some_and(Held::wants_fill)
+    }
+
+    /// Writes zeros ahead of the records of a log that holds them, where it
+    /// [is time](LogProgress::wants_fill) for that: another thread does so that whoever writes
+    /// records finds room in the file. Without it he fills it himself.
+    ///
+    /// # Errors
+    /// A failed write, which means nothing to the records: the same place is filled again later.
+    pub fn fill_ahead(&self) -> Result<()> {
+        self.held.as_ref().map_or(Ok(()), |held| held.fill_ahead(&*self.file))
+    }
+
+    /// Fills `buffer` with the file's bytes from `offset` on, where they are among the newest of
+    /// records that were held; otherwise they have to be read from the file.
+    pub fn read_recent(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.held.as_ref().is_some_and(|held| held.read_recent(buffer, offset))
     }
 
     /// The log's id.
@@ -94,7 +84,7 @@ impl LogProgress {
     #[inline]
     pub fn written(&self) -> u64 {
         match &self.held {
-            Some(held) => held.written.load(Ordering::Acquire),
+            Some(held) => held.written(),
             None => self.end(),
         }
     }
@@ -102,7 +92,7 @@ impl LogProgress {
     /// Takes a record that stands at `offset`, behind the last one.
     pub(crate) fn write_or_hold(&self, record: &[u8], offset: u64) -> Result<()> {
         match &self.held {
-            Some(held) => lock(&held.records).extend_from_slice(record),
+            Some(held) => held.hold(record),
             None => self.file.write_all_at(record, offset)?,
         }
         Ok(())
@@ -115,26 +105,7 @@ impl LogProgress {
     /// A failed write, which is final: each later call fails as well.
     pub fn write_out(&self) -> Result<()> {
         let Some(held) = &self.held else { return Ok(()) };
-        let mut out = lock(&held.out);
-        self.check_not_failed()?;
-        std::mem::swap(&mut out.records, &mut lock(&held.records));
-        if out.records.is_empty() {
-            return Ok(());
-        }
-        let offset = held.written.load(Ordering::Relaxed);
-        let end = offset + out.records.len() as u64;
-        if out.filled < end.min(out.fills_to) {
-            out.filled = end.next_multiple_of(FILLED_AHEAD).min(out.fills_to);
-            let len = out.filled.max(end) - offset;
-            out.records.resize(len as usize, 0);
-        }
-        self.noting_failure(self.file.write_all_at(&out.records, offset))?;
-        held.written.store(end, Ordering::Release);
-        out.records.clear();
-        if out.records.capacity() > BUFFER_BYTES_KEPT {
-            out.records = Vec::new();
-        }
-        Ok(())
+        held.write_out(&*self.file, &self.failed)
     }
 
     fn check_not_failed(&self) -> Result<()> {

@@ -17,6 +17,7 @@ use crate::format::{
     RECORD_HEADER_BYTES, RecordHeader, RecordKind, Running, Sealed, parts_checksum, record_bytes,
     record_checksum,
 };
+use crate::held::{Held, filled_first};
 use crate::progress::LogProgress;
 
 /// Up to here a mapped record is joined in the buffer and stored with one call; a longer one is
@@ -121,7 +122,7 @@ impl LogWriter {
             )));
         }
         let file = env.files.create(path)?;
-        let created = LogWriter::set_up(file, options, holds);
+        let created = LogWriter::set_up(env, file, options, holds);
         if created.is_err() {
             // The first failure is the one to report. What is left is an empty log at worst.
             let _ = env.files.remove_file(path);
@@ -129,7 +130,12 @@ impl LogWriter {
         created
     }
 
-    fn set_up(file: Arc<dyn File>, options: LogOptions, holds: bool) -> Result<LogWriter> {
+    fn set_up(
+        env: &Env,
+        file: Arc<dyn File>,
+        options: LogOptions,
+        holds: bool,
+    ) -> Result<LogWriter> {
         let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
         let mut mapping = None;
         if segment_bytes > 0 {
@@ -142,12 +148,20 @@ impl LogWriter {
             mapping = None;
         }
         let header = FileHeader::encode(options.kind, options.binding());
+        let filled = if holds { filled_first(fills_to) } else { 0 };
         match &mut mapping {
             Some(mapping) => mapping.write_at(&header, 0)?,
-            None => file.write_all_at(&header, 0)?,
+            None => {
+                let mut first = header.to_vec();
+                first.resize(first.len().max(filled as usize), 0);
+                file.write_all_at(&first, 0)?;
+            }
         }
-        let progress = LogProgress::new(file, options.log_id, HEADER_BYTES, 0);
-        let progress = if holds { progress.holding(fills_to) } else { progress };
+        let progress = LogProgress::new(Arc::clone(&file), options.log_id, HEADER_BYTES, 0);
+        let progress = match holds {
+            true => progress.holding(Held::new(env, file.path(), &header, fills_to)?),
+            false => progress,
+        };
         Ok(LogWriter::begin(progress, mapping, &header, options))
     }
 

@@ -15,9 +15,10 @@
 //! while its file is empty. A write survives whole, not at all, or **torn**: any subset of its
 //! 512-byte sectors, in any order of position, not only a prefix. The length it gave the file may
 //! survive without any of its bytes, which then read as zeros. Under [`Survival::Garbage`] a
-//! surviving sector may hold anything where the write lay in it. Two things are assumed of the
-//! medium, as `docs/PROMISES.md` says: bytes beside a write are left alone even in a sector it
-//! shares, and what a successful sync covered stays until somebody damages it by hand.
+//! surviving sector may hold anything where the write changed it. Two things are assumed of the
+//! medium, as `docs/PROMISES.md` says: bytes that a write does not change are left alone even in a
+//! sector of which it changes others (the page cache, too, writes whole pages), and what a
+//! successful sync covered stays until somebody damages it by hand.
 //!
 //! *Names.* Creating, linking, renaming and removing are units of the directory, and `sync_dir`
 //! makes those of one directory durable. Each survives by itself: the removal of the old log may be

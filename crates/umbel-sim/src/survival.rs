@@ -1,6 +1,7 @@
 //! What of the pending units is still there after a power loss.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::content::Content;
@@ -220,8 +221,19 @@ fn survive(content: &mut Content, change: &Change, fate: Fate) {
     }
 }
 
+/// From the first to the last byte of a piece that are other than what `content` has there.
+fn changed(content: &Content, piece: &[u8], start: u64) -> Range<usize> {
+    let mut there = vec![0; piece.len()];
+    let read = content.read(&mut there, start);
+    let differs = |at: &usize| *at >= read || there[*at] != piece[*at];
+    match (0..piece.len()).find(differs) {
+        Some(first) => first..(first..piece.len()).rfind(differs).map_or(first, |last| last + 1),
+        None => 0..0,
+    }
+}
+
 /// Puts some sectors of a write on `content`, some of those as garbage. Bytes beside the write keep
-/// what they were, also in a sector it shares.
+/// what they were, also in a sector it shares; those that it writes as they are count as beside it.
 fn tear(content: &mut Content, offset: u64, bytes: &[u8], seed: u64, garbage: f64) {
     let mut random = Random::new(seed);
     let kept = [0.1, 0.5, 0.5, 0.9][random.below(4) as usize];
@@ -232,7 +244,8 @@ fn tear(content: &mut Content, offset: u64, bytes: &[u8], seed: u64, garbage: f6
         if random.chance(kept) {
             let mut piece = bytes[(start - offset) as usize..(next - offset) as usize].to_vec();
             if random.chance(garbage) {
-                random.fill(&mut piece);
+                let changed = changed(content, &piece, start);
+                random.fill(&mut piece[changed]);
             }
             content.write(&piece, start);
         }

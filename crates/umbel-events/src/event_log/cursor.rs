@@ -233,7 +233,7 @@ impl LogCursor {
         window.buffer.resize(wanted, 0);
         let is_timed = is_sparse && (in_a_row || !near);
         let begun = is_timed.then(|| self.log.env.clock.now());
-        let read = file.read_exact_at(&mut window.buffer, start);
+        let read = chunk.read(&**file, &mut window.buffer, start);
         if read.is_err() {
             window.buffer.clear();
         }

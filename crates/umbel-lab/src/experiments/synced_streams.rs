@@ -45,7 +45,7 @@ pub const BARE: Figure =
 
 /// How many streams are created.
 fn streams(scale: Scale) -> u64 {
-    scale.choose(10_000, 200_000)
+    scale.choose(10_000, 1_000_000)
 }
 
 fn syncs(scale: Scale) -> u64 {

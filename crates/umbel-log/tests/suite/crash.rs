@@ -54,7 +54,7 @@ const SCENARIOS: [Scenario; 5] = [
 ];
 
 /// Lengths that share sectors, fill several, and (one of them) are stored in parts.
-const LENGTHS: [usize; 9] = [20, 300, 0, 1500, 40, 70_000, 9, 800, 100];
+const LENGTHS: [usize; 9] = [20, 300, 0, 1500, 40, 70_000, 9, 3000, 100];
 
 impl Scenario {
     fn sim(&self, seed: u64) -> Sim {
@@ -149,6 +149,8 @@ fn judge(sim: &Sim, life: &Life) -> std::result::Result<(), String> {
 fn policies(sim: &Sim) -> Vec<Survival> {
     use Survival::*;
     let mut policies = vec![None, All, NamesOnly, DataOnly, NewestOnly, Random(0.5), Garbage(0.7)];
+    // Of pages that are written whole only a torn one lacks an older record and has a newer one.
+    policies.extend([Random(0.7); 8]);
     let units = sim.pending_units();
     policies.extend((0..4).map(|seed| Survival::any(seed + units * 5, units)));
     policies

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
@@ -28,7 +28,7 @@ pub struct Disk {
     pub room: Option<u64>,
     /// How many writes succeed before one fails; negative for all of them.
     pub writes_left: Arc<AtomicI64>,
-    longest_write: Arc<AtomicI64>,
+    written_end: Arc<AtomicU64>,
 }
 
 impl Disk {
@@ -50,9 +50,9 @@ impl Disk {
         self.files.lock().unwrap().insert(PATH.into(), Arc::new(file));
     }
 
-    /// The most bytes that were written with one call.
-    pub fn longest_write(&self) -> i64 {
-        self.longest_write.load(Ordering::Relaxed)
+    /// The end of what was written farthest behind.
+    pub fn written_end(&self) -> u64 {
+        self.written_end.load(Ordering::Relaxed)
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -70,7 +70,7 @@ impl Disk {
             maps: self.maps,
             room: self.room,
             writes_left: Arc::clone(&self.writes_left),
-            longest_write: Arc::clone(&self.longest_write),
+            written_end: Arc::clone(&self.written_end),
         }
     }
 }
@@ -117,7 +117,7 @@ struct MemoryFile {
     maps: bool,
     room: Option<u64>,
     writes_left: Arc<AtomicI64>,
-    longest_write: Arc<AtomicI64>,
+    written_end: Arc<AtomicU64>,
 }
 
 impl MemoryFile {
@@ -128,7 +128,7 @@ impl MemoryFile {
             return Err(Error::io("write to", &self.path, source));
         }
         self.writes_left.store(left - i64::from(left > 0), Ordering::Relaxed);
-        self.longest_write.fetch_max(bytes.len() as i64, Ordering::Relaxed);
+        self.written_end.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         let mut file = self.bytes.lock().unwrap();
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if file.len() < end {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use umbel_base::Error;
+use umbel_env::Access;
 use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogWriter};
 use umbel_sim::{Fault, FaultKind, Sim};
 
@@ -101,24 +102,78 @@ fn a_failed_sync_is_final() {
 
 #[test]
 fn a_segment_is_filled_ahead_where_it_may_be_written_over() {
-    for maps in [true, false] {
+    for (maps, has_filler) in [(true, false), (true, true), (false, false)] {
         let disk = Arc::new(Disk::new(maps));
         let mut writer = held(&disk);
         let progress = Arc::clone(writer.progress());
-        let mut end = 0;
-        let mut lens = Vec::new();
+        let (mut end, mut count) = (0, 0);
+        let mut behind = Vec::new();
         while writer.fits(60_000) {
             end = writer.append(1, &[&[7; 60_000]]).unwrap().end;
+            if has_filler {
+                progress.fill_ahead().unwrap();
+                assert!(!progress.wants_fill());
+            }
             progress.sync().unwrap();
-            lens.push(disk.longest_write());
+            behind.push(disk.written_end() - end);
+            count += 1;
         }
         writer.seal().unwrap();
         progress.sync().unwrap();
         assert!(end > SEGMENT_BYTES - 70_000 && disk.bytes().len() as u64 == SEGMENT_BYTES);
-        assert_eq!(records(&disk), lens.len());
-        let longest = lens.iter().max().unwrap();
-        assert_eq!(*longest > 400_000, maps, "{lens:?}");
+        assert_eq!(records(&disk), count);
+        behind.truncate(count - 10);
+        let least = *behind.iter().min().unwrap();
+        match (maps, has_filler) {
+            (true, true) => assert!(least >= 400_000, "{behind:?}"),
+            (true, false) => assert!(behind.iter().any(|behind| *behind > 400_000), "{behind:?}"),
+            _ => assert!(behind.iter().all(|behind| *behind < 4096), "{behind:?}"),
+        }
     }
+}
+
+/// Past the page cache, through it where the file system refuses, and through it from some write
+/// on: the same file.
+#[test]
+fn records_are_the_same_however_they_are_written() {
+    let mut files = Vec::new();
+    for refused_from in [0, 5, usize::MAX] {
+        let sim = Sim::new(1);
+        let (env, path) = (sim.env(), Path::new("/7.log"));
+        let mut writer = LogWriter::create_held(&env, path, options(SEGMENT_BYTES)).unwrap();
+        let progress = Arc::clone(writer.progress());
+        let mut ends = vec![HEADER_BYTES];
+        for (index, len) in
+            [10, 4000, 100, 200_000, 0, 4096, 70_000, 1, 1_200_000, 5].iter().enumerate()
+        {
+            if index == refused_from {
+                sim.allow_direct(false);
+            }
+            ends.push(writer.append(index as u64, &[&vec![index as u8 + 1; *len]]).unwrap().end);
+            progress.sync().unwrap();
+            // What was written last need not be read from the file.
+            let mut read = vec![0; (ends[index + 1] - ends[index]) as usize];
+            let is_recent = progress.read_recent(&mut read, ends[index]);
+            assert_eq!(is_recent, index < refused_from && *len < 1 << 20);
+            if is_recent {
+                let mut there = vec![0; read.len()];
+                progress.file().read_exact_at(&mut there, ends[index]).unwrap();
+                assert!(there == read, "record {index}");
+            }
+        }
+        let mut far = [0; 8];
+        assert!(!progress.read_recent(&mut far, progress.written() - 4), "behind the end");
+        let is_recent = progress.read_recent(&mut far, HEADER_BYTES);
+        assert_eq!(is_recent, refused_from == 5, "too old, but where nothing came later");
+        writer.seal().unwrap();
+        progress.sync().unwrap();
+        let mut bytes = vec![0; SEGMENT_BYTES as usize];
+        env.files.open(path, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        let (found, outcome) = read_env(&env, path, Expectation::Open);
+        assert!(outcome.unwrap().sealed && found.len() == 10);
+        files.push(bytes);
+    }
+    assert!(files[0] == files[1] && files[1] == files[2]);
 }
 
 #[test]
