@@ -28,6 +28,8 @@ const SHORT: Figure = Figure {
 const GROWING: &str = "event store, growing filter";
 const FIXED: &str = "event store, fixed filter";
 const NONE: &str = "event store, no filter";
+/// The same once more: how much two differ that are the same.
+const AGAIN: &str = "event store, no filter, again";
 /// Not slower than without a filter.
 const RATIO_LEAST: f64 = 0.97;
 
@@ -142,6 +144,7 @@ fn subjects(lab: &Lab<'_>) -> Result<Subjects> {
         event_store(GROWING, StoreOptions::default().existence),
         event_store(NONE, Size::Off),
         event_store(FIXED, Size::Fixed { bytes: fixed_bytes(scale) }),
+        event_store(AGAIN, Size::Off),
         look(ENGINE, true),
     ];
     all.extend(lab.engines.iter().map(|engine| look(*engine, false)));
@@ -231,7 +234,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             say::figure(outcome, series, last, UNTIL_CLOSED.name),
         ));
     }
-    said.extend(beside_none(outcome));
+    said.extend(beside_none(outcome, GROWING));
+    said.extend(beside_none(outcome, AGAIN));
     said.extend(synced_streams::meaning(outcome));
     said.push(format!(
         "The article's store fell from 45 to 15 thousand a second once its index was no longer in \
@@ -244,11 +248,11 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     said
 }
 
-/// The growing filter beside none, span by span.
-fn beside_none(outcome: &Outcome) -> Option<String> {
+/// A series beside none, span by span.
+fn beside_none(outcome: &Outcome, series: &str) -> Option<String> {
     let spread = |series: &str, x: &str| outcome.spread(series, x, SHORT.name);
     let ratio = |x: &str| {
-        let (with, without): (Spread, Spread) = (spread(GROWING, x)?, spread(NONE, x)?);
+        let (with, without): (Spread, Spread) = (spread(series, x)?, spread(NONE, x)?);
         Some(with.median / without.median)
     };
     let ratios: Vec<(&str, f64)> =
@@ -257,10 +261,13 @@ fn beside_none(outcome: &Outcome) -> Option<String> {
     let below = ratios.iter().filter(|(_, ratio)| *ratio < RATIO_LEAST).count();
     let mut sorted: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
     sorted.sort_by(f64::total_cmp);
+    let what = match series {
+        AGAIN => "Without a filter once more, as a measure of chance,",
+        _ => "With the growing filter",
+    };
     Some(format!(
-        "With the growing filter each of {} short spans takes, by medians, {:.2} times the rate of \
-         none at least (at {x}), {:.2} in the middle and {:.2} at most; {below} of them are below \
-         {RATIO_LEAST}.",
+        "{what} each of {} short spans takes, by medians, {:.2} times the rate of none at least \
+         (at {x}), {:.2} in the middle and {:.2} at most; {below} of them are below {RATIO_LEAST}.",
         ratios.len(),
         least,
         sorted[sorted.len() / 2],
