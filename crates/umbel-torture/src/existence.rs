@@ -18,7 +18,7 @@ use crate::random::join;
 use crate::report::Tally;
 
 /// How many seeds the campaign takes, and its small part.
-pub const SEEDS: u64 = 50_000;
+pub const SEEDS: u64 = 100_000;
 pub const SEEDS_SMALL: u64 = 1000;
 /// Within so many seeds each planted bug must be noticed.
 pub const SEEDS_PLANTED: u64 = 10_000;
