@@ -14,6 +14,7 @@ cargo xtask smoke                          the smoke test of the release binary
 cargo xtask clients                        clients of event stores against the release binary
 cargo xtask audit                          licences, sources and weaknesses of dependencies
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
+cargo xtask starts [EVENTS]                how long a server starts after kill -9, with 10 million
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             the comparison with other engines
@@ -27,6 +28,8 @@ const WRONG_USE: u8 = 2;
 
 /// How often a server is killed where nobody says.
 const MANY_KILLS: u32 = 200;
+/// How many events there are before a start where nobody says.
+const MANY_EVENTS: u64 = 10_000_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +51,10 @@ fn main() -> ExitCode {
         ("kills", [rounds]) if rounds.parse::<u32>().is_ok() => {
             test_command::kills_alone(rounds.parse().unwrap_or(MANY_KILLS))
         }
+        ("starts", []) => test_command::starts_alone(MANY_EVENTS),
+        ("starts", [events]) if events.parse::<u64>().is_ok() => {
+            test_command::starts_alone(events.parse().unwrap_or(MANY_EVENTS))
+        }
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -60,8 +67,8 @@ fn main() -> ExitCode {
             true
         }
         (
-            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "kills" | "audit"
-            | "instructions",
+            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "kills" | "starts"
+            | "audit" | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -69,7 +76,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "there is no command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, console, kills, audit, instructions, torture, rivals, filters, \
+                 clients, console, kills, starts, audit, instructions, torture, rivals, filters, \
                  serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);

@@ -113,6 +113,16 @@ pub fn kills_alone(rounds: u32) -> bool {
     report.finish()
 }
 
+/// Starts a server on the store of whoever was killed after so many events, alone. Whether nothing
+/// failed.
+pub fn starts_alone(events: u64) -> bool {
+    let mut report = Report::default();
+    if release_build(&mut report, &["umbel-cli"]) {
+        report.step(STARTS, || kills::starts(events));
+    }
+    report.finish()
+}
+
 /// Uses the console in a browser and puts pictures of it into the documents. Whether nothing
 /// failed.
 pub fn console_alone() -> bool {
@@ -136,6 +146,7 @@ const CLIENTS: &str = "clients of event stores";
 const CONSOLE: &str = "the console in a browser";
 const AUDIT: &str = "dependencies";
 const KILLS: &str = "kills of a server that clients use";
+const STARTS: &str = "starts after a kill";
 /// How many the test command takes.
 const FEW_KILLS: u32 = 5;
 const SMOKE: &str = "smoke test of the binary";

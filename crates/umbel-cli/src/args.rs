@@ -10,8 +10,8 @@ use umbel_lab::command::LabCommand;
 use crate::bench::flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::args::{
-    AppendArgs, BackupArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs, RestoreArgs,
-    ScavengeArgs, ServeArgs, StreamsArgs, SubscribeArgs,
+    AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs,
+    RestoreArgs, ScavengeArgs, ServeArgs, StreamsArgs, SubscribeArgs,
 };
 use crate::filter::FilterCommand;
 use crate::limits::Limits;
@@ -94,6 +94,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Follow the events of a server as they come, as JSON lines
     Subscribe(SubscribeArgs),
+    /// Look at a running server from outside, as its clients see it
+    Doctor(DoctorArgs),
     /// Filters by themselves, without a store: size, build, check, inspect, bench
     #[command(subcommand)]
     Filter(FilterCommand),

@@ -1,11 +1,14 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `metadata`, `scavenge`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`.
+//! `metadata`, `scavenge`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`,
+//! `doctor`.
 
 pub mod append;
 pub mod args;
 pub mod backup;
 pub mod connection;
 pub mod delete;
+pub mod doctor;
+mod encryption;
 pub mod filter;
 pub mod import;
 pub mod line;
@@ -18,6 +21,7 @@ pub mod serve;
 mod serve_config;
 mod serve_options;
 mod serve_security;
+mod server_address;
 pub mod store;
 pub mod streams;
 pub mod subscribe;

@@ -143,6 +143,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::ImportEvents(args) => events::import::run(db, args, json, limits),
         Command::Serve(args) => events::serve::run(db, args, json, limits),
         Command::Subscribe(args) => events::subscribe::run(args),
+        Command::Doctor(args) => events::doctor::run(args, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::RemoveBenchFolder { name } => bench::folder::remove_when_left(name),

@@ -9,6 +9,7 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
+    mod doctor;
     mod events;
     mod filter;
     mod harness;

@@ -22,6 +22,7 @@ use crate::group_info::Figures;
 use crate::group_keep;
 use crate::group_key::GroupKey;
 use crate::group_message::{Joining, Message};
+use crate::group_pace::Paces;
 use crate::limits::{
     GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
 };
@@ -45,6 +46,8 @@ pub struct Group {
     /// How many are parked.
     parked: u64,
     joined: HashMap<ConsumerId, Joining>,
+    /// How many events they are sent in a second.
+    paces: Paces,
     /// Taken away while it reads.
     follower: Option<Follower>,
     bell: Option<Bell>,
@@ -83,6 +86,7 @@ impl Group {
             last_known: after,
             parked: opened.parked.1 - opened.parked.0,
             joined: HashMap::new(),
+            paces: Paces::new(Instant::now()),
             follower: Some(follower),
             bell: None,
             is_at_the_end: false,
@@ -365,6 +369,7 @@ impl Group {
                 }
                 let id = self.consumers.connect(joining.room);
                 self.joined.insert(id, joining);
+                self.paces.begin(id, Instant::now());
                 if answer.send(Ok(id)).is_err() {
                     self.leave(id);
                 }
@@ -390,8 +395,11 @@ impl Group {
         }
     }
 
-    fn figures(&self) -> Figures<'_> {
+    fn figures(&mut self) -> Figures<'_> {
+        let (sent, sent_to) = self.paces.measure(&self.consumers, Instant::now());
         Figures {
+            sent,
+            sent_to,
             key: &self.key,
             config: &self.config,
             consumers: &self.consumers,

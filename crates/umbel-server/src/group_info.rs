@@ -8,6 +8,7 @@ use crate::consumers::{ConsumerId, Consumers};
 use crate::group_config::{Begin, GroupConfig, millis, place};
 use crate::group_key::GroupKey;
 use crate::group_message::Joining;
+use crate::group_pace::Sent;
 
 /// What is known of a group that is being served.
 pub struct Figures<'a> {
@@ -19,6 +20,10 @@ pub struct Figures<'a> {
     pub consumers: &'a Consumers,
     /// Who they are.
     pub joined: &'a HashMap<ConsumerId, Joining>,
+    /// What it was sent,
+    pub sent: Sent,
+    /// and each of them.
+    pub sent_to: HashMap<ConsumerId, Sent>,
     /// The checkpoint that is kept.
     pub checkpoint: Option<u64>,
     /// The last event that was read.
@@ -30,11 +35,14 @@ pub struct Figures<'a> {
 impl Figures<'_> {
     /// As clients are told.
     pub fn said(&self) -> SubscriptionInfo {
-        let Figures { key, consumers, .. } = *self;
+        let Figures { key, consumers, sent, .. } = *self;
+        let sent_to = |id| self.sent_to.get(id).copied().unwrap_or_default();
         let (waiting, again, on_the_way) = consumers.counts();
         let connections = consumers.consumers().iter().map(|(id, consumer)| ConnectionInfo {
             username: self.joined.get(id).map(|it| it.username.clone()).unwrap_or_default(),
+            average_items_per_second: sent_to(id).per_second,
             total_items: long(consumer.sent),
+            count_since_last_measurement: sent_to(id).since_told,
             available_slots: number(consumer.room.saturating_sub(consumer.in_flight())),
             in_flight_messages: number(consumer.in_flight()),
             ..ConnectionInfo::default()
@@ -42,7 +50,9 @@ impl Figures<'_> {
         let said = |at: Option<u64>| at.map(|at| place(key, at)).unwrap_or_default();
         SubscriptionInfo {
             connections: connections.collect(),
+            average_per_second: sent.per_second,
             total_items: long(consumers.sent),
+            count_since_last_measurement: sent.since_told,
             last_checkpointed_event_position: said(self.checkpoint),
             last_known_event_position: said(self.last_known),
             read_buffer_count: number(waiting),

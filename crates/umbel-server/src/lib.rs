@@ -60,6 +60,7 @@ mod group_info;
 mod group_keep;
 mod group_key;
 mod group_message;
+mod group_pace;
 mod group_registry;
 mod groups;
 mod handler;

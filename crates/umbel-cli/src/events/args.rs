@@ -62,7 +62,8 @@ pub struct ReadArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["stream", "all"]))]
 pub struct SubscribeArgs {
-    /// The server: http://HOST:PORT, or what it says that clients connect with
+    /// The server: http://HOST:PORT, or what it says that clients connect with, with USER:PASSWORD@
+    /// before the host where it asks who one is
     #[arg(long, value_name = "ADDRESS")]
     pub connect: String,
     /// The stream to follow; it may come only later
@@ -79,6 +80,17 @@ pub struct SubscribeArgs {
     pub until_caught_up: bool,
     #[command(flatten)]
     pub filter: FilterArgs,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The server: http://HOST:PORT, or what its clients connect with
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:2113")]
+    pub connect: String,
+    /// Append an event to the stream `umbel-doctor`, read it again and delete the stream
+    #[arg(long)]
+    pub write: bool,
 }
 
 /// Which of all events pass.
@@ -233,7 +245,7 @@ pub struct ImportEventsArgs {
     /// A file of JSON lines, as `umbel read --all` writes them; `-` or nothing is standard input
     #[arg(value_name = "FILE", conflicts_with = "from")]
     pub file: Option<PathBuf>,
-    /// Read a KurrentDB, EventStoreDB or Umbel server instead: esdb://HOST:PORT?tls=false
+    /// Read a KurrentDB, EventStoreDB or Umbel server instead: esdb://USER:PASSWORD@HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<String>,
     /// With --from: streams of the server's own (`$...`), too, but for views and statistics

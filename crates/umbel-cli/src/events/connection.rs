@@ -1,31 +1,54 @@
-//! A connection to a server, over which events are read.
+//! A connection to a server of event stores, in clear or encrypted, as nobody or as a user.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use hyper::body::Incoming;
+use base64::Engine;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
+use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
-use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::{ReadReq, ReadResp};
 
+use super::encryption;
+use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
 
 /// The call that reads and subscribes.
 const READ: &str = "/event_store.client.streams.Streams/Read";
+/// How long a server may take to accept a connection and to agree on how to speak.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest message that is taken: a larger event could not be in a store.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// The longest page that is taken.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// What bytes come and go through.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection to a server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Connection {
     sender: SendRequest<Body>,
+    origin: Uri,
+    authorization: Option<HeaderValue>,
+    /// The server's certificate as it was shown, where the connection is encrypted.
+    pub certificate: Option<Vec<u8>>,
 }
 
 impl GrpcService<Body> for Connection {
@@ -38,92 +61,116 @@ impl GrpcService<Body> for Connection {
         self.sender.poll_ready(context)
     }
 
-    fn call(&mut self, request: hyper::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: hyper::Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
         Box::pin(self.sender.send_request(request))
     }
 }
 
-/// Reads or subscribes at the server with this address.
-pub async fn read(address: &str, options: Options) -> Outcome<Streaming<ReadResp>> {
-    let authority = authority(address)?;
-    let unreachable = |error: &dyn std::fmt::Display| {
-        Failure::System(format!("could not reach a server at {authority}: {error}"))
-    };
-    let stream = TcpStream::connect(authority).await.map_err(|error| unreachable(&error))?;
-    let builder = Builder::new(TokioExecutor::new());
-    let shaken = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = shaken.map_err(|error| unreachable(&error))?;
-    tokio::spawn(connection);
-    let origin: Uri = format!("http://{authority}")
-        .parse()
-        .map_err(|error| Failure::usage(format!("--connect is {address}: {error}")))?;
-    let mut grpc = Grpc::with_origin(Connection { sender }, origin)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    grpc.ready().await.map_err(|error| unreachable(&error))?;
-    let request = Request::new(ReadReq { options: Some(options) });
-    let path = PathAndQuery::from_static(READ);
-    let answers = grpc.server_streaming(request, path, ProstCodec::default()).await;
-    answers.map(tonic::Response::into_inner).map_err(|status| refused(&status))
+impl Connection {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// Why it was not reached, with what may be done about it.
+    pub async fn open(address: &ServerAddress) -> Outcome<Connection> {
+        let name = address.shown();
+        let unreachable = |reason: &dyn Display| {
+            Failure::System(format!("could not reach a server at {name}: {reason}"))
+        };
+        let late = || unreachable(&format!("no answer within {} s", PATIENCE.as_secs()));
+        let connected = TcpStream::connect((&address.host[..], address.port));
+        let connected = tokio::time::timeout(PATIENCE, connected).await.map_err(|_| late())?;
+        let stream = connected.map_err(|error| unreachable(&error))?;
+        stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+        let (stream, certificate): (Box<dyn Stream>, _) = match &address.encryption {
+            None => (Box::new(stream), None),
+            Some(wanted) => {
+                let shaken = encryption::wrap(stream, &address.host, wanted);
+                let shaken = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| late())?;
+                let (stream, certificate) = shaken.map_err(|failure| failure.after(&name))?;
+                (Box::new(stream), certificate)
+            }
+        };
+        let builder = Builder::new(TokioExecutor::new());
+        let shaken = builder.handshake(TokioIo::new(stream));
+        let shaken = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| late())?;
+        let (sender, connection) = shaken.map_err(|error| unreachable(&error))?;
+        tokio::spawn(connection);
+        let origin = address.origin().parse().map_err(|error| unreachable(&error))?;
+        let authorization = address.user.as_ref().map(|(user, password)| {
+            let both = base64::engine::general_purpose::STANDARD
+                .encode(format!("{user}:{password}").as_bytes());
+            HeaderValue::try_from(format!("Basic {both}"))
+        });
+        let authorization = authorization.transpose().map_err(|error| unreachable(&error))?;
+        Ok(Connection { sender, origin, authorization, certificate })
+    }
+
+    /// What the calls of its clients are made with.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub async fn calls(&self) -> Outcome<Grpc<Connection>> {
+        let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| {
+            let clear = match self.certificate {
+                Some(_) => "",
+                None => "; if it encrypts, leave tls=false out or write https://",
+            };
+            Failure::System(format!("{} ended the connection: {error}{clear}", self.origin))
+        })?;
+        Ok(grpc)
+    }
+
+    /// A page, with the status it came with.
+    ///
+    /// # Errors
+    /// The connection has ended, or the page is no page.
+    pub async fn page(&self, path: &str) -> Outcome<(StatusCode, Bytes)> {
+        let wrong = |reason: &dyn Display| {
+            Failure::System(format!("{}{path} was not answered: {reason}", self.origin))
+        };
+        let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
+        let request = hyper::Request::builder().method(Method::GET).uri(uri);
+        let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
+        let mut connection = self.clone();
+        let answer = tokio::time::timeout(PATIENCE, connection.call(request)).await;
+        let answer = answer.map_err(|_| wrong(&"it took too long"))?;
+        let answer = answer.map_err(|error| wrong(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
+        let body = tokio::time::timeout(PATIENCE, body).await;
+        let body = body.map_err(|_| wrong(&"it took too long"))?;
+        Ok((status, body.map_err(|error| wrong(&error))?.to_bytes()))
+    }
+
+    /// Reads or subscribes.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection has ended.
+    pub async fn read(&self, options: Options) -> Outcome<Streaming<ReadResp>> {
+        let request = Request::new(ReadReq { options: Some(options) });
+        let path = PathAndQuery::from_static(READ);
+        let mut calls = self.calls().await?;
+        let answers = calls.server_streaming(request, path, ProstCodec::default()).await;
+        answers.map(tonic::Response::into_inner).map_err(|status| refused(&status))
+    }
 }
 
 /// What a server said instead of an answer.
 pub fn refused(status: &Status) -> Failure {
     let text = format!("the server says: {}", status.message());
     match status.code() {
-        Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::Unimplemented => {
-            Failure::usage(text)
-        }
+        Code::InvalidArgument
+        | Code::FailedPrecondition
+        | Code::NotFound
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::Unimplemented => Failure::usage(text),
         Code::DataLoss => Failure::Damaged(text),
         _ => Failure::System(text),
-    }
-}
-
-/// The host and the port of an address as people and servers write it.
-fn authority(address: &str) -> Outcome<&str> {
-    let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
-    let is_clear = match scheme {
-        "http" => true,
-        "kurrentdb" | "esdb" => rest.contains("tls=false"),
-        _ => false,
-    };
-    if !is_clear {
-        return Err(Failure::usage(format!(
-            "--connect is {address}, but connections cannot be encrypted yet; write \
-             http://HOST:PORT"
-        )));
-    }
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    match rest[..end].rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(&rest[..end]),
-        _ => Err(Failure::usage(format!(
-            "--connect is {address}, but must have a host and a port: http://HOST:PORT"
-        ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_named_as_it_names_itself_or_as_people_do() {
-        for (address, wanted) in [
-            ("http://127.0.0.1:2113", "127.0.0.1:2113"),
-            ("127.0.0.1:2113", "127.0.0.1:2113"),
-            ("kurrentdb://[::1]:2113?tls=false", "[::1]:2113"),
-            ("esdb://store:7/?tls=false", "store:7"),
-        ] {
-            assert_eq!(authority(address).unwrap(), wanted);
-        }
-        for wrong in [
-            "https://a:1",
-            "kurrentdb://a:1",
-            "kurrentdb+discover://a:1?tls=false",
-            "a",
-            ":1",
-            "a:x",
-        ] {
-            assert!(matches!(authority(wrong), Err(Failure::Usage(_))), "{wrong}");
-        }
     }
 }

@@ -12,7 +12,8 @@ use umbel_events::{Import, ImportReport, ImportedEvent};
 use super::append::{LINE_BYTES_MAX, NAMED_BAD_LINES};
 use super::args::ImportEventsArgs;
 use super::line::{Defaults, Line};
-use super::remote::{Address, Class, Remote, RemoteEvent};
+use super::remote::{Class, Remote, RemoteEvent};
+use super::server_address::ServerAddress;
 use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::input::{self, Counting};
@@ -39,7 +40,8 @@ pub fn run(
     limits: Limits,
 ) -> Outcome<()> {
     // What is wrong with an address is said before a store is made.
-    let address = args.from.as_deref().map(Address::parse).transpose()?;
+    let address =
+        args.from.as_deref().map(|text| ServerAddress::parse("--from", text)).transpose()?;
     let durability = if args.sync { Durability::Synced } else { Durability::Buffered };
     let input = match &address {
         Some(_) => None,

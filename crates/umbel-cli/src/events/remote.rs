@@ -1,92 +1,18 @@
 //! The events of another server, read over the protocol that clients of event stores speak:
 //! KurrentDB, EventStoreDB, or Umbel itself.
 
-use std::fmt::Display;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::http::uri::{PathAndQuery, Uri};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tonic::body::Body;
-use tonic::client::{Grpc, GrpcService};
-use tonic::{Request, Response, Streaming};
-use tonic_prost::ProstCodec;
+use tonic::Streaming;
 use umbel_events::EventId;
 use umbel_proto::reading::of_all;
 use umbel_proto::shared::{Uuid, uuid};
+use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::AllOption;
 use umbel_proto::streams::read_resp::{Content, RecordedEvent};
-use umbel_proto::streams::{ReadReq, ReadResp};
 
+use super::connection::Connection;
+use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
-
-const READ: &str = "/event_store.client.streams.Streams/Read";
-/// The longest message that is taken: a larger event could not be imported.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
-const PORT: u16 = 2113;
-/// How connection strings begin that name one server.
-const SCHEMES: [&str; 3] = ["esdb", "kurrentdb", "kdb"];
-
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    host: String,
-    port: u16,
-}
-
-impl Address {
-    /// Reads a connection string. A user and a password in it are not sent: who does without
-    /// encryption does without them.
-    pub fn parse(text: &str) -> Outcome<Address> {
-        let wrong = |why: &str| {
-            Err(Failure::usage(format!(
-                "--from {text}: {why}; write esdb://HOST:PORT?tls=false, such as \
-                 esdb://localhost:2113?tls=false"
-            )))
-        };
-        let Some((scheme, rest)) = text.split_once("://") else {
-            return wrong("this is no connection string");
-        };
-        if !SCHEMES.contains(&scheme) {
-            return wrong("it must name one server, by esdb://, kurrentdb:// or kdb://");
-        }
-        let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let is_clear = query.split('&').any(|one| one.eq_ignore_ascii_case("tls=false"));
-        if !is_clear {
-            return wrong(
-                "this program reads from servers that listen in clear only (tls=false), as those \
-                 started with --insecure do",
-            );
-        }
-        let host = hosts.rsplit_once('@').map_or(hosts, |(_, host)| host).trim_end_matches('/');
-        if host.contains(',') {
-            return wrong("name one of these servers");
-        }
-        let is_bare_v6 = host.starts_with('[') && host.ends_with(']');
-        let (host, port) = match host.rsplit_once(':').filter(|_| !is_bare_v6) {
-            Some((host, port)) => (host, port.parse().ok()),
-            None => (host, Some(PORT)),
-        };
-        match port {
-            Some(port) if !host.is_empty() => {
-                Ok(Address { host: host.trim_matches(['[', ']']).to_string(), port })
-            }
-            _ => wrong("it names no host and port"),
-        }
-    }
-
-    fn shown(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
-    }
-}
 
 /// What a server keeps for itself and is not imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,16 +75,14 @@ pub struct Remote {
 
 impl Remote {
     /// Connects to a server and asks for all of its events.
-    pub fn open(address: &Address) -> Outcome<Remote> {
+    pub fn open(address: &ServerAddress) -> Outcome<Remote> {
         let name = address.shown();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime
             .map_err(|error| Failure::System(format!("could not begin to connect: {error}")))?;
-        let answers = runtime.block_on(read_all(address)).map_err(|reason| {
-            Failure::System(format!(
-                "could not read from the server at {name}: {reason}; is it there, and does it \
-                 listen in clear?"
-            ))
+        let answers = runtime.block_on(async {
+            let connection = Connection::open(address).await?;
+            connection.read(of_all(AllOption::Start(()))).await
         })?;
         Ok(Remote { name, runtime, answers, taken: 0 })
     }
@@ -216,46 +140,6 @@ fn event_id(id: Uuid) -> Option<EventId> {
     match id.value? {
         uuid::Value::String(text) => text.parse().ok(),
         uuid::Value::Structured(halves) => Some(EventId(u128::from(halves).to_be_bytes())),
-    }
-}
-
-async fn read_all(address: &Address) -> Result<Streaming<ReadResp>, String> {
-    let said = |error: &dyn Display| error.to_string();
-    let stream = TcpStream::connect((&address.host[..], address.port));
-    let stream = stream.await.map_err(|error| said(&error))?;
-    stream.set_nodelay(true).map_err(|error| said(&error))?;
-    let shaken = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = shaken.map_err(|error| said(&error))?;
-    tokio::spawn(connection);
-    let origin: Uri =
-        format!("http://{}", address.shown()).parse().map_err(|error| said(&error))?;
-    let mut grpc = Grpc::with_origin(Connection { sender }, origin)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    grpc.ready().await.map_err(|error| said(&error))?;
-    let asked = ReadReq { options: Some(of_all(AllOption::Start(()))) };
-    let codec = ProstCodec::<ReadReq, ReadResp>::default();
-    let path = PathAndQuery::from_static(READ);
-    let answers = grpc.server_streaming(Request::new(asked), path, codec).await;
-    answers.map(Response::into_inner).map_err(|status| said(&status.message()))
-}
-
-/// A connection as tonic calls it.
-struct Connection {
-    sender: SendRequest<Body>,
-}
-
-impl GrpcService<Body> for Connection {
-    type ResponseBody = Incoming;
-    type Error = hyper::Error;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<hyper::Response<Incoming>, hyper::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.sender.poll_ready(context)
-    }
-
-    fn call(&mut self, request: hyper::Request<Body>) -> Self::Future {
-        Box::pin(self.sender.send_request(request))
     }
 }
 

@@ -1,34 +1,6 @@
-//! Addresses of servers, and what of theirs is left out.
+//! What of other servers is left out, and their events.
 
 use super::*;
-
-#[test]
-fn connection_strings_name_one_server_in_clear() {
-    let read = |text: &str| Address::parse(text).map(|address| address.shown()).ok();
-    for (text, shown) in [
-        ("esdb://localhost:2113?tls=false", "localhost:2113"),
-        ("kurrentdb://db.example?keepAlive=9&TLS=False", "db.example:2113"),
-        ("esdb://admin:changeit@10.0.0.1:7?tls=false", "10.0.0.1:7"),
-        ("kdb://[::1]:7/?tls=false", "[::1]:7"),
-        ("kdb://[::1]?tls=false", "[::1]:2113"),
-    ] {
-        assert_eq!(read(text).as_deref(), Some(shown), "{text}");
-    }
-    for (text, why) in [
-        ("localhost:2113", "no connection string"),
-        ("http://localhost:2113?tls=false", "must name one server"),
-        ("esdb+discover://cluster:2113?tls=false", "must name one server"),
-        ("esdb://localhost:2113", "in clear only"),
-        ("esdb://localhost:2113?tls=true", "in clear only"),
-        ("esdb://a:1,b:2?tls=false", "one of these"),
-        ("esdb://:2113?tls=false", "no host and port"),
-        ("esdb://a:x?tls=false", "no host and port"),
-        ("esdb://a:70000?tls=false", "no host and port"),
-    ] {
-        let said = Address::parse(text).expect_err(text).to_string();
-        assert!(said.contains(why) && said.contains("esdb://HOST:PORT?tls=false"), "{said}");
-    }
-}
 
 #[test]
 fn what_is_the_servers_own_is_left_out_and_metadata_is_kept() {

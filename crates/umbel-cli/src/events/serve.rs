@@ -33,7 +33,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         existence: config.existence,
         ..StoreOptions::default()
     };
-    let store = store::open_or_create_with(config.db.as_deref(), options)?;
+    let store = store::open_or_create_with(Some(&config.db), options)?;
     let running = match Server::start(store.clone(), server_config(&config, &security)) {
         Ok(running) => running,
         Err(error) => {
@@ -109,7 +109,14 @@ fn announce(
     }
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
+    note(&format!("the store is in {}", config.db.display()));
     note(&format!("the console is at {scheme}://{host}/console/"));
+    let user = if matches!(security, Security::Insecure) { "" } else { "-u admin " };
+    note(&format!(
+        "an event to paste: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
+         {scheme}://{host}/console/api/append \
+         -d '{{\"stream\":\"cart-42\",\"type\":\"Opened\",\"data\":\"{{}}\"}}'"
+    ));
     note(&match security {
         Security::Insecure => format!(
             "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"

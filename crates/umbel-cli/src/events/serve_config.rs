@@ -18,11 +18,14 @@ const FILTER_BYTES_MAX: u64 = 1 << 40;
 /// The longest that the parts of one append may take, in seconds.
 const APPEND_TIME_MAX: u64 = 3600;
 
+/// The folder of the store where nobody names one.
+const FOLDER: &str = "umbel-data";
+
 /// What a server runs with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeConfig {
     /// The folder of the store.
-    pub db: Option<PathBuf>,
+    pub db: PathBuf,
     /// Whether to serve in clear, and to ask nobody who he is.
     pub insecure: bool,
     /// The file of the certificate,
@@ -79,7 +82,7 @@ impl ServeConfig {
             SocketAddr::new(ip.unwrap_or(plain.listen.ip()), port.unwrap_or(plain.listen.port()));
         let existence = one(levels, &["stream-existence-filter-size"], filter_size)?;
         Ok(ServeConfig {
-            db: path("db")?,
+            db: path("db")?.unwrap_or_else(|| FOLDER.into()),
             insecure: switch("insecure")?,
             certificate: path("certificate-file")?,
             key: path("certificate-private-key-file")?,
@@ -283,6 +286,7 @@ mod tests {
     fn nobody_says_anything_and_all_is_as_it_always_was() {
         let config = read(&ServeArgs::default(), &[]).unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 2113)));
+        assert_eq!(config.db, PathBuf::from("umbel-data"));
         assert!(!config.insecure && !config.sync && config.advertise.is_none());
         assert_eq!(config.append_time, Config::default().parts_time);
         assert_eq!(config.existence, StoreOptions::default().existence);

@@ -10,8 +10,9 @@ use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{self, Content};
 
 use super::args::SubscribeArgs;
-use super::connection::{self, refused};
+use super::connection::{Connection, refused};
 use super::line;
+use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
 use crate::output::Output;
 
@@ -22,11 +23,12 @@ const INTERVAL: u32 = 10_000;
 pub fn run(args: &SubscribeArgs) -> Outcome<()> {
     // Before the server is asked, which tells of it only once it is reached.
     args.filter.of_store()?;
+    let address = ServerAddress::parse("--connect", &args.connect)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::System(format!("could not start: {error}")))?;
-    runtime.block_on(follow(args))
+    runtime.block_on(follow(&address, args))
 }
 
 fn options(args: &SubscribeArgs) -> Options {
@@ -44,10 +46,10 @@ fn options(args: &SubscribeArgs) -> Options {
     subscription(of)
 }
 
-async fn follow(args: &SubscribeArgs) -> Outcome<()> {
+async fn follow(address: &ServerAddress, args: &SubscribeArgs) -> Outcome<()> {
     let stopped = tokio::signal::ctrl_c();
     tokio::pin!(stopped);
-    let mut answers = connection::read(&args.connect, options(args)).await?;
+    let mut answers = Connection::open(address).await?.read(options(args)).await?;
     let mut output = Output::new();
     let mut has_caught_up = false;
     loop {

@@ -37,6 +37,11 @@ impl Serving {
         Serving { process, stdout, first_line: first_line.trim_end().to_string() }
     }
 
+    /// What clients connect with.
+    pub fn connection(&self) -> &str {
+        &self.first_line
+    }
+
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         let rest = self.first_line.strip_prefix("kurrentdb://").unwrap();
@@ -75,6 +80,54 @@ fn a_server_says_where_it_is_and_ends_without_an_error_when_told_to() {
         assert_eq!((code, rest.as_str()), (Some(0), ""), "{notes}");
         assert!(notes.contains("in clear") && notes.contains("stopped"), "{notes}");
     }
+}
+
+/// What is noted can be pasted as it is.
+#[test]
+fn an_event_is_appended_by_what_the_server_says() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.arg("--db").arg(ground.store());
+    command.args(["serve", "--insecure", "--listen", "127.0.0.1:0"]);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let notes = BufReader::new(process.stderr.take().unwrap());
+    let mut notes = notes.lines().map(Result::unwrap);
+    let said = notes.find_map(|note| Some(note.split_once("an event to paste: ")?.1.to_string()));
+    let said = said.unwrap();
+    let (head, data) = said.split_once(" -d '").unwrap();
+    let (head, url) = head.rsplit_once(' ').unwrap();
+    let place = url.strip_prefix("http://").unwrap();
+    let (address, path) = place.split_once('/').unwrap();
+    let data = data.strip_suffix('\'').unwrap();
+    let headers: Vec<&str> = head.split('\'').skip(1).step_by(2).collect();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let headers = headers.join("\r\n");
+    let len = data.len();
+    let rest =
+        format!("Host: {address}\r\nContent-Length: {len}\r\nConnection: close\r\n{headers}");
+    write!(stream, "POST /{path} HTTP/1.1\r\n{rest}\r\n\r\n{data}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    assert!(process.wait().unwrap().success());
+    let events = ground.run(&["read", "--stream", "cart-42"]).succeeds().text();
+    assert!(events.contains("Opened"), "{events}");
+}
+
+#[test]
+fn a_store_that_nobody_named_lies_in_the_present_folder() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.current_dir(ground.path("")).args(["serve", "--insecure", "--listen", "127.0.0.1:0"]);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first_line = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut first_line).unwrap();
+    kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && notes.contains("the store is in umbel-data"), "{notes}");
+    assert!(ground.path("umbel-data").join("CHUNKS").exists());
 }
 
 #[test]
@@ -166,7 +219,6 @@ fn what_cannot_be_served_is_refused_with_a_sentence() {
     both.fails(2, &["insecure and disable-tls contradict each other"]);
     let missing = ["serve", "--certificate-file", "a.pem", "--certificate-private-key-file", "b"];
     ground.run(&missing).fails(2, &["no connection can be encrypted", "a.pem: "]);
-    ground.bare(&["serve", "--insecure"]).fails(2, &["which store?", "--db DIR"]);
     let wrong = ground.run(&["serve", "--insecure", "--listen", "here"]);
     wrong.fails(2, &["--listen", "here"]);
     let wrong = ground.run(&["serve", "--insecure", "--advertise", "store"]);
@@ -368,7 +420,7 @@ fn what_cannot_be_followed_is_told() {
     follow(&[]).fails(2, &["--stream"]);
     ground.bare(&["subscribe", "--all"]).fails(2, &["--connect"]);
     let wrong = ["subscribe", "--all", "--connect", "https://127.0.0.1:1"];
-    ground.bare(&wrong).fails(2, &["cannot be encrypted yet"]);
+    ground.bare(&wrong).fails(4, &["could not reach a server at 127.0.0.1:1"]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = taken.local_addr().unwrap().to_string();
     drop(taken);

@@ -1,0 +1,242 @@
+//! [`ServerAddress`]: where a server listens, how it is reached and as whom, read from a connection
+//! string as its clients take it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::errors::{Failure, Outcome};
+
+/// Where a server listens unless somebody says otherwise.
+const PORT: u16 = 2113;
+/// How connection strings begin that name one server.
+const SCHEMES: [&str; 3] = ["esdb", "kurrentdb", "kdb"];
+/// The variable that has the password of a user who is named without one.
+const PASSWORD: &str = "UMBEL_PASSWORD";
+
+/// Where a server listens, how it is reached and as whom.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Its name or address, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How connections are encrypted; `None` where they are not.
+    pub encryption: Option<Encryption>,
+    /// User and password.
+    pub user: Option<(String, String)>,
+}
+
+/// How connections are encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// Whether the server's certificate must be one of an authority that is believed, and for its
+    /// name (`tlsVerifyCert`).
+    pub verifies: bool,
+    /// The file of the authorities that are believed, in place of those of the system
+    /// (`tlsCaFile`).
+    pub authorities: Option<PathBuf>,
+    /// The files of a certificate that says who the user is, and of its key (`userCertFile`,
+    /// `userKeyFile`).
+    pub user: Option<(PathBuf, PathBuf)>,
+}
+
+impl ServerAddress {
+    /// Reads `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
+    /// who is named without a password has that of the environment. `flag` gave the text.
+    ///
+    /// # Errors
+    /// Text that names no server, or several.
+    pub fn parse(flag: &str, text: &str) -> Outcome<ServerAddress> {
+        let password = || std::env::var(PASSWORD).ok();
+        parse(text, password).map_err(|why| {
+            Failure::usage(format!(
+                "{flag} is {}: {why}; write http://HOST:PORT, or as clients do \
+                 kurrentdb://USER@HOST:PORT?tlsCaFile=FILE",
+                without_password(text)
+            ))
+        })
+    }
+
+    /// Host and port.
+    pub fn shown(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// What requests name as their origin.
+    pub fn origin(&self) -> String {
+        let scheme = if self.encryption.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.shown())
+    }
+}
+
+impl fmt::Debug for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|(user, _)| user);
+        f.debug_struct("ServerAddress")
+            .field("origin", &self.origin())
+            .field("user", &user)
+            .finish_non_exhaustive()
+    }
+}
+
+fn parse(
+    text: &str,
+    password: impl FnOnce() -> Option<String>,
+) -> Result<ServerAddress, &'static str> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_plain = matches!(scheme, "http" | "https");
+    if !is_plain && !SCHEMES.contains(&scheme) {
+        return Err(
+            "it must name one server, by http://, https://, esdb://, kurrentdb:// or kdb://",
+        );
+    }
+    let option = |name: &str| -> Result<Option<String>, &'static str> {
+        let mut said = query.split('&').filter_map(|one| one.split_once('='));
+        let said = said.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        said.map(|(_, value)| decoded(value)).transpose()
+    };
+    let switch = |name: &str, default: bool| match option(name)? {
+        None => Ok(default),
+        Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+        Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err("tls and tlsVerifyCert are true or false"),
+    };
+    let (who, place) = place.rsplit_once('@').map_or((None, place), |(who, at)| (Some(who), at));
+    let place = place.split('/').next().unwrap_or_default();
+    if place.contains(',') {
+        return Err("name one of these servers");
+    }
+    let (host, port) = host_and_port(place, is_plain)?;
+    let encryption = Encryption {
+        verifies: switch("tlsVerifyCert", true)?,
+        authorities: option("tlsCaFile")?.map(PathBuf::from),
+        user: match (option("userCertFile")?, option("userKeyFile")?) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err("userCertFile and userKeyFile go together"),
+        },
+    };
+    let encryption = switch("tls", scheme != "http")?.then_some(encryption);
+    let user = match who.map(|who| who.split_once(':').ok_or(who)) {
+        None => None,
+        Some(Ok((user, secret))) => Some((decoded(user)?, decoded(secret)?)),
+        Some(Err(user)) => {
+            let missing = "its user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
+            Some((decoded(user)?, password().ok_or(missing)?))
+        }
+    };
+    Ok(ServerAddress { host, port, encryption, user })
+}
+
+fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
+    let wrong = "it names no host and port";
+    let is_bare_v6 = place.starts_with('[') && place.ends_with(']');
+    let (host, port) = match place.rsplit_once(':').filter(|_| !is_bare_v6) {
+        Some((host, port)) => (host, port.parse().map_err(|_| wrong)?),
+        None if needs_port => return Err(wrong),
+        None => (place, PORT),
+    };
+    let host = host.trim_matches(['[', ']']);
+    if host.is_empty() { Err(wrong) } else { Ok((host.to_string(), port)) }
+}
+
+/// Text in which `%` and two digits stand for a byte.
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let wrong = "a % in it does not stand for a byte of UTF-8";
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut left = text.as_bytes();
+    while let Some((first, rest)) = left.split_first() {
+        left = rest;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, rest) = rest.split_at_checked(2).ok_or(wrong)?;
+        let digits = std::str::from_utf8(digits).map_err(|_| wrong)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong)?);
+        left = rest;
+    }
+    String::from_utf8(bytes).map_err(|_| wrong)
+}
+
+/// A connection string as it may be shown.
+fn without_password(text: &str) -> String {
+    let hidden = text.rsplit_once('@').and_then(|(before, behind)| {
+        let (start, who) = before.split_once("://").unwrap_or(("", before));
+        let (user, _) = who.split_once(':')?;
+        let scheme = if start.is_empty() { String::new() } else { format!("{start}://") };
+        Some(format!("{scheme}{user}:...@{behind}"))
+    });
+    hidden.unwrap_or_else(|| text.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ServerAddress, &'static str> {
+        parse(text, || None)
+    }
+
+    #[test]
+    fn a_server_is_named_as_it_names_itself_or_as_people_do() {
+        for (text, origin) in [
+            ("127.0.0.1:2113", "http://127.0.0.1:2113"),
+            ("http://[::1]:7/", "http://[::1]:7"),
+            ("https://db.example:7", "https://db.example:7"),
+            ("esdb://localhost:2113?tls=false", "http://localhost:2113"),
+            ("kurrentdb://db.example?keepAlive=9&TLS=False", "http://db.example:2113"),
+            ("esdb://admin:changeit@10.0.0.1:7?tls=false", "http://10.0.0.1:7"),
+            ("kdb://[::1]:7/?tls=false", "http://[::1]:7"),
+            ("kdb://[::1]?tls=false", "http://[::1]:2113"),
+            ("esdb://localhost", "https://localhost:2113"),
+            ("esdb://localhost:2113?tls=true", "https://localhost:2113"),
+        ] {
+            assert_eq!(read(text).map(|address| address.origin()).as_deref(), Ok(origin), "{text}");
+        }
+        for (text, why) in [
+            ("localhost", "no host and port"),
+            ("ftp://localhost:2113", "must name one server"),
+            ("esdb+discover://cluster:2113?tls=false", "must name one server"),
+            ("esdb://a:1,b:2?tls=false", "one of these"),
+            ("esdb://:2113?tls=false", "no host and port"),
+            ("esdb://a:x?tls=false", "no host and port"),
+            ("a:70000", "no host and port"),
+            ("esdb://a?tls=no", "true or false"),
+            ("esdb://a?userCertFile=x", "go together"),
+            ("esdb://a%4:b@c", "stand for a byte"),
+            ("esdb://ops@c", "UMBEL_PASSWORD"),
+        ] {
+            let said = read(text).expect_err(text);
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn who_asks_and_what_he_believes_stand_in_the_string() {
+        let text = "esdb://ops:p%40ss%3a1@db:7?tlsCaFile=/a%20b.pem&userCertFile=c&userKeyFile=k";
+        let address = read(text).unwrap();
+        assert_eq!(address.user, Some(("ops".into(), "p@ss:1".into())));
+        let encryption = address.encryption.clone().unwrap();
+        assert!(encryption.verifies);
+        assert_eq!(encryption.authorities, Some("/a b.pem".into()));
+        assert_eq!(encryption.user, Some(("c".into(), "k".into())));
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let address = parse("kdb://ops@db?tlsVerifyCert=false", || Some("x".into())).unwrap();
+        assert_eq!(address.user, Some(("ops".into(), "x".into())));
+        assert!(!address.encryption.unwrap().verifies);
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let said = ServerAddress::parse("--connect", "esdb://ops:secret@a:x").expect_err("wrong");
+        let said = said.to_string();
+        assert!(said.contains("esdb://ops:...@a:x") && !said.contains("secret"), "{said}");
+        assert_eq!(without_password("ops:secret@a:x"), "ops:...@a:x");
+        assert_eq!(without_password("a:7"), "a:7");
+    }
+}
