@@ -32,7 +32,9 @@ fn ask(address: SocketAddr, method: &str, path: &str, headers: &[&str], body: &s
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let length = body.len();
     let head = format!("{host}{headers}connection: close\r\ncontent-length: {length}\r\n");
-    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n{body}").unwrap();
+    // At once, and whether or not all of it is taken: a refusal may come before the body is.
+    let request = format!("{method} {path} HTTP/1.1\r\n{head}\r\n{body}");
+    let _ = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
