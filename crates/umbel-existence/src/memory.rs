@@ -113,20 +113,14 @@ impl Memory {
     /// Adds a hash. Says, once in a while, that there are so many that a filter which grows should
     /// begin to, or go on.
     pub(crate) fn insert(&self, hash: u64) -> bool {
-        // Bits that hardly any filter is large enough to choose lines by alone.
-        let mut shard = self.lock(hash as usize >> 4 & (SHARDS - 1));
-        let wants_step = self.view.load().target().is_some_and(|target| target.insert(hash));
-        if let Some(watched) = &mut shard.watched {
-            watched.push(hash);
-        }
-        shard.pending.push(hash);
-        wants_step
+        self.insert_batch(&[hash])
     }
 
     /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together. They are
     /// remembered in one shard, whichever that is.
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
         let Some(first) = hashes.first() else { return false };
+        // Bits that hardly any filter is large enough to choose lines by alone.
         let mut shard = self.lock(*first as usize >> 4 & (SHARDS - 1));
         let view = self.view.load();
         let mut wants_step = false;

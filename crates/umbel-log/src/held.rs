@@ -8,10 +8,12 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use umbel_base::{Error, Result};
+use umbel_base::Result;
 use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
+
+use crate::failed::Failed;
 
 /// A buffer of held records that grew beyond this is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
@@ -119,16 +121,11 @@ impl Held {
     ///
     /// # Errors
     /// What failed, which is noted; how much is in the file is not known then.
-    pub(crate) fn write_out(&self, file: &dyn File, failed: &OnceLock<String>) -> Result<()> {
+    pub(crate) fn write_out(&self, file: &dyn File, failed: &Failed) -> Result<()> {
         let out = &mut *lock(&self.out);
-        if let Some(reason) = failed.get() {
-            return Err(Error::ReadOnly(reason.clone()));
-        }
+        failed.check()?;
         // Noted before anybody else may write: what is held is not in order any more.
-        self.write_all(out, file).inspect_err(|error| {
-            // The first reason stays.
-            let _ = failed.set(error.to_string());
-        })
+        failed.noting(self.write_all(out, file))
     }
 
     fn write_all(&self, out: &mut Out, file: &dyn File) -> Result<()> {

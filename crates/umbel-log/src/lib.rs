@@ -9,7 +9,8 @@
 //! log it belongs to agree with its checksum, and when every record before it was handed out too.
 #![forbid(unsafe_code)]
 
-pub mod format;
+mod failed;
+mod format;
 mod held;
 pub mod progress;
 pub mod reader;

@@ -5,12 +5,13 @@
 //! thread takes while nobody writes to the file or syncs it under it. A third may fill the file
 //! with zeros ahead of both.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use umbel_base::{Error, Result};
+use umbel_base::Result;
 use umbel_env::File;
 
+use crate::failed::Failed;
 use crate::held::Held;
 
 /// Where a log stands.
@@ -23,14 +24,13 @@ pub struct LogProgress {
     end: AtomicU64,
     durable: AtomicU64,
     held: Option<Held>,
-    /// Why nothing is made durable any more.
-    failed: OnceLock<String>,
+    failed: Failed,
 }
 
 impl LogProgress {
     pub(crate) fn new(file: Arc<dyn File>, log_id: u64, end: u64, durable: u64) -> LogProgress {
         let (end, durable) = (AtomicU64::new(end), AtomicU64::new(durable));
-        LogProgress { file, log_id, end, durable, held: None, failed: OnceLock::new() }
+        LogProgress { file, log_id, end, durable, held: None, failed: Failed::default() }
     }
 
     /// The same, but records are held.
@@ -108,22 +108,6 @@ impl LogProgress {
         held.write_out(&*self.file, &self.failed)
     }
 
-    fn check_not_failed(&self) -> Result<()> {
-        match self.failed.get() {
-            Some(reason) => Err(Error::ReadOnly(reason.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// What of a failed attempt reached the disk is not known, and the next one may succeed without
-    /// it: the system reports the loss of what it was to write once.
-    fn noting_failure(&self, result: Result<()>) -> Result<()> {
-        result.inspect_err(|error| {
-            // The first reason stays.
-            let _ = self.failed.set(error.to_string());
-        })
-    }
-
     /// Everything below this offset is durable.
     #[inline]
     pub fn durable(&self) -> u64 {
@@ -145,11 +129,11 @@ impl LogProgress {
     /// # Errors
     /// A failed write or sync, which is final: each later call fails as well.
     pub fn sync(&self) -> Result<()> {
-        self.check_not_failed()?;
+        self.failed.check()?;
         // A record is held for a moment before the end is behind it.
         let end = self.end();
         self.write_out()?;
-        self.noting_failure(self.file.sync())?;
+        self.failed.noting(self.file.sync())?;
         self.note_durable(end);
         Ok(())
     }

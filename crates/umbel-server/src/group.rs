@@ -22,13 +22,21 @@ use crate::group_info::Figures;
 use crate::group_keep;
 use crate::group_key::GroupKey;
 use crate::group_message::{Joining, Message};
-use crate::group_pace::Paces;
+use crate::group_pace::Pace;
 use crate::limits::{
     GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
 };
 use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::{convert, failure};
+
+/// A consumer.
+pub struct Joined {
+    /// How it came.
+    pub joining: Joining,
+    /// How many events it is sent in a second.
+    pace: Pace,
+}
 
 /// A group that is being served.
 pub struct Group {
@@ -45,9 +53,9 @@ pub struct Group {
     last_known: Option<u64>,
     /// How many are parked.
     parked: u64,
-    joined: HashMap<ConsumerId, Joining>,
-    /// How many events they are sent in a second.
-    paces: Paces,
+    joined: HashMap<ConsumerId, Joined>,
+    /// How many events it is sent in a second.
+    pace: Pace,
     /// Taken away while it reads.
     follower: Option<Follower>,
     bell: Option<Bell>,
@@ -86,7 +94,7 @@ impl Group {
             last_known: after,
             parked: opened.parked.1 - opened.parked.0,
             joined: HashMap::new(),
-            paces: Paces::new(Instant::now()),
+            pace: Pace::new(Instant::now()),
             follower: Some(follower),
             bell: None,
             is_at_the_end: false,
@@ -302,7 +310,7 @@ impl Group {
     fn send(&mut self, now: Instant) {
         while let Some(Sending { consumer, event, retries }) = self.consumers.next(now) {
             let Some(joined) = self.joined.get(&consumer) else { continue };
-            let form = joined.form;
+            let form = joined.joining.form;
             let position = match original(&event) {
                 Some(original) => EventPosition::CommitPosition(original.position),
                 None => EventPosition::NoPosition(()),
@@ -314,7 +322,7 @@ impl Group {
                 count: Some(RetryCount::Times(i32::try_from(retries).unwrap_or(i32::MAX))),
             };
             let answer = Ok(ReadResp { content: Some(Sent::Event(sent)) });
-            if joined.answers.try_send(answer).is_err() {
+            if joined.joining.answers.try_send(answer).is_err() {
                 // It went away, or did not take what it said was done.
                 self.joined.remove(&consumer);
                 self.consumers.disconnect(consumer);
@@ -368,8 +376,7 @@ impl Group {
                     return;
                 }
                 let id = self.consumers.connect(joining.room);
-                self.joined.insert(id, joining);
-                self.paces.begin(id, Instant::now());
+                self.joined.insert(id, Joined { joining, pace: Pace::new(Instant::now()) });
                 if answer.send(Ok(id)).is_err() {
                     self.leave(id);
                 }
@@ -396,9 +403,15 @@ impl Group {
     }
 
     fn figures(&mut self) -> Figures<'_> {
-        let (sent, sent_to) = self.paces.measure(&self.consumers, Instant::now());
+        let now = Instant::now();
+        let mut sent_to = HashMap::new();
+        for (id, consumer) in self.consumers.consumers() {
+            if let Some(joined) = self.joined.get_mut(id) {
+                sent_to.insert(*id, joined.pace.measure(consumer.sent, now));
+            }
+        }
         Figures {
-            sent,
+            sent: self.pace.measure(self.consumers.sent, now),
             sent_to,
             key: &self.key,
             config: &self.config,
@@ -418,7 +431,7 @@ impl Group {
     fn tell_all(&mut self, status: &Status) {
         for (id, joined) in std::mem::take(&mut self.joined) {
             // There is room for it, unless the consumer went away.
-            let _ = joined.answers.try_send(Err(status.clone()));
+            let _ = joined.joining.answers.try_send(Err(status.clone()));
             self.consumers.disconnect(id);
         }
     }

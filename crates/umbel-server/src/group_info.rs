@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
 use crate::consumers::{ConsumerId, Consumers};
+use crate::group::Joined;
 use crate::group_config::{Begin, GroupConfig, millis, place};
 use crate::group_key::GroupKey;
-use crate::group_message::Joining;
 use crate::group_pace::Sent;
 
 /// What is known of a group that is being served.
@@ -19,7 +19,7 @@ pub struct Figures<'a> {
     /// Who gets what.
     pub consumers: &'a Consumers,
     /// Who they are.
-    pub joined: &'a HashMap<ConsumerId, Joining>,
+    pub joined: &'a HashMap<ConsumerId, Joined>,
     /// What it was sent,
     pub sent: Sent,
     /// and each of them.
@@ -39,7 +39,7 @@ impl Figures<'_> {
         let sent_to = |id| self.sent_to.get(id).copied().unwrap_or_default();
         let (waiting, again, on_the_way) = consumers.counts();
         let connections = consumers.consumers().iter().map(|(id, consumer)| ConnectionInfo {
-            username: self.joined.get(id).map(|it| it.username.clone()).unwrap_or_default(),
+            username: self.joined.get(id).map(|it| it.joining.username.clone()).unwrap_or_default(),
             average_items_per_second: sent_to(id).per_second,
             total_items: long(consumer.sent),
             count_since_last_measurement: sent_to(id).since_told,

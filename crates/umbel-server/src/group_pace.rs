@@ -1,28 +1,17 @@
-//! [`Paces`]: how many events a group and each of its consumers are sent in a second.
-
-use std::collections::HashMap;
+//! [`Pace`]: how many events a group or one of its consumers is sent in a second.
 
 use tokio::time::Instant;
 
-use crate::consumers::{ConsumerId, Consumers};
-
-/// How many events a group and each of its consumers are sent in a second, since they began and
-/// since somebody asked last.
+/// How many events a group or one of its consumers is sent in a second, since it began and since
+/// somebody asked last.
 #[derive(Debug)]
-pub struct Paces {
-    group: Pace,
-    consumers: HashMap<ConsumerId, Pace>,
-}
-
-/// Of one of them.
-#[derive(Debug)]
-struct Pace {
+pub struct Pace {
     began: Instant,
     /// How many there were when somebody asked last.
     told: u64,
 }
 
-/// What one of them was sent.
+/// What it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
     /// In a second, on the average since it began.
@@ -32,11 +21,13 @@ pub struct Sent {
 }
 
 impl Pace {
-    fn new(now: Instant) -> Pace {
+    /// Of what begins now.
+    pub fn new(now: Instant) -> Pace {
         Pace { began: now, told: 0 }
     }
 
-    fn measure(&mut self, sent: u64, now: Instant) -> Sent {
+    /// Of what was `sent` so much by now.
+    pub fn measure(&mut self, sent: u64, now: Instant) -> Sent {
         let seconds = now.saturating_duration_since(self.began).as_secs();
         let per_second = sent.checked_div(seconds).unwrap_or(sent);
         let since_told = sent.saturating_sub(self.told);
@@ -45,34 +36,6 @@ impl Pace {
             per_second: i32::try_from(per_second).unwrap_or(i32::MAX),
             since_told: i64::try_from(since_told).unwrap_or(i64::MAX),
         }
-    }
-}
-
-impl Paces {
-    /// Of a group that begins now.
-    pub fn new(now: Instant) -> Paces {
-        Paces { group: Pace::new(now), consumers: HashMap::new() }
-    }
-
-    /// A consumer begins now.
-    pub fn begin(&mut self, id: ConsumerId, now: Instant) {
-        self.consumers.insert(id, Pace::new(now));
-    }
-
-    /// What the group was sent, and each of its consumers.
-    pub fn measure(
-        &mut self,
-        consumers: &Consumers,
-        now: Instant,
-    ) -> (Sent, HashMap<ConsumerId, Sent>) {
-        let mut each = HashMap::new();
-        let mut left = std::mem::take(&mut self.consumers);
-        for (id, consumer) in consumers.consumers() {
-            let mut pace = left.remove(id).unwrap_or_else(|| Pace::new(now));
-            each.insert(*id, pace.measure(consumer.sent, now));
-            self.consumers.insert(*id, pace);
-        }
-        (self.group.measure(consumers.sent, now), each)
     }
 }
 

@@ -16,10 +16,13 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
+use umbel_events::EventId;
+use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::{ReadReq, ReadResp};
 
@@ -35,6 +38,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The longest page that is taken.
 const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// What connections run on.
+///
+/// # Errors
+/// The system gives no room for it.
+pub fn runtime() -> Outcome<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::System(format!("could not start: {error}")))
+}
+
+/// The identifier of an event in a message, in either form; `None` where it is none.
+pub fn event_id(id: Uuid) -> Option<EventId> {
+    match id.value? {
+        uuid::Value::String(text) => text.parse().ok(),
+        uuid::Value::Structured(halves) => Some(EventId(u128::from(halves).to_be_bytes())),
+    }
+}
 
 /// What bytes come and go through.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -23,7 +23,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::args::DoctorArgs;
-use super::connection::{Connection, refused};
+use super::connection::{self, Connection, event_id, refused};
 use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
 use crate::number::bytes;
@@ -73,11 +73,7 @@ struct Finding {
 /// Looks at a server, and says what it found.
 pub fn run(args: &DoctorArgs, json: bool) -> Outcome<()> {
     let address = ServerAddress::parse("--connect", &args.connect)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::System(format!("could not start: {error}")))?;
-    let findings = runtime.block_on(examine(&address, args.write))?;
+    let findings = connection::runtime()?.block_on(examine(&address, args.write))?;
     let mut output = Output::new();
     if json {
         let all = findings.iter().map(|finding| {
@@ -136,8 +132,13 @@ async fn examine(address: &ServerAddress, writes: bool) -> Outcome<Vec<Finding>>
     note("methods", methods(&connection).await);
     note("user", user(&connection, address).await);
     note("answers", answers(&connection, &clock).await);
-    note("store", page(&connection, "/stats", store).await);
-    note("filter", page(&connection, "/stats", filter).await);
+    // One page, so that both are of one moment.
+    let stats = match connection.page("/stats").await {
+        Ok((status, body)) if status.is_success() => Ok(value(&body)),
+        other => Err(unseen(other.map(|(status, _)| status))),
+    };
+    note("store", stats.as_ref().map_or_else(Clone::clone, store));
+    note("filter", stats.as_ref().map_or_else(Clone::clone, filter));
     if writes {
         note("write", write(&connection, &clock).await.unwrap_or_else(wrong));
     }
@@ -295,8 +296,7 @@ async fn answers(connection: &Connection, clock: &Arc<dyn Clock>) -> (State, Str
     (state, said)
 }
 
-fn store(body: &[u8]) -> (State, String) {
-    let stats = value(body);
+fn store(stats: &Value) -> (State, String) {
     let (store, index) = (&stats["store"], &stats["index"]);
     if let Some(reason) = index["readOnlyReason"].as_str() {
         return (State::Wrong, format!("it takes no more appends: {reason}"));
@@ -313,8 +313,7 @@ fn store(body: &[u8]) -> (State, String) {
     (State::Fine, said)
 }
 
-fn filter(body: &[u8]) -> (State, String) {
-    let stats = value(body);
+fn filter(stats: &Value) -> (State, String) {
     let filter = &stats["existenceFilter"];
     let number = |name: &str| filter[name].as_u64().unwrap_or_default();
     let damaged = number("damagedLines").saturating_sub(number("healedLines"));
@@ -340,13 +339,7 @@ async fn write(connection: &Connection, clock: &Arc<dyn Clock>) -> Outcome<(Stat
         Some(Content::Event(read)) => read.event.and_then(|event| event.id),
         _ => None,
     };
-    let bits = u128::from_be_bytes(id.0);
-    let same = match found.and_then(|id| id.value) {
-        Some(uuid::Value::Structured(halves)) => u128::from(halves) == bits,
-        Some(uuid::Value::String(text)) => text == id.to_string(),
-        None => false,
-    };
-    if !same {
+    if found.and_then(event_id) != Some(id) {
         let said = format!("what was appended to {STREAM} was not read from it");
         return Ok((State::Wrong, said));
     }
@@ -395,12 +388,13 @@ mod tests {
 
     #[test]
     fn pages_are_judged() {
-        let (state, said) = store(br#"{"index":{"readOnlyReason":"a failed sync"}}"#);
+        let (state, said) = store(&value(br#"{"index":{"readOnlyReason":"a failed sync"}}"#));
         assert!(state == State::Wrong && said.contains("a failed sync"), "{said}");
-        assert_eq!(store(b"{}").0, State::Fine);
-        let (state, said) = filter(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
+        assert_eq!(store(&value(b"{}")).0, State::Fine);
+        let page = value(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
+        let (state, said) = filter(&page);
         assert!(state == State::Doubtful && said.contains("2 damaged"), "{said}");
-        assert_eq!(filter(b"no page").0, State::Fine);
+        assert_eq!(filter(&value(b"no page")).0, State::Fine);
         let (_, said) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(said.contains("asks nobody"), "{said}");
         assert_eq!(unseen(Ok(StatusCode::FORBIDDEN)).0, State::Unseen);

@@ -5,12 +5,11 @@ use tokio::runtime::Runtime;
 use tonic::Streaming;
 use umbel_events::EventId;
 use umbel_proto::reading::of_all;
-use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::AllOption;
 use umbel_proto::streams::read_resp::{Content, RecordedEvent};
 
-use super::connection::Connection;
+use super::connection::{self, Connection, event_id};
 use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
 
@@ -77,9 +76,7 @@ impl Remote {
     /// Connects to a server and asks for all of its events.
     pub fn open(address: &ServerAddress) -> Outcome<Remote> {
         let name = address.shown();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime
-            .map_err(|error| Failure::System(format!("could not begin to connect: {error}")))?;
+        let runtime = connection::runtime()?;
         let answers = runtime.block_on(async {
             let connection = Connection::open(address).await?;
             connection.read(of_all(AllOption::Start(()))).await
@@ -134,13 +131,6 @@ fn event_of(mut event: RecordedEvent) -> Option<RemoteEvent> {
         data: event.data.into(),
         metadata: event.custom_metadata.into(),
     })
-}
-
-fn event_id(id: Uuid) -> Option<EventId> {
-    match id.value? {
-        uuid::Value::String(text) => text.parse().ok(),
-        uuid::Value::Structured(halves) => Some(EventId(u128::from(halves).to_be_bytes())),
-    }
 }
 
 #[cfg(test)]

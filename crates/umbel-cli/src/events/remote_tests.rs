@@ -1,5 +1,7 @@
 //! What of other servers is left out, and their events.
 
+use umbel_proto::shared::{Uuid, uuid};
+
 use super::*;
 
 #[test]

@@ -3,14 +3,13 @@
 //! One process has a store open at a time, so that nobody could append to one that is followed
 //! here: it is a server that is followed.
 
-use umbel_events::{EventId, RecordedEvent};
+use umbel_events::RecordedEvent;
 use umbel_proto::reading::{at, filtered, of_all, of_stream, subscription};
-use umbel_proto::shared::uuid;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{self, Content};
 
 use super::args::SubscribeArgs;
-use super::connection::{Connection, refused};
+use super::connection::{self, Connection, event_id, refused};
 use super::line;
 use super::server_address::ServerAddress;
 use crate::errors::{Failure, Outcome};
@@ -24,11 +23,7 @@ pub fn run(args: &SubscribeArgs) -> Outcome<()> {
     // Before the server is asked, which tells of it only once it is reached.
     args.filter.of_store()?;
     let address = ServerAddress::parse("--connect", &args.connect)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::System(format!("could not start: {error}")))?;
-    runtime.block_on(follow(&address, args))
+    connection::runtime()?.block_on(follow(&address, args))
 }
 
 fn options(args: &SubscribeArgs) -> Options {
@@ -93,11 +88,7 @@ fn strange() -> Failure {
 }
 
 fn recorded(mut event: read_resp::RecordedEvent) -> Outcome<RecordedEvent> {
-    let id = match event.id.and_then(|id| id.value) {
-        Some(uuid::Value::Structured(halves)) => EventId(u128::from(halves).to_be_bytes()),
-        Some(uuid::Value::String(text)) => text.parse().map_err(|_| strange())?,
-        None => return Err(strange()),
-    };
+    let id = event.id.and_then(event_id).ok_or_else(strange)?;
     let name = event.stream_identifier.ok_or_else(strange)?.stream_name;
     let created = event.metadata.get("created").and_then(|created| created.parse().ok());
     Ok(RecordedEvent {
