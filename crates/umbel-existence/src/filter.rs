@@ -9,7 +9,7 @@ use umbel_base::Result;
 use umbel_env::Env;
 
 use crate::background::{Background, Work};
-use crate::counters::Counters;
+use crate::counters::{Counters, OwnCounters};
 use crate::folder::Folder;
 use crate::lines::Lines;
 use crate::memory::{Memory, View};
@@ -132,10 +132,10 @@ impl ExistenceFilter {
 
     /// Somebody who asks again and again, one at a time: he asks in less time.
     pub fn reader(&self) -> ExistenceReader {
-        let watched = self
-            .inner
-            .as_ref()
-            .map(|inner| Watched { inner: Arc::clone(inner), view: inner.memory.watched_view() });
+        let watched = self.inner.as_ref().map(|inner| Watched {
+            view: inner.memory.watched_view(),
+            counters: inner.counters.own_counters(),
+        });
         ExistenceReader { watched }
     }
 
@@ -323,7 +323,7 @@ pub struct ExistenceReader {
 }
 
 struct Watched {
-    inner: Arc<Inner>,
+    counters: OwnCounters,
     view: Cache<Arc<ArcSwap<View>>, Arc<View>>,
 }
 
@@ -333,7 +333,7 @@ impl ExistenceReader {
     pub fn may_contain(&mut self, hash: u64) -> bool {
         let Some(watched) = &mut self.watched else { return true };
         let may_contain = watched.view.load().may_contain(hash);
-        watched.inner.counters.note(may_contain);
+        watched.counters.note(may_contain);
         may_contain
     }
 }

@@ -54,6 +54,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asking;
 mod background;
 mod checkpoint;
 mod counters;

@@ -21,7 +21,7 @@ pub(crate) const PROBES_RANGE: std::ops::RangeInclusive<u32> = 2..=8;
 const PROBES_PER_MIX: u32 = 4;
 /// FORMAT: the multipliers of the two mixes: the golden ratio and the fraction of the square root
 /// of 3.
-const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b];
+pub(crate) const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b];
 
 /// A line in memory.
 pub(crate) type AtomicLine = [AtomicU64; LINE_WORDS];
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     /// Which line.
     pub(crate) line: u64,
     /// What of the hash is left to choose bits by.
-    rest: u64,
+    pub(crate) rest: u64,
 }
 
 /// Where `hash` lies among `lines` lines.
@@ -51,8 +51,9 @@ pub(crate) fn place(hash: u64, lines: u64) -> Place {
     Place { line: (product >> 64) as u64, rest: product as u64 }
 }
 
+/// FORMAT: a mix of what is left of a hash.
 #[inline(always)]
-fn mix(word: u64, multiplier: u64) -> u64 {
+pub(crate) fn mix(word: u64, multiplier: u64) -> u64 {
     let product = u128::from(word) * u128::from(multiplier);
     product as u64 ^ (product >> 64) as u64
 }
@@ -72,9 +73,10 @@ fn bit(line: &AtomicLine, position: usize) -> u64 {
 
 /// Whether the line has all bits of the hash that lies at `place`.
 ///
-/// Most absent hashes are refused by the first two probes, so there is one branch behind these: the
-/// less there is to be done for a question, the more lines are on their way from memory at a time.
-/// For the same reason the rest is a call of its own.
+/// For processors that cannot look at all probes at once. Most absent hashes are refused by the
+/// first two, so there is one branch behind these: the less there is to be done for a question, the
+/// more lines are on their way from memory at a time. For the same reason the rest is a call of its
+/// own.
 #[inline(always)]
 pub(crate) fn has_all(line: &AtomicLine, place: Place, probes: u32) -> bool {
     let first = mix(place.rest, MULTIPLIERS[0]);

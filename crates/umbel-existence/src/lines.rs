@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::asking::{Asked, Asking, ask, ask_all};
 use crate::line::{
-    ALL_ONES, AtomicLine, LINE_BITS, LINE_WORDS, Line, Place, has_all, load, mask, ones, place, set,
+    ALL_ONES, AtomicLine, LINE_BITS, LINE_WORDS, Line, Place, load, mask, ones, place, set,
 };
 use crate::page::{PAGE_LINES, PageLines};
 use crate::shape::Shape;
@@ -38,6 +39,7 @@ struct Apart(AtomicU64);
 #[derive(Debug)]
 pub(crate) struct Lines {
     shape: Shape,
+    asking: Asking,
     /// The lines, behind `start` words that bring them to a boundary of cache lines.
     words: Vec<AtomicU64>,
     start: usize,
@@ -93,6 +95,7 @@ impl Lines {
         let start = if start < LINE_WORDS { start } else { 0 };
         Lines {
             shape,
+            asking: Asking::new(shape.probes),
             words,
             start,
             is_complete: AtomicBool::new(unread.is_none()),
@@ -236,14 +239,25 @@ impl Lines {
         }
     }
 
-    /// Whether the hash that lies at `place` may have been added.
-    #[inline]
-    pub(crate) fn may_contain(&self, place: Place) -> bool {
+    /// Whether a hash may have been added.
+    #[inline(always)]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
         // Acquire: whoever sees that it is complete sees every page.
-        if !self.is_complete.load(Ordering::Acquire) && !self.is_there(place.line) {
+        if !self.is_complete.load(Ordering::Acquire) && !self.is_there(self.place(hash).line) {
             return true;
         }
-        self.line(place.line).is_none_or(|line| has_all(line, place, self.shape.probes))
+        ask(self, hash)
+    }
+
+    /// As [`Lines::may_contain`] for up to [`GROUP`] hashes, all lines fetched first.
+    pub(crate) fn may_contain_group(&self, hashes: &[u64], answers: &mut [bool]) {
+        hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
+        if self.is_complete.load(Ordering::Acquire) {
+            return ask_all(self, hashes, answers);
+        }
+        for (hash, answer) in hashes.iter().zip(answers) {
+            *answer = self.may_contain(*hash);
+        }
     }
 
     /// Whether a line is in memory with all it should have, after an attempt to bring it there.
@@ -362,6 +376,23 @@ impl Lines {
     }
 }
 
+impl Asked for Lines {
+    #[inline(always)]
+    fn lines(&self) -> &[AtomicLine] {
+        Lines::lines(self)
+    }
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.shape.lines
+    }
+
+    #[inline(always)]
+    fn asking(&self) -> &Asking {
+        &self.asking
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,7 +412,7 @@ mod tests {
         assert!((rate / designed - 1.0).abs() < 0.1, "{rate} for {designed}");
         let full = (10_000..12_100).filter(|number| lines.insert(hash(*number))).count();
         assert!((2..=3).contains(&full), "{full}");
-        assert!((0..12_100).all(|number| lines.may_contain(lines.place(hash(number)))));
+        assert!((0..12_100).all(|number| lines.may_contain(hash(number))));
     }
 
     #[test]
@@ -390,10 +421,10 @@ mod tests {
         let unread = Unread::new(None, 1, vec![7], false);
         lines.take_page(&unread, 0, &[None; PAGE_LINES as usize]);
         assert_eq!((lines.damaged_count(), unread.left()), (64, 0));
-        let place = lines.place(77 << 50);
-        assert!(lines.may_contain(place));
-        lines.replace(place.line, &[0; LINE_WORDS]);
-        assert!(!lines.may_contain(place));
+        let hash = 77 << 50;
+        assert!(lines.may_contain(hash));
+        lines.replace(lines.place(hash).line, &[0; LINE_WORDS]);
+        assert!(!lines.may_contain(hash));
         assert_eq!(lines.damaged().len(), 63);
     }
 }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 
-use crate::line::{LINE_WORDS, Line, Place, mask};
+use crate::line::{LINE_WORDS, Line, mask};
 use crate::lines::{GROUP, Lines};
 use crate::shape::Shape;
 
@@ -41,13 +41,16 @@ pub(crate) struct View {
 
 impl View {
     /// Whether a hash may have been added.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let Some(first) = &self.first else { return true };
-        if first.may_contain(first.place(hash)) {
-            return true;
-        }
-        self.second.as_ref().is_some_and(|second| second.may_contain(second.place(hash)))
+        first.may_contain(hash) || self.second.is_some() && self.second_may_contain(hash)
+    }
+
+    /// A call of its own, for most of the time there is no second one.
+    #[inline(never)]
+    fn second_may_contain(&self, hash: u64) -> bool {
+        self.second.as_ref().is_some_and(|second| second.may_contain(hash))
     }
 
     /// The filter that new hashes go to.
@@ -170,9 +173,11 @@ impl Memory {
             return;
         };
         for (hashes, answers) in hashes.chunks(GROUP).zip(answers.chunks_mut(GROUP)) {
-            ask_group(first, hashes, answers, false);
+            first.may_contain_group(hashes, answers);
             if let Some(second) = &view.second {
-                ask_group(second, hashes, answers, true);
+                let mut too = [false; GROUP];
+                second.may_contain_group(hashes, &mut too);
+                answers.iter_mut().zip(too).for_each(|(answer, too)| *answer |= too);
             }
         }
     }
@@ -281,20 +286,6 @@ pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &Lines, hash: u64)
     if let Some(line) = remade.get_mut(&place.line) {
         let mask = mask(place, lines.shape().probes);
         (0..LINE_WORDS).for_each(|word| line[word] |= mask[word]);
-    }
-}
-
-/// Asks one filter for up to [`GROUP`] hashes, all lines fetched first; with `keep` an answer that
-/// is `true` already stays.
-fn ask_group(lines: &Lines, hashes: &[u64], answers: &mut [bool], keep: bool) {
-    let mut places: [Option<Place>; GROUP] = [None; GROUP];
-    for (place, hash) in places.iter_mut().zip(hashes) {
-        let at = lines.place(*hash);
-        lines.prefetch(at);
-        *place = Some(at);
-    }
-    for (place, answer) in places.iter().flatten().zip(answers) {
-        *answer = (keep && *answer) || lines.may_contain(*place);
     }
 }
 

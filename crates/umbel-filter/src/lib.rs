@@ -120,7 +120,7 @@ pub use prefix::{
 pub use probing::Probing;
 pub use rate::{MAX_BITS_PER_KEY, designed_rate, line_count, probes, rate_in_cells};
 pub use ribbon::{RibbonBuilder, RibbonView};
-pub use simd::InstructionSet;
+pub use simd::{ByLine, InstructionSet, LineLanes};
 pub use size::FilterSize;
 pub use view::{BloomView, Parsed};
 pub use widened::widen_hash;

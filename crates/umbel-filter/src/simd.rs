@@ -1,15 +1,17 @@
 //! Probes of the blocked kinds with the vector instructions that the processor turns out to have.
 //!
-//! The one module of this crate with unsafe code, of four sorts: functions that are compiled for
+//! The one module of this crate with unsafe code, of five sorts: functions that are compiled for
 //! AVX2 are called after asking the processor whether it has it; so is the function that a filter
 //! was made with; 16 bytes of an array are loaded into a register of NEON, which every aarch64
-//! processor has; and a cache line is asked for before it is needed. All other memory is read
+//! processor has; a line that others set bits in meanwhile is loaded into one of AVX-512; and a
+//! cache line is asked for before it is needed. All other memory is read
 //! through slices, and the other intrinsics are safe ones. What answers with vectors says `None`,
 //! and has done nothing, where the processor has neither: then the portable code must answer.
 #![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
 use crate::line::Words;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
 /// Which vector instructions filters are asked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,58 @@ pub(crate) trait ByLanes {
     /// each eight, and says which lanes of what is left of both, joined by exclusive or, have an
     /// odd number of bits: lane `n` in bit `n`.
     fn run(self, odd: impl Fn([&[[u8; 8]; 8]; 2], [u64; 2]) -> u32) -> Self::Answer;
+}
+
+/// Whether the processor tests eight bits of a line of 512 at once, found out once for a filter and
+/// kept beside it: AVX-512 with its instructions for words of 16 bits. For filters whose lines are
+/// asked while others set bits in them.
+///
+/// INVARIANT: one that says yes was made by [`LineLanes::of_this_processor`].
+#[derive(Clone, Copy, Debug)]
+pub struct LineLanes(bool);
+
+impl LineLanes {
+    /// Those of no processor: [`LineLanes::run`] does nothing.
+    pub const NONE: LineLanes = LineLanes(false);
+
+    /// Asks the processor.
+    pub fn of_this_processor() -> LineLanes {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if InstructionSet::of_this_processor() == InstructionSet::Avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return LineLanes(true);
+        }
+        LineLanes(false)
+    }
+
+    /// Does the work with them; `None`, with nothing done, on other processors.
+    #[inline(always)]
+    pub fn run<W: ByLine>(self, work: W) -> Option<W::Answer> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.0 {
+            // SAFETY: the function wants what this processor was found to have.
+            return Some(unsafe { avx512::by_line(work) });
+        }
+        let _ = (self.0, work);
+        None
+    }
+}
+
+/// Code for processors with [`LineLanes`].
+pub trait ByLine {
+    /// What it answers.
+    type Answer;
+
+    /// Does it; `#[inline(always)]`, so that it becomes a part of a caller who has the
+    /// instructions. `held` takes a line of eight words, two mixes of a hash and how many bits of
+    /// the line are in use: each mix has four times sixteen bits, from the lowest on, and each of
+    /// those times the bits, without the low sixteen, is a position. It says which positions have
+    /// their bit set: that of the first mix's lowest sixteen in bit 0, of the second's in bit 4.
+    /// Position `p` is bit `p % 64` of word `p / 64`.
+    fn run(self, held: impl Fn(&[AtomicU64; 8], [u64; 2], u16) -> u8) -> Self::Answer;
 }
 
 /// Calls a function of [`avx2`] or [`neon`] and answers with what it says, or with `None`.
@@ -280,6 +334,26 @@ pub(crate) fn prefetch<T>(place: &T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
+}
+
+/// Eight words in a register, each as it is at some moment.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_line(line: &[AtomicU64; 8]) -> std::arch::x86_64::__m512i {
+    let words;
+    // SAFETY: it reads 64 bytes that are borrowed, and touches nothing else. Others may set bits
+    // meanwhile, which a read by the compiler's own means must not meet; the processor reads each
+    // word that lies on a boundary of eight bytes, as these do, as a whole.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu64 {words}, [{line}]",
+            words = out(zmm_reg) words,
+            line = in(reg) line.as_ptr(),
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    words
 }
 
 /// Sixteen bytes in a register.

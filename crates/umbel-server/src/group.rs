@@ -21,7 +21,7 @@ use crate::group_config::GroupConfig;
 use crate::group_info::Figures;
 use crate::group_keep;
 use crate::group_key::GroupKey;
-use crate::group_message::{Joining, Message};
+use crate::group_message::{Joined, Message};
 use crate::group_pace::Pace;
 use crate::limits::{
     GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
@@ -29,14 +29,6 @@ use crate::limits::{
 use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::{convert, failure};
-
-/// A consumer.
-pub struct Joined {
-    /// How it came.
-    pub joining: Joining,
-    /// How many events it is sent in a second.
-    pace: Pace,
-}
 
 /// A group that is being served.
 pub struct Group {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
 use crate::consumers::{ConsumerId, Consumers};
-use crate::group::Joined;
 use crate::group_config::{Begin, GroupConfig, millis, place};
 use crate::group_key::GroupKey;
+use crate::group_message::Joined;
 use crate::group_pace::Sent;
 
 /// What is known of a group that is being served.

@@ -7,6 +7,7 @@ use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
 use umbel_proto::streams::read_req::UuidForm;
 
 use crate::consumers::{Action, ConsumerId};
+use crate::group_pace::Pace;
 
 /// What a consumer is sent.
 pub type Answer = Result<ReadResp, Status>;
@@ -41,4 +42,13 @@ pub struct Joining {
     pub username: String,
     /// Where events go. It has room for two more than may be on the way.
     pub answers: mpsc::Sender<Answer>,
+}
+
+/// A consumer that has joined.
+#[derive(Debug)]
+pub struct Joined {
+    /// How it came.
+    pub joining: Joining,
+    /// How many events it is sent in a second.
+    pub pace: Pace,
 }

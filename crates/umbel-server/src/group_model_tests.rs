@@ -13,6 +13,7 @@ use umbel_proto::streams::read_req::{StreamOptions, UuidForm};
 
 use super::*;
 use crate::consumers::Action;
+use crate::group_message::Joining;
 use crate::planted::plant;
 use crate::stage::{Stage, run};
 
