@@ -178,6 +178,11 @@ impl FileSystem for MemoryFiles {
         removed.map(drop).ok_or_else(|| MemoryFiles::missing("remove", path))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        lock(&self.folders).retain(|folder| folder != path);
+        Ok(())
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         let files = lock(&self.files);
         let inside = files.iter().filter(|(file, _)| file.parent() == Some(path));

@@ -143,6 +143,8 @@ pub trait FileSystem: Send + Sync + Debug {
     fn hard_link(&self, source: &Path, target: &Path) -> Result<()>;
     /// Removes a name.
     fn remove_file(&self, path: &Path) -> Result<()>;
+    /// Removes an empty directory. An error where something is in it, or where it is none.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
     /// The names in a directory, sorted.
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
     /// Whether a file or directory has this name.

@@ -278,6 +278,18 @@ impl Disk {
         Ok(())
     }
 
+    /// Removes an empty directory.
+    pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        let number = self.find_directory(path)?;
+        let is_empty = self.directories.get(&number).is_none_or(|d| d.current.is_empty());
+        if !is_empty {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        let place = self.place(path)?;
+        self.change_names(Node::Directory(number), Some(place), None);
+        Ok(())
+    }
+
     /// Makes the names in a directory durable.
     pub(crate) fn sync_names(&mut self, directory: u64) {
         let is_touched = |change: &mut NameChange| change.directories().any(|d| d == directory);

@@ -345,6 +345,11 @@ impl FileSystem for SimFiles {
         self.machine.simple_call(call, Some(()), |state| state.disk.remove(path))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let call = on(Operation::RemoveDir, DIRECTORY, path);
+        self.machine.simple_call(call, Some(()), |state| state.disk.remove_dir(path))
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         let call = on(Operation::ReadDir, DIRECTORY, path);
         self.machine.simple_call(call, None, |state| {

@@ -157,6 +157,10 @@ impl FileSystem for BadFiles {
         }
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.inner.remove_dir(path)
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.inner.read_dir(path)
     }

@@ -94,6 +94,10 @@ impl FileSystem for WatchFiles {
         self.watch.call(true, || self.inner.remove_file(path))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.remove_dir(path))
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.watch.call(false, || self.inner.read_dir(path))
     }

@@ -306,6 +306,10 @@ impl FileSystem for PatientFiles {
         self.files.remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.files.remove_dir(path)
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.pool.with_room(|| self.files.read_dir(path))
     }

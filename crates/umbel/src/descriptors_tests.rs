@@ -85,6 +85,9 @@ impl FileSystem for Scarce {
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.files.remove_file(path)
     }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.files.remove_dir(path)
+    }
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.files.read_dir(path)
     }

@@ -298,6 +298,10 @@ impl FileSystem for SystemFiles {
         fs::remove_file(path).map_err(|error| Error::io("remove", path, error))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        fs::remove_dir(path).map_err(|error| Error::io("remove the directory", path, error))
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         let failed = |error| Error::io("list the directory", path, error);
         let mut entries = Vec::new();

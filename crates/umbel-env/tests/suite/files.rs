@@ -204,3 +204,19 @@ fn files_are_written_past_the_page_cache_or_say_that_they_are_not() {
         write_directly(folder.path());
     }
 }
+
+#[test]
+fn an_empty_directory_is_removed_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = folder.path().join("a");
+    env.files.create_dir_all(&path).unwrap();
+    let file = path.join("b");
+    env.files.create(&file).unwrap();
+    assert!(env.files.remove_dir(&path).is_err(), "there is a file in it");
+    assert!(env.files.remove_dir(&file).is_err(), "a file is no directory");
+    env.files.remove_file(&file).unwrap();
+    env.files.remove_dir(&path).unwrap();
+    assert!(!env.files.exists(&path).unwrap());
+    assert!(env.files.remove_dir(&path).unwrap_err().is_missing_file());
+}

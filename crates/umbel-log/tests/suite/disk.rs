@@ -214,6 +214,9 @@ impl FileSystem for Disk {
         self.files.lock().unwrap().remove(path);
         Ok(())
     }
+    fn remove_dir(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
     fn exists(&self, path: &Path) -> Result<bool> {
         Ok(self.files.lock().unwrap().contains_key(path))
     }

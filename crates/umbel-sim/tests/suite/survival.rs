@@ -337,3 +337,23 @@ fn too_many_units_are_sampled() {
     assert!(!images.is_exhaustive());
     assert_eq!(images.count(), 50);
 }
+
+#[test]
+fn an_empty_directory_is_removed_and_its_name_comes_back_where_nobody_synced() {
+    let (sim, env) = start();
+    env.files.create_dir_all(Path::new("/a/b")).unwrap();
+    sync_dir(&env, "/a");
+    sync_dir(&env, "/");
+    create(&env, "/a/b/c", b"c");
+    assert!(env.files.remove_dir(Path::new("/a/b")).is_err(), "there is a file in it");
+    env.files.remove_file(Path::new("/a/b/c")).unwrap();
+    env.files.remove_dir(Path::new("/a/b")).unwrap();
+    assert!(!env.files.exists(Path::new("/a/b")).unwrap());
+    let is_there = |survival: &Survival| {
+        let image = sim.crash_image(survival, 1);
+        image.env().files.exists(Path::new("/a/b")).unwrap()
+    };
+    assert!(is_there(&Survival::None) && !is_there(&Survival::All));
+    sync_dir(&env, "/a");
+    assert!(!is_there(&Survival::None));
+}

@@ -91,6 +91,10 @@ impl FileSystem for HookedFiles {
         self.inner.remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.inner.remove_dir(path)
+    }
+
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.inner.read_dir(path)
     }
