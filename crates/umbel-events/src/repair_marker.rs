@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
+use umbel_base::checksum::checksum;
 use umbel_env::{Access, Env};
 
+use crate::chunk_table::ChunkTable;
 use crate::error::{Error, Result};
 
 const NAME: &str = "REPAIR";
@@ -19,9 +21,11 @@ const BYTES_MAX: u64 = 256;
 pub struct RepairMarker {
     /// The number of the folder that takes what was damaged.
     pub number: u64,
-    /// The generation of the table of chunks when it began; 0 where that was not readable. With a
-    /// later one the table is that of the repaired store.
+    /// The generation of the table of chunks when it began; 0 where that was not readable. The
+    /// next one is that of the repaired store.
     pub generation: u64,
+    /// The checksum of the repaired store's seed: a marker of another store says nothing.
+    pub seed_checksum: u64,
     /// Whether the existence filter is of another store now.
     pub is_seed_new: bool,
     /// Whether something could not be saved.
@@ -41,10 +45,23 @@ pub fn check_none(env: &Env, folder: &Path) -> Result<()> {
 }
 
 impl RepairMarker {
+    /// What a marker says of the seed of a store.
+    pub fn checksum_of(seed: &[u8; 16]) -> u64 {
+        checksum(0, 0, seed)
+    }
+
+    /// Whether this table is the one that the repair was going to publish. Another one was written
+    /// by somebody else: the marker is an older copy, or of another store, and so are the files
+    /// that it would have moved.
+    pub fn is_published_by(&self, table: &ChunkTable) -> bool {
+        self.generation.checked_add(1) == Some(table.generation)
+            && self.seed_checksum == RepairMarker::checksum_of(&table.seed)
+    }
+
     fn encode(&self) -> String {
-        let RepairMarker { number, generation, is_seed_new, is_loss } = *self;
+        let RepairMarker { number, generation, seed_checksum, is_seed_new, is_loss } = *self;
         let (is_seed_new, is_loss) = (u8::from(is_seed_new), u8::from(is_loss));
-        format!("umbel repair {number} {generation} {is_seed_new} {is_loss}\n")
+        format!("umbel repair {number} {generation} {seed_checksum} {is_seed_new} {is_loss}\n")
     }
 
     fn decode(bytes: &[u8]) -> Option<RepairMarker> {
@@ -54,6 +71,7 @@ impl RepairMarker {
         let marker = RepairMarker {
             number: number()?,
             generation: number()?,
+            seed_checksum: number()?,
             is_seed_new: number()? == 1,
             is_loss: number()? == 1,
         };
@@ -72,7 +90,8 @@ impl RepairMarker {
         let marker = RepairMarker::decode(&bytes);
         marker.map(Some).ok_or_else(|| {
             let reason = "this is no line of a repair: the file is damaged, or of another version; \
-                          remove it, then `umbel repair` begins anew and finds what is left to do";
+                          remove it and the folder `index`, which is made of the event log again, \
+                          then `umbel repair` finds what is left to do";
             umbel::Error::corruption(&path, 0, reason).into()
         })
     }
@@ -109,13 +128,15 @@ mod tests {
 
     #[test]
     fn a_marker_comes_back_and_nothing_else_is_taken_for_one() {
-        let marker = RepairMarker { number: 3, generation: 41, is_seed_new: true, is_loss: false };
+        let (number, generation, seed_checksum) = (3, 41, u64::MAX);
+        let (is_seed_new, is_loss) = (true, false);
+        let marker = RepairMarker { number, generation, seed_checksum, is_seed_new, is_loss };
         let text = marker.encode();
         assert_eq!(RepairMarker::decode(text.as_bytes()), Some(marker));
         for len in 0..text.len() {
             assert_eq!(RepairMarker::decode(&text.as_bytes()[..len]), None, "{len} bytes");
         }
-        for numbers in ["1 2 2 0", "1 2 0 4", "-1 2 0 0", "1 2 0", "1 2 0 0 0"] {
+        for numbers in ["1 2 3 2 0", "1 2 3 0 4", "-1 2 3 0 0", "1 2 0 0", "1 2 3 0 0 0"] {
             let wrong = format!("umbel repair {numbers}\n");
             assert_eq!(RepairMarker::decode(wrong.as_bytes()), None, "{wrong:?}");
         }

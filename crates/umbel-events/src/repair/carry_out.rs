@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Killed before the table is published, the repair begins again, from the same files. Killed after
-//! that, which the table's generation tells, it only moves what is left to be moved.
+//! that, which the table's generation and seed tell, it only moves what is left to be moved.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub fn resume(env: &Env, folder: &Path, dry_run: bool) -> Result<Option<Resumed>
     let Some(marker) = RepairMarker::read(env, folder)? else { return Ok(None) };
     let is_there = ChunkTable::exists(env, folder)?;
     let table = if is_there { ChunkTable::read(env, folder).ok() } else { None };
-    let Some(table) = table.filter(|table| table.generation > marker.generation) else {
+    let Some(table) = table.filter(|table| marker.is_published_by(table)) else {
         return Ok(None);
     };
     if !dry_run {
@@ -64,7 +64,8 @@ pub fn carry_out(env: &Env, folder: &Path, mut plan: Plan) -> Result<String> {
     let target = folder.join(folder_name(number));
     let (generation, is_seed_new) = (plan.generation, plan.is_seed_new);
     let is_loss = plan.report.is_loss();
-    let marker = RepairMarker { number, generation, is_seed_new, is_loss };
+    let seed_checksum = RepairMarker::checksum_of(&plan.table.seed);
+    let marker = RepairMarker { number, generation, seed_checksum, is_seed_new, is_loss };
     let prepared = prepare(env, folder, &target, marker, &mut plan);
     let published = prepared.and_then(|()| Ok(plan.table.write(env, folder)?));
     if let Err(error) = published {
@@ -85,6 +86,8 @@ fn undo(env: &Env, folder: &Path, target: &Path, plan: &Plan) -> Result<()> {
     for path in made.chain([target.join(REPORT), target.join(TABLE)]) {
         let _ = env.files.remove_file(&path);
     }
+    // What else is in it is somebody's, and keeps it.
+    let _ = env.files.remove_dir(target);
     RepairMarker::remove(env, folder)
 }
 
@@ -150,13 +153,17 @@ fn finish(env: &Env, folder: &Path, marker: RepairMarker, table: &ChunkTable) ->
     RepairMarker::remove(env, folder)
 }
 
-/// The number of a folder that does not exist or is empty.
+/// The number of a folder that does not exist or is empty. Whatever has such a name and is not a
+/// folder is let be, too.
 fn free_number(env: &Env, folder: &Path) -> Result<u64> {
     let entries = env.files.read_dir(folder)?;
-    let numbers = entries.iter().filter_map(|entry| entry.name.strip_prefix("damaged-"));
-    let newest = numbers.filter_map(|number| number.parse::<u64>().ok()).max();
-    let Some(newest) = newest else { return Ok(1) };
-    let is_empty = env.files.read_dir(&folder.join(folder_name(newest)))?.is_empty();
+    let number_of = |name: &str| {
+        let number = name.strip_prefix("damaged-")?.parse().ok()?;
+        (folder_name(number) == name).then_some(number)
+    };
+    let numbered = entries.iter().filter_map(|entry| Some((number_of(&entry.name)?, entry)));
+    let Some((newest, entry)) = numbered.max_by_key(|(number, _)| *number) else { return Ok(1) };
+    let is_empty = entry.is_directory && env.files.read_dir(&folder.join(&entry.name))?.is_empty();
     let next = if is_empty { Some(newest) } else { newest.checked_add(1) };
     next.ok_or_else(|| {
         let name = folder_name(newest);

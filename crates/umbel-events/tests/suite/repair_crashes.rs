@@ -152,6 +152,8 @@ fn a_full_disk_is_told_and_nothing_is_changed() {
             assert!(is_full, "{what}");
             refused += 1;
             assert!(!full.has("/events/REPAIR"), "{what}");
+            let aside = full.env().files.exists("/events/damaged-1".as_ref()).expect("looked for");
+            assert!(!aside, "{what}: an empty folder was left");
             assert_eq!(full.read(chunk(1)), sim.read(chunk(1)), "{what}");
         }
         full.clear_capacity();
