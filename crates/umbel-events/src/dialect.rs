@@ -164,6 +164,13 @@ impl<'a> Walk<'a> {
             'Z' if !in_class => self.put(END, 2),
             'A' | 'z' | 'B' | 'G' | 'k' if !in_class => self.copy(2),
             'p' | 'P' if self.rest()[2..].starts_with('{') => match self.rest().find('}') {
+                // The engine would take a block for the script of the same name.
+                Some(_)
+                    if self.rest()[3..].get(..2).is_some_and(|s| s.eq_ignore_ascii_case("is")) =>
+                {
+                    let why = "blocks are not served; write a category or a script";
+                    return self.broken(self.at, why);
+                }
                 Some(end) => self.copy(end + 1),
                 None => return self.broken(self.at, "the property's name is not closed"),
             },
@@ -318,6 +325,10 @@ impl<'a> Walk<'a> {
 
     /// A repetition of what stands before.
     fn repeat(&mut self, bytes: usize, (least, most): (u64, u64)) -> Result<(), Broken> {
+        if least > most {
+            // The engine would take it for the other way round.
+            return self.broken(self.at, "it repeats at least more often than at most");
+        }
         match self.parts.before {
             Before::Repetition if self.peek() == Some('?') => self.parts.before = Before::Lazy,
             Before::Repetition | Before::Lazy => {
@@ -385,6 +396,9 @@ mod tests {
             ("[a-[b]c]", 6, "comes last"),
             ("(?#a", 0, "not closed"),
             (r"a\p{Lu", 1, "not closed"),
+            (r"a\p{IsGreek}", 1, "blocks"),
+            (r"[\P{isgreek}]", 1, "blocks"),
+            ("ba{2,1}", 2, "more often"),
             ("(?<a-b>c)", 0, "balance"),
             ("(?<1>c)", 0, "begins with a letter"),
             ("(?<a", 0, "not closed"),
