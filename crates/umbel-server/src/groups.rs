@@ -36,6 +36,12 @@ impl Groups {
         key: &GroupKey,
         change: Change,
     ) -> Result<(), Status> {
+        if let Change::Create(config) = &change {
+            // What cannot be read with is told now, and not to each consumer.
+            let config = config.clone();
+            let compiled = service.store.blocking(move |_| config.compile().map(drop)).await;
+            compiled.map_err(|error| told(&error))?;
+        }
         let mut kept = self.kept.lock().await;
         let (mut configs, last) = kept.read(service).await.map_err(|error| told(&error))?;
         match (&change, configs.get(key)) {

@@ -59,6 +59,16 @@ fn of_all(filter: GroupFilter) -> CreateReq {
     asked
 }
 
+fn by_stream(regex: &str, prefixes: &[&str]) -> GroupFilter {
+    let prefix = prefixes.iter().map(|prefix| prefix.to_string()).collect();
+    let expression = Expression { regex: regex.to_string(), prefix };
+    GroupFilter::Filter(FilterOptions {
+        filter: Some(Filter::StreamIdentifier(expression)),
+        window: Some(Window::Count(())),
+        checkpoint_interval_multiplier: 1,
+    })
+}
+
 async fn create(client: &Client, asked: CreateReq) -> Result<(), Status> {
     client.unary(SERVICE, "Create", asked).await
 }
@@ -310,15 +320,10 @@ fn events_whose_consumer_says_nothing_come_again() {
 fn groups_of_all_events_and_of_views_leave_out_what_is_theirs() {
     Ground::new().run(async |client, _| {
         client.append("cart-1", ANY, &events(0..3)).await.unwrap();
-        let filter = FilterOptions {
-            filter: Some(Filter::StreamIdentifier(Expression {
-                regex: String::new(),
-                prefix: vec!["cart".to_string()],
-            })),
-            window: Some(Window::Count(())),
-            checkpoint_interval_multiplier: 1,
-        };
-        create(&client, of_all(GroupFilter::Filter(filter))).await.unwrap();
+        // One that nobody could ever read was made all the same.
+        let broken = create(&client, of_all(by_stream("(", &[]))).await.unwrap_err();
+        assert!(broken.message().contains("broken at character 2"), "{broken}");
+        create(&client, of_all(by_stream("", &["cart"]))).await.unwrap();
         let mut consumer = Consumer::join(&client, JoinedStream::All(()), 10).await.unwrap();
         for wanted in 0..3 {
             assert_eq!(consumer.number().await, (wanted, 0));
