@@ -76,6 +76,10 @@ impl Line {
         defaults: &Defaults<'_>,
         new_id: impl FnOnce() -> Result<EventId, umbel_events::Error>,
     ) -> Result<Line, String> {
+        if line.trim_ascii_start().starts_with(b"[") {
+            // It would be taken for the values of the fields, in their order.
+            return Err("is no event: it is a JSON array, but must be an object".to_string());
+        }
         let written: Written = serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
             // Every line is line 1 to the reader.

@@ -119,6 +119,7 @@ fn bad_lines_are_named_and_what_came_before_them_is_kept() {
     let ground = Ground::new();
     for (line, why) in [
         ("{", "is no event"),
+        (r#"["a","t",1,null,null,null,null,null,null,null,null,null]"#, "a JSON array"),
         (r#"{"type":"t","data":1}"#, "has no \"stream\""),
         (r#"{"stream":"a","data":1}"#, "has no \"type\""),
         (r#"{"stream":"a","type":"t"}"#, "has no \"data\""),
