@@ -16,6 +16,7 @@ mod adopt;
 mod carry_out;
 mod edited;
 mod old_index;
+mod own_index;
 mod plan;
 mod report;
 mod salvage;

@@ -24,30 +24,23 @@ const ROOM_BYTES: u64 = 4096;
 /// A file that may become a chunk.
 struct Candidate {
     found: Found,
-    /// How many positions its events reach over.
+    /// How many positions it may have had room for.
     extent: u64,
+    /// How many of them its events reach over.
+    used: u64,
     /// How many events can be read in it.
     events: usize,
     name: String,
 }
 
-/// Takes in the chunks that the table does not know.
+/// Takes in the chunks and the files of chunks that the table does not know.
 pub fn adopt(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey) -> Result<()> {
+    take_newer(env, folder, files, survey)?;
     let is_unknown = |file: &&ChunkFile| survey.is_seed_lost || file.id >= survey.table.next_id;
     let unknown: Vec<_> = files.iter().filter(is_unknown).collect();
     let mut candidates = Vec::new();
     for versions in unknown.chunk_by(|file, next| file.id == next.id) {
-        let mut best: Option<Candidate> = None;
-        for file in versions {
-            let candidate = examine(env, folder, file)?;
-            // Of two with the same events the older file has what the newer was made of.
-            let is_better =
-                |best: &Candidate| candidate.as_ref().is_some_and(|new| new.events > best.events);
-            if best.as_ref().is_none_or(is_better) {
-                best = candidate.or(best);
-            }
-        }
-        match best {
+        match best(env, folder, versions)? {
             Some(best) => candidates.push(best),
             // One that nobody has appended to yet is none of the table's.
             None if survey.is_seed_lost => {
@@ -68,15 +61,66 @@ pub fn adopt(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey)
     Ok(())
 }
 
+/// Takes another file of a chunk whose own is missing: the table is a copy from before a scavenge
+/// wrote the chunk anew.
+fn take_newer(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey) -> Result<()> {
+    for found in survey.chunks.iter_mut().filter(|found| found.damage.is_some()) {
+        let entry = &mut found.entry;
+        let own = entry.packed.map_or(0, |packed| packed.version);
+        let others = files.iter().filter(|file| file.id == entry.id && file.version > own);
+        let others: Vec<_> = others.collect();
+        if others.is_empty() || env.files.exists(&entry.path(folder))? {
+            continue;
+        }
+        let Some(Candidate { found: other, used, name, .. }) = best(env, folder, &others)? else {
+            continue;
+        };
+        if other.entry.start != entry.start || used > entry.capacity {
+            continue;
+        }
+        entry.packed = other.entry.packed;
+        entry.ended = entry.ended.filter(|ended| ended.last_event > 0).or(other.entry.ended);
+        let (damage, is_unsynced) = (other.damage, true);
+        *found = Found { is_unsynced, ..Found::new(*entry, damage) };
+        survey.table_damage.get_or_insert_with(|| {
+            format!("it is an older copy: the chunk of log/{name} was written anew behind it")
+        });
+    }
+    Ok(())
+}
+
+/// The file with the most events among those of one chunk.
+fn best(env: &Env, folder: &Path, versions: &[&ChunkFile]) -> Result<Option<Candidate>> {
+    let mut best: Option<Candidate> = None;
+    for file in versions {
+        let candidate = examine(env, folder, file)?;
+        // Of two with the same events the older file has what the newer was made of.
+        let is_better =
+            |best: &Candidate| candidate.as_ref().is_some_and(|new| new.events > best.events);
+        if best.as_ref().is_none_or(is_better) {
+            best = candidate.or(best);
+        }
+    }
+    Ok(best)
+}
+
 /// Gives each of them the positions between its first and those of the next.
 fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
-    for Candidate { mut found, extent, name, .. } in candidates {
-        let last = survey.chunks.last_mut().map(|last| &mut last.entry);
+    let mut used_by_last = None;
+    for Candidate { mut found, extent, used, name, .. } in candidates {
+        let mut last = survey.chunks.last_mut().map(|last| &mut last.entry);
         let (mut from, mut next_id) = (0, 1);
         if let Some(last) = &last {
             (from, next_id) = (last.start + last.capacity, last.id + 1);
         }
         let entry = &mut found.entry;
+        if let (Some(last), Some(used)) = (&mut last, used_by_last)
+            && (last.start + used..from).contains(&entry.start)
+        {
+            // Its file is longer than its room was: no event of it stands there.
+            last.capacity = entry.start - last.start;
+            from = entry.start;
+        }
         if entry.start < from || entry.start > POSITION_MAX - extent {
             survey.strangers.push(name);
             continue;
@@ -100,6 +144,7 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
         }
         entry.capacity = extent.next_multiple_of(ROOM_BYTES);
         survey.chunks.push(found);
+        used_by_last = Some(used);
     }
     note_cut(&mut survey.chunks);
     let Some(last) = survey.chunks.last().map(|last| last.entry) else { return };
@@ -143,23 +188,29 @@ fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidat
     let read = read_open(env, folder, &entry);
     let source = Source::new(id, start, &bytes);
     let mut is_end_known = false;
-    let (damage, events) = match read {
+    let (damage, events, used) = match read {
         Ok(Opened { ended, gap: Some(gap), .. }) => {
             is_end_known = true;
             entry.ended = Some(Ended { end: gap.end, ..ended });
-            (Some(gap.to_string()), count(&source, ended.end))
+            (Some(gap.to_string()), count(&source, ended.end), gap.end)
         }
         Ok(Opened { ended, .. }) => {
             entry.ended = Some(ended);
-            (None, count(&source, ended.end))
+            (None, count(&source, ended.end), ended.end)
         }
         Err(error) => {
             let saved = source.appended(&[], false);
-            (Some(damage_of(error, folder)?), saved.offsets.len())
+            let last = saved.offsets.last().and_then(|at| Some((at, source.frame(*at)?)));
+            let saved_end = last.map_or(FIRST_EVENT_AT, |(at, frame)| at + frame.bytes as u64);
+            // What only looks like an append may be one of the index.
+            let behind = source.unproven(saved_end.min(capacity), capacity);
+            let used = if behind.count > 0 { behind.end } else { saved_end };
+            (Some(damage_of(error, folder)?), saved.offsets.len(), used)
         }
     };
     let found = Found { is_unsynced: true, is_end_known, ..Found::new(entry, damage) };
-    Ok(Some(Candidate { found, extent: capacity, events, name: file.name.clone() }))
+    let (extent, name) = (capacity, file.name.clone());
+    Ok(Some(Candidate { found, extent, used, events, name }))
 }
 
 /// How many events stand before `end` in a chunk that is whole.
@@ -248,5 +299,5 @@ fn examine_packed(
     };
     let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
     let (events, name) = (saved.offsets.len(), file.name.clone());
-    Ok(Some(Candidate { found, extent, events, name }))
+    Ok(Some(Candidate { found, extent, used: extent, events, name }))
 }

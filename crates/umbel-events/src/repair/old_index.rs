@@ -8,6 +8,7 @@ use umbel::Options;
 use umbel_env::Env;
 
 use crate::error::Result;
+use crate::head::Head;
 use crate::index::Index;
 use crate::limits::TOMBSTONE_REVISION;
 use crate::view_name::ViewKind;
@@ -86,6 +87,11 @@ impl OldIndex {
     /// The position up to which any part of it holds what the log had.
     pub fn furthest(&self) -> Result<u64> {
         Ok(self.through.max(self.index.views_through()?))
+    }
+
+    /// Streams and their heads, in order, behind the name `after`.
+    pub fn heads(&self, after: Option<&str>) -> Result<Vec<(String, Head)>> {
+        Ok(self.index.names("", after, PAGE)?)
     }
 
     /// The events in these ranges of positions, which rise.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use umbel_env::{Access, Env};
 
 use super::old_index::{KnownEvent, KnownEvents, OldIndex};
+use super::own_index;
 use super::report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
 use super::salvage::{KnownPart, Lost, Saved, Source};
 use super::survey::{Found, Survey, chunk_files, read_file};
@@ -19,6 +20,9 @@ use crate::packed::{self, Gaps, Packer, Points};
 
 /// The type of an event that is lost with everything that would tell its type.
 const UNKNOWN_TYPE: &str = "$lost";
+
+/// What is wrong with an index that knows other streams than the event log has.
+const OTHER_INDEX: &str = "what it holds is not what the event log holds: it is of another store";
 
 /// What is going to be done.
 #[derive(Debug)]
@@ -68,11 +72,19 @@ impl Plan {
     ) -> Result<Plan> {
         let has_index = env.files.exists(&folder.join("index"))?;
         let index = has_index.then(|| OldIndex::open(env, folder, survey.table.seed));
-        let (index, index_damage) = match index {
-            Some(Ok(index)) => (Some(index), None),
+        let (index, mut index_damage) = match index {
+            Some(Ok(index)) => match own_index::is_of(&index, env, folder, &survey)? {
+                true => (Some(index), None),
+                false => (None, Some(OTHER_INDEX.to_string())),
+            },
             Some(Err(reason)) => (None, Some(reason)),
             None => (None, None),
         };
+        if let Some(damage) = survey.remains_damage.take() {
+            index_damage.get_or_insert_with(|| {
+                format!("it may hold what stood in a chunk that was written anew, but {damage}")
+            });
+        }
         if let Some(index) = &index {
             note_behind(&mut survey, index.furthest()?);
         }

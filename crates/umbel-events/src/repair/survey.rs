@@ -54,6 +54,8 @@ pub struct Survey {
     pub chunks: Vec<Found>,
     /// Files of the log's folder that belong to no chunk.
     pub strangers: Vec<String>,
+    /// What is wrong with a file that a chunk was made of and that is there yet.
+    pub remains_damage: Option<String>,
 }
 
 /// A file with events in the folder of the log.
@@ -118,9 +120,11 @@ pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
         is_seed_lost,
         chunks: Vec::new(),
         strangers: Vec::new(),
+        remains_damage: None,
         table,
     };
     survey.look_at_named(env, folder)?;
+    survey.look_at_remains(env, folder)?;
     Ok(survey)
 }
 
@@ -128,6 +132,31 @@ impl Survey {
     /// Whether something has to be done about the log.
     pub fn is_damaged(&self) -> bool {
         self.table_damage.is_some() || self.chunks.iter().any(|chunk| chunk.damage.is_some())
+    }
+
+    /// The number of the whole chunk with events up to this position or further.
+    pub fn whole_at(&self, position: u64) -> Option<usize> {
+        self.chunks.iter().position(|found| {
+            let entry = &found.entry;
+            let ended = entry.ended.map_or(0, |ended| ended.last_event);
+            let last = entry.packed.map_or(ended, |packed| packed.last_event);
+            found.damage.is_none() && (entry.start..=entry.start + last).contains(&position)
+        })
+    }
+
+    /// Looks at the files that chunks were made of. One is left by a scavenge that was killed, or
+    /// by a repair whose marker was lost: opening the store asks it what the index has to forget.
+    fn look_at_remains(&mut self, env: &Env, folder: &Path) -> Result<()> {
+        for entry in self.chunks.iter().map(|found| found.entry) {
+            let Some(packed) = entry.packed else { continue };
+            let path = version_path(folder, entry.id, packed.made_of);
+            if !env.files.exists(&path)? {
+                continue;
+            }
+            let damage = remains_damage(env, folder, &entry, packed.made_of)?;
+            self.remains_damage = self.remains_damage.take().or(damage);
+        }
+        Ok(())
     }
 
     /// Looks at the chunks that the table names.
@@ -328,6 +357,35 @@ fn check_packed(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
     let points = packed::read_points(&*file, entry.id, packed.version, range)?;
     packed::read_gaps(&*file, entry.id, &points, range)?;
     Ok(())
+}
+
+/// What is wrong with the file of this version that a chunk was made of.
+fn remains_damage(
+    env: &Env,
+    folder: &Path,
+    entry: &ChunkEntry,
+    version: u64,
+) -> Result<Option<String>> {
+    let before = ChunkEntry { packed: None, ..*entry };
+    let checked = match before.ended {
+        Some(ended) if version == 0 => check_ended(env, folder, &before, &ended),
+        _ => check_packed_remains(env, folder, entry, version),
+    };
+    checked.err().map(|error| damage_of(error, folder)).transpose()
+}
+
+/// An error where a packed file that no table names any more is not whole.
+fn check_packed_remains(env: &Env, folder: &Path, entry: &ChunkEntry, version: u64) -> Result<()> {
+    let path = version_path(folder, entry.id, version);
+    let file = env.files.open(&path, Access::Read)?;
+    let limit = entry.start + entry.capacity;
+    let points = packed::read_points(&*file, entry.id, version, (entry.start, limit))?;
+    let bytes = read_file(env, &path)?;
+    let saved = Source::new(entry.id, entry.start, &bytes).packed(limit, Some(&points), None);
+    match saved.lost.first() {
+        None => Ok(()),
+        Some(_) => Err(umbel::Error::corruption(&path, 0, "events in it are damaged").into()),
+    }
 }
 
 /// All bytes of a file of the log; none where it is missing.
