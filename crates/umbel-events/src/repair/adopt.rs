@@ -30,7 +30,30 @@ struct Candidate {
     used: u64,
     /// How many events can be read in it.
     events: usize,
+    /// Whether its first position is only that of what could be read.
+    is_start_guessed: bool,
     name: String,
+}
+
+impl Candidate {
+    /// Has it begin earlier: what stood before its first event that can be read is lost with it.
+    fn begin_at(&mut self, start: u64) {
+        let entry = &mut self.found.entry;
+        let more = entry.start - start;
+        entry.start = start;
+        let packed = entry.packed.as_mut();
+        let ended = entry.ended.as_mut();
+        packed.into_iter().for_each(|packed| {
+            packed.first_event += more;
+            packed.last_event += more;
+        });
+        ended.into_iter().for_each(|ended| {
+            ended.end += more;
+            ended.last_event += more;
+        });
+        self.extent += more;
+        self.used += more;
+    }
 }
 
 /// Takes in the chunks and the files of chunks that the table does not know.
@@ -107,7 +130,14 @@ fn best(env: &Env, folder: &Path, versions: &[&ChunkFile]) -> Result<Option<Cand
 /// Gives each of them the positions between its first and those of the next.
 fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
     let mut used_by_last = None;
-    for Candidate { mut found, extent, used, name, .. } in candidates {
+    for mut candidate in candidates {
+        if let Some(last) = survey.chunks.last().map(|last| last.entry)
+            && (candidate.is_start_guessed && candidate.found.entry.id == last.id + 1)
+            && candidate.found.entry.start > last.start + last.capacity
+        {
+            candidate.begin_at(last.start + last.capacity);
+        }
+        let Candidate { mut found, extent, used, name, .. } = candidate;
         let mut last = survey.chunks.last_mut().map(|last| &mut last.entry);
         let (mut from, mut next_id) = (0, 1);
         if let Some(last) = &last {
@@ -210,7 +240,7 @@ fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidat
     };
     let found = Found { is_unsynced: true, is_end_known, ..Found::new(entry, damage) };
     let (extent, name) = (capacity, file.name.clone());
-    Ok(Some(Candidate { found, extent, used, events, name }))
+    Ok(Some(Candidate { found, extent, used, events, is_start_guessed: false, name }))
 }
 
 /// How many events stand before `end` in a chunk that is whole.
@@ -266,7 +296,8 @@ fn examine_packed(
             }),
         false => Err(umbel::Error::corruption(&path, 24, "no chunk begins at such a position")),
     };
-    let start = if read.is_ok() { stated } else { 0 };
+    let read_failed = read.is_err();
+    let start = if read_failed { 0 } else { stated };
     let source = Source::new(file.id, start, bytes);
     let saved = source.packed(POSITION_MAX, read.as_ref().ok(), None);
     let ends = (saved.offsets.first(), saved.offsets.last());
@@ -299,5 +330,6 @@ fn examine_packed(
     };
     let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
     let (events, name) = (saved.offsets.len(), file.name.clone());
-    Ok(Some(Candidate { found, extent, used: extent, events, name }))
+    let is_start_guessed = read_failed;
+    Ok(Some(Candidate { found, extent, used: extent, events, is_start_guessed, name }))
 }

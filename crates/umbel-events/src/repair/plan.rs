@@ -327,7 +327,14 @@ fn save_appended(
     let end = end.map(|end| end.max(known_end));
     proven.extend(ended.map(|ended| ended.last_event));
     let source = Source { id: entry.id, start: entry.start, bytes, end, known };
-    source.appended(&proven, options.accept_unproven)
+    let saved = source.appended(&proven, options.accept_unproven);
+    if end.is_some() || !saved.offsets.is_empty() || !saved.lost.is_empty() {
+        return saved;
+    }
+    // Nobody noted where it ended, and it is another chunk's or damaged all over: whatever its room
+    // held is lost.
+    let end = Some(entry.capacity);
+    Source { end, ..source }.appended(&proven, options.accept_unproven)
 }
 
 fn save_packed(

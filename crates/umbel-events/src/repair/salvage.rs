@@ -175,7 +175,7 @@ impl<'a> Source<'a> {
 
     /// Looks for appends that look whole in a range that is lost.
     pub fn unproven(&self, from: u64, to: u64) -> Unproven {
-        let mut budget = (to - from).saturating_mul(CHECKSUMMED_PER_BYTE);
+        let mut budget = to.saturating_sub(from).saturating_mul(CHECKSUMMED_PER_BYTE);
         let mut found = Unproven { count: 0, last: None, end: from };
         let mut at = from.next_multiple_of(RECORD_ALIGN);
         while at + BETWEEN_RECORDS < to.min(self.bytes.len() as u64) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use umbel_base::checksum::checksum;
-use umbel_events::{Expected, Store, repair};
+use umbel_events::{Expected, LostRange, Store, repair};
 use umbel_sim::{Sim, When};
 
 use super::repairs::{FOLDER, check, chunk, fill, fix, specimen, without_index};
@@ -182,4 +182,49 @@ fn a_chunk_whose_file_got_longer_does_not_push_the_next_one_out() {
         let after = all(&Store::open(FOLDER, options(&longer)).expect("opened"));
         assert_eq!(after.len(), before.len() + 1, "{what}");
     }
+}
+
+/// Of a packed chunk without its header the first event that could be read told where the chunk
+/// began: what had stood before it was lost and stood in no range.
+#[test]
+fn what_stood_before_the_first_event_that_is_left_is_named() {
+    let (sim, _) = specimen(57);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.delete("cart-2", Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    sim.remove("/events/CHUNKS");
+    // Its header, and its first event.
+    let packed = "/events/log/00000002-000001.chunk";
+    sim.flip(packed, 30, 1);
+    sim.flip(packed, 70, 1);
+    let report = fix(&sim);
+    let after = all(&Store::open(FOLDER, options(&sim)).expect("opened"));
+    let lost: Vec<_> = before.iter().filter(|event| !after.contains(event)).collect();
+    assert!((1..5).contains(&lost.len()), "{lost:?}");
+    let ranges: Vec<_> = report.chunks.iter().flat_map(|chunk| &chunk.lost).collect();
+    for event in lost {
+        let is_in = |range: &&LostRange| (range.from.0..range.to.0).contains(&event.position);
+        assert!(ranges.iter().copied().any(|range| is_in(&range)), "{event:?}: {report}");
+    }
+}
+
+/// Two chunks of a store that was not closed were in each other's place, and the index was lost: no
+/// event was saved, and yet nothing was said to be lost.
+#[test]
+fn chunks_in_the_wrong_place_are_a_loss() {
+    let sim = Sim::new(58);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    fill(&store, 0..140);
+    let before = all(&store);
+    let killed = sim.kill_image();
+    let chunks = files(&killed, "/events/log");
+    let [.., (one, held), (other, holds)] = &chunks[..] else { panic!("two chunks") };
+    killed.replace(one, holds);
+    killed.replace(other, held);
+    without_index(&killed);
+    let report = fix(&killed);
+    assert!(report.is_loss(), "{report:?}");
+    check(&killed, &before, &report, "swapped");
 }
