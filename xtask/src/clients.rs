@@ -47,7 +47,7 @@ pub fn clients(languages: Languages) -> Outcome {
     outcome.add(visit(&folder, languages, true, &mut sums));
     // What was kept is gone on with at a server that was started again.
     outcome.add(visit(&folder, languages, false, &mut sums));
-    outcome.add(clients_secure::visit(&folder, &mut sums));
+    outcome.add(clients_secure::visit(&folder, languages, &mut sums));
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     for (language, Counts { passed, failed }) in sums {

@@ -3,20 +3,25 @@
 
 use std::path::Path;
 
-use crate::client_programs::{Client, Server, Sums, count, node_script, python_script, rust};
+use crate::client_programs::{
+    Client, Server, Sums, count, go, java, node_script, python_script, rust,
+};
+use crate::clients::Languages;
 use crate::installed::succeeded;
 use crate::steps::Outcome;
 
-/// What is run, by language.
-const CLIENTS: [(&str, Client); 3] = [
-    ("Python", || python_script("python_secure.py")),
-    ("Node", || node_script("node_secure.cjs")),
-    ("Rust", rust),
+/// What is run: its language, what runs it, and whether every change waits for it.
+const CLIENTS: [(&str, Client, bool); 5] = [
+    ("Python", || python_script("python_secure.py"), true),
+    ("Node", || node_script("node_secure.cjs"), true),
+    ("Rust", rust, true),
+    ("Java", java, false),
+    ("Go", go, false),
 ];
 
 /// Runs the clients; those that cannot be had were told before. Their store and certificates lie
 /// in the folder.
-pub fn visit(folder: &Path, sums: &mut Sums) -> Outcome {
+pub fn visit(folder: &Path, languages: Languages, sums: &mut Sums) -> Outcome {
     let folder = folder.join("secure");
     let started = certificates(&folder).and_then(|()| {
         Server::start(&folder.join("events"), |command| {
@@ -41,7 +46,8 @@ pub fn visit(folder: &Path, sums: &mut Sums) -> Outcome {
     // Clients look for the name that the certificate has.
     let connection = server.connection.replace("127.0.0.1", "localhost");
     let mut outcome = Outcome::default();
-    for (name, client) in CLIENTS {
+    let is_asked = |of_few: bool| of_few || languages == Languages::All;
+    for (name, client, _) in CLIENTS.into_iter().filter(|(_, _, of_few)| is_asked(*of_few)) {
         if let Ok(mut command) = client() {
             let command = command.arg(&connection).arg(&folder).arg("secure");
             count(&mut outcome, sums, name, command);

@@ -103,7 +103,7 @@ impl GroupConfig {
                     Some(GroupStart::Start(())) | None => Begin::First,
                 };
                 let filter = match all.filter_option {
-                    Some(GroupFilter::Filter(filter)) => Some(filter),
+                    Some(GroupFilter::Filter(asked)) => Some(of_group(asked.filter)),
                     Some(GroupFilter::NoFilter(())) | None => None,
                 };
                 (None, begin, filter)
@@ -300,8 +300,13 @@ fn parse_filter(said: &Value) -> Option<FilterOptions> {
         "stream" => Filter::StreamIdentifier(expression),
         _ => Filter::EventType(expression),
     };
-    let (window, checkpoint_interval_multiplier) = (Some(Window::Count(())), 1);
-    Some(FilterOptions { filter: Some(filter), window, checkpoint_interval_multiplier })
+    Some(of_group(Some(filter)))
+}
+
+/// A group's filter. Window and interval say when a subscription is told how far it is, and a group
+/// is told nothing: whatever a client says of them, or leaves out, is the same.
+fn of_group(filter: Option<Filter>) -> FilterOptions {
+    FilterOptions { filter, window: Some(Window::Count(())), checkpoint_interval_multiplier: 1 }
 }
 
 /// So many milliseconds, where a client's number can say it.
@@ -387,6 +392,23 @@ mod tests {
             let is_read = GroupConfig::parse(&said).is_some_and(|read| read.1.after == Some(8));
             assert!(!is_read, "{missing}");
         }
+    }
+
+    #[test]
+    fn what_a_groups_filter_says_of_checkpoints_is_not_looked_at() {
+        // The clients in Java and Go leave out the interval, which is 0 then. Both were refused, as
+        // a subscription's filter is, and could make no group of all events with a filter.
+        let mut options = options();
+        let Some(GroupOrigin::All(all)) = &mut options.stream_option else { panic!("of all") };
+        let Some(GroupFilter::Filter(filter)) = &mut all.filter_option else { panic!("a filter") };
+        (filter.window, filter.checkpoint_interval_multiplier) = (Some(Window::Max(0)), 0);
+        let (key, config) = GroupConfig::read(Some(options.clone())).unwrap();
+        assert!(config.compile().unwrap().unwrap().passes("s", "ab").unwrap());
+        assert_eq!(GroupConfig::parse(&config.said(&key)).unwrap().1.filter, config.filter);
+        let Some(GroupOrigin::All(all)) = &mut options.stream_option else { panic!("of all") };
+        all.filter_option = Some(GroupFilter::Filter(FilterOptions::default()));
+        let status = GroupConfig::read(Some(options)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]

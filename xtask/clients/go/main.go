@@ -1,10 +1,11 @@
 // The Go client, unchanged, against a server.
 //
-//	go run . CONNECTION FILE [again]
+//	go run . CONNECTION FILE [again|secure]
 //
 // CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on with,
-// once the server was started again. Each case is a line, the last line says how many passed,
-// failed and were skipped.
+// once the server was started again. With "secure" CONNECTION names a server that encrypts, without
+// a user, and FILE is a folder of certificates. Each case is a line, the last line says how many
+// passed, failed and were skipped.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,14 +42,17 @@ type testCase struct {
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "go run . CONNECTION FILE [again]")
+		fmt.Fprintln(os.Stderr, "go run . CONNECTION FILE [again|secure]")
 		os.Exit(2)
 	}
 	client := connect(os.Args[1])
 	w := &world{client: client, connection: os.Args[1], kept: os.Args[2]}
-	chosen := append(append(append([]testCase{}, cases...), streamCases...), secondCases...)
-	if len(os.Args) > 3 && os.Args[3] == "again" {
+	chosen := slices.Concat(cases, streamCases, secondCases, groupCases)
+	switch {
+	case len(os.Args) > 3 && os.Args[3] == "again":
 		chosen = againCases
+	case len(os.Args) > 3 && os.Args[3] == "secure":
+		chosen = secureCases
 	}
 	passed, failed := 0, 0
 	for _, one := range chosen {

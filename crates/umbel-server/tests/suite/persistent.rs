@@ -64,8 +64,9 @@ fn by_stream(regex: &str, prefixes: &[&str]) -> GroupFilter {
     let expression = Expression { regex: regex.to_string(), prefix };
     GroupFilter::Filter(FilterOptions {
         filter: Some(Filter::StreamIdentifier(expression)),
-        window: Some(Window::Count(())),
-        checkpoint_interval_multiplier: 1,
+        // As clients in Java and Go say it.
+        window: Some(Window::Max(32)),
+        checkpoint_interval_multiplier: 0,
     })
 }
 

@@ -7,11 +7,12 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The Java client, unchanged, against a server: {@code CONNECTION FILE [again]}.
+ * The Java client, unchanged, against a server: {@code CONNECTION FILE [again|secure]}.
  *
  * <p>CONNECTION is what the client connects with. FILE keeps what the cases with "again" go on
- * with, once the server was started again. Each case is a line, the last line says how many
- * passed, failed and were skipped.
+ * with, once the server was started again. With "secure" CONNECTION names a server that encrypts,
+ * without a user, and FILE is a folder of certificates. Each case is a line, the last line says how
+ * many passed, failed and were skipped.
  */
 public final class Clients {
     /** A case; it fails by throwing. */
@@ -24,12 +25,15 @@ public final class Clients {
     public static void main(String[] arguments) throws Exception {
         World world = new World(arguments[0], arguments[1]);
         Map<String, Case> cases = new LinkedHashMap<>();
-        if (arguments.length > 2 && arguments[2].equals("again")) {
+        if (arguments.length > 2 && arguments[2].equals("secure")) {
+            new Secure(arguments[0], arguments[1]).addTo(cases);
+        } else if (arguments.length > 2 && arguments[2].equals("again")) {
             new Subscriptions(world).addAgain(cases);
         } else {
             new Streams(world).addTo(cases);
             new Subscriptions(world).addTo(cases);
             new Second(world).addTo(cases);
+            new Groups(world).addTo(cases);
         }
         int passed = 0;
         int failed = 0;

@@ -1,0 +1,217 @@
+package umbel;
+
+import static umbel.World.event;
+import static umbel.World.expect;
+import static umbel.World.newStream;
+import static umbel.World.numbers;
+import static umbel.World.numbersOf;
+import static umbel.World.refused;
+
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.kurrent.dbclient.Acl;
+import io.kurrent.dbclient.Acls;
+import io.kurrent.dbclient.AppendStreamRequest;
+import io.kurrent.dbclient.KurrentDBPersistentSubscriptionsClient;
+import io.kurrent.dbclient.KurrentDBProjectionManagementClient;
+import io.kurrent.dbclient.ReadStreamOptions;
+import io.kurrent.dbclient.StreamMetadata;
+import io.kurrent.dbclient.StreamState;
+import io.kurrent.dbclient.SubscribeToStreamOptions;
+import io.kurrent.dbclient.WriteResult;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * A server that encrypts and asks users who they are. The passwords of admin and ops are first and
+ * second; the folder has ca.crt (who has signed for the server), strange.crt (who has not), and
+ * ops.crt with ops.key, a certificate of the user ops.
+ */
+final class Secure {
+    private final String connection;
+    private final Path folder;
+    private final World admin;
+    private final World ops;
+
+    Secure(String connection, String folder) {
+        this.connection = connection;
+        this.folder = Path.of(folder);
+        this.admin = as("admin:first");
+        this.ops = as("ops:second");
+    }
+
+    void addTo(Map<String, Clients.Case> cases) {
+        cases.put("append and read encrypted with a password", this::withPassword);
+        cases.put("say who one is with one call", this::oneCall);
+        cases.put("be refused without a password and with a wrong one", this::wrongPassword);
+        cases.put("say by a certificate who one is", this::userCertificate);
+        cases.put("not believe a server that nobody has signed for", this::strangeServer);
+        cases.put("obey the ACL of a stream", this::obeyAcl);
+        cases.put("take the general ACL by its name", this::generalAcl);
+        cases.put("end a subscription whose right is taken away", this::rightTakenAway);
+        cases.put("consume what one may read", this::consumeReadable);
+        cases.put("leave groups and projections to those who may", this::leaveToOperators);
+    }
+
+    private World by(String authority, String user, String more) {
+        String at = user.isEmpty() ? "" : user + "@";
+        String string = connection.replace("://", "://" + at) + "?tlsCaFile=" + folder.resolve(authority);
+        return new World(string + more, "");
+    }
+
+    /** With the client of this user, or of nobody. */
+    private World as(String user) {
+        return by("ca.crt", user, "");
+    }
+
+    private static void status(Status.Code code, CompletableFuture<?> future) throws Exception {
+        StatusRuntimeException why = refused(StatusRuntimeException.class, future);
+        expect(why.getStatus().getCode(), code);
+    }
+
+    private static void denied(CompletableFuture<?> future) throws Exception {
+        status(Status.Code.PERMISSION_DENIED, future);
+    }
+
+    private static CompletableFuture<WriteResult> rule(World user, String stream, Acl acl) {
+        StreamMetadata metadata = new StreamMetadata();
+        metadata.setAcl(acl);
+        return user.client.setStreamMetadata(stream, metadata);
+    }
+
+    private static Acl forAdmin() {
+        return Acls.newStreamAcl()
+                .addReadRoles("admin")
+                .addWriteRoles("$ops")
+                .addDeleteRoles("admin")
+                .addMetaReadRoles("admin")
+                .addMetaWriteRoles("admin");
+    }
+
+    private static CompletableFuture<?> peek(World user, String stream) {
+        return user.client.readStream(stream, ReadStreamOptions.get().fromStart());
+    }
+
+    /** A stream of admin's with one event. */
+    private String ownStream(Acl acl) throws Exception {
+        String stream = newStream();
+        admin.append(stream, 0, 1);
+        if (acl != null) {
+            World.wait(rule(admin, stream, acl));
+        }
+        return stream;
+    }
+
+    private void withPassword() throws Exception {
+        String stream = ownStream(null);
+        ops.append(stream, 1, 2);
+        expect(ops.all(stream), numbers(0, 2));
+    }
+
+    private void oneCall() throws Exception {
+        String stream = ownStream(forAdmin());
+        denied(peek(ops, stream));
+        ReadStreamOptions options = ReadStreamOptions.get().fromStart();
+        options.authenticated("admin", "first");
+        expect(numbersOf(ops.events(stream, options)), numbers(0, 1));
+        options.authenticated("admin", "second");
+        status(Status.Code.UNAUTHENTICATED, ops.client.readStream(stream, options));
+    }
+
+    private void wrongPassword() throws Exception {
+        denied(as("").begin(newStream(), StreamState.any(), event(0)));
+        for (String user : List.of("admin:second", "nobody:first")) {
+            World other = as(user);
+            status(
+                    Status.Code.UNAUTHENTICATED,
+                    other.begin(newStream(), StreamState.any(), event(0)));
+            status(Status.Code.UNAUTHENTICATED, peek(other, newStream()));
+        }
+    }
+
+    private void userCertificate() throws Exception {
+        String stream = ownStream(Acls.newStreamAcl().addReadRoles("ops").addWriteRoles("ops"));
+        String more = "&userCertFile=" + folder.resolve("ops.crt");
+        World user = by("ca.crt", "", more + "&userKeyFile=" + folder.resolve("ops.key"));
+        user.append(stream, 1, 2);
+        expect(user.all(stream), numbers(0, 2));
+    }
+
+    private void strangeServer() throws Exception {
+        World user = by("strange.crt", "admin:first", "&maxDiscoverAttempts=1");
+        refused(Exception.class, user.begin(newStream(), StreamState.any(), event(0)));
+    }
+
+    private static CompletableFuture<?> session(World user, String... streams) {
+        return user.client.multiStreamAppend(List.of(streams).stream()
+                .map(stream -> new AppendStreamRequest(
+                        stream, List.of(event(2)).iterator(), StreamState.any()))
+                .iterator());
+    }
+
+    private void obeyAcl() throws Exception {
+        String stream = ownStream(forAdmin());
+        denied(peek(ops, stream));
+        ops.append(stream, 1, 2);
+        // This client wraps what reads of metadata come to.
+        RuntimeException why =
+                refused(RuntimeException.class, ops.client.getStreamMetadata(stream));
+        expect(Status.fromThrowable(why).getCode(), Status.Code.PERMISSION_DENIED);
+        denied(rule(ops, stream, Acls.newUserStreamAcl()));
+        denied(ops.client.deleteStream(stream));
+        World.wait(session(ops, stream));
+        expect(admin.all(stream), numbers(0, 3));
+        expect(World.wait(admin.client.getStreamMetadata(stream)).getAcl(), forAdmin());
+        String hidden = ownStream(Acls.newSystemStreamAcl());
+        denied(session(ops, stream, hidden));
+        World.wait(admin.client.deleteStream(stream));
+    }
+
+    private void generalAcl() throws Exception {
+        String stream = ownStream(Acls.newSystemStreamAcl());
+        denied(peek(ops, stream));
+        World.wait(rule(admin, stream, Acls.newUserStreamAcl()));
+        expect(ops.all(stream), numbers(0, 1));
+    }
+
+    private void rightTakenAway() throws Exception {
+        String stream = ownStream(null);
+        World.Followed followed = ops.follow(stream, SubscribeToStreamOptions.get().fromStart());
+        expect(followed.take(1), numbers(0, 1));
+        World.wait(rule(admin, stream, forAdmin()));
+        admin.append(stream, 1, 2);
+        Status why = Status.fromThrowable(followed.dropped());
+        expect(why.getCode(), Status.Code.PERMISSION_DENIED);
+    }
+
+    private void consumeReadable() throws Exception {
+        String stream = ownStream(null);
+        String hidden = ownStream(forAdmin());
+        KurrentDBPersistentSubscriptionsClient client =
+                KurrentDBPersistentSubscriptionsClient.from(ops.client);
+        Groups.done(client.createToStream(stream, "group", Groups.soon()));
+        Groups.done(client.createToStream(hidden, "group", Groups.soon()));
+        Groups groups = new Groups(ops);
+        Groups.Consumer consumer = groups.join(stream);
+        expect(consumer.acknowledge(1), numbers(0, 1));
+        groups.untilDone(stream, 0);
+        consumer.group.stop();
+        denied(client.subscribeToStream(hidden, "group", new Groups.Consumer()));
+    }
+
+    private void leaveToOperators() throws Exception {
+        String stream = ownStream(null);
+        KurrentDBPersistentSubscriptionsClient client =
+                KurrentDBPersistentSubscriptionsClient.from(ops.client);
+        Groups.done(client.createToStream(stream, "group", Groups.soon()));
+        World nobody = as("");
+        KurrentDBPersistentSubscriptionsClient nobodys =
+                KurrentDBPersistentSubscriptionsClient.from(nobody.client);
+        denied(nobodys.deleteToStream(stream, "group"));
+        denied(nobodys.listAll());
+        denied(KurrentDBProjectionManagementClient.from(nobody.client).disable("$by_category"));
+        Groups.done(client.deleteToStream(stream, "group"));
+    }
+}
