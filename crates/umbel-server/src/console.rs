@@ -11,8 +11,8 @@ use std::sync::Arc;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION, ORIGIN,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::http::uri::Authority;
 use hyper::http::{HeaderName, HeaderValue};
@@ -57,9 +57,13 @@ pub fn is_ours(path: &str) -> bool {
     path == "/" || path == "/console" || path.starts_with("/console/")
 }
 
-/// Answers a request that was admitted.
-pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
-    if let Err(why) = check_name(&service, request.headers()) {
+/// Answers a request that was admitted, and came to this name.
+pub async fn answer(
+    service: Arc<Service>,
+    request: HttpRequest,
+    reached: Option<Authority>,
+) -> HttpResponse {
+    if let Err(why) = check_name(&service, reached.as_ref()) {
         return plain(StatusCode::FORBIDDEN, why);
     }
     let path = request.uri().path().to_string();
@@ -83,7 +87,7 @@ pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse
         if request.method() != Method::POST {
             return not_allowed("POST");
         }
-        if let Err(why) = check_change(request.headers()) {
+        if let Err(why) = check_change(request.headers(), reached.as_ref()) {
             return plain(StatusCode::FORBIDDEN, why);
         }
         let asked = match body(request).await {
@@ -98,14 +102,11 @@ pub async fn answer(service: Arc<Service>, request: HttpRequest) -> HttpResponse
 /// A name under which no other site can be: addresses, this machine's own, and the one under which
 /// clients are told to come. Where users are asked who they are, any: a browser sends no other
 /// site's passwords.
-fn check_name(service: &Service, headers: &HeaderMap) -> Result<(), &'static str> {
+fn check_name(service: &Service, reached: Option<&Authority>) -> Result<(), &'static str> {
     if service.access.has_users() {
         return Ok(());
     }
-    let text = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let Some(authority) = text.and_then(|host| host.parse::<Authority>().ok()) else {
-        return Ok(());
-    };
+    let Some(authority) = reached else { return Ok(()) };
     let host = authority.host().trim_matches(['[', ']']);
     let is_told = service.advertise.as_ref().is_some_and(|(name, _)| name == host);
     let is_own = host == "localhost" || host.ends_with(".localhost");
@@ -117,11 +118,11 @@ fn check_name(service: &Service, headers: &HeaderMap) -> Result<(), &'static str
 }
 
 /// Whether the pages from here ask, and no other site's.
-fn check_change(headers: &HeaderMap) -> Result<(), &'static str> {
+fn check_change(headers: &HeaderMap, reached: Option<&Authority>) -> Result<(), &'static str> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let is_json = text(&CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json"));
     let is_from_here = text(&FETCH_SITE).is_none_or(|site| site == "same-origin");
-    let host = text(&HOST).unwrap_or_default();
+    let host = reached.map_or("", Authority::as_str);
     let is_origin = text(&ORIGIN).is_none_or(|origin| {
         origin.split_once("://").is_some_and(|(_, authority)| authority == host)
     });

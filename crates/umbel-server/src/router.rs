@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::http::uri::Authority;
-use hyper::{HeaderMap, Version};
+use hyper::{HeaderMap, Method, Version};
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
@@ -29,16 +29,19 @@ type HttpResponse = hyper::Response<Body>;
 pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResponse {
     let path = request.uri().path();
     if !is_call(request.headers()) {
-        return if CALLS.iter().any(|begin| path.starts_with(begin)) {
+        let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
+        let response = if CALLS.iter().any(|begin| path.starts_with(begin)) {
             http::no_call()
         } else if let Err(status) = admit(&service, &mut request).await {
             http::refused(&status, request.headers().contains_key(AUTHORIZATION))
         } else if console::is_ours(request.uri().path()) {
-            console::answer(service, request).await
+            let reached = reached(&request);
+            console::answer(service, request, reached).await
         } else {
             let path = request.uri().path();
             http::answer(&service, request.method(), path, reached(&request).as_ref()).await
         };
+        return if is_head { response.map(|_| Body::empty()) } else { response };
     }
     if request.version() != Version::HTTP_2 {
         return http::no_call();

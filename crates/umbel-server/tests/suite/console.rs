@@ -5,10 +5,15 @@ use std::net::{SocketAddr, TcpStream};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
 use serde_json::{Value, json};
+use tonic::body::Body;
+use tonic::client::GrpcService;
 use umbel_events::{Expected, NewEvent};
 use umbel_server::Config;
 
+use super::connection::Connection;
 use super::ground::Ground;
 
 /// An answer over HTTP/1.1: its status, its head and its body.
@@ -111,6 +116,37 @@ fn only_its_own_pages_change_anything() {
     }
     assert_eq!(post(&[OURS[0], OURS[1], &own, "sec-fetch-site: same-origin"]).status, 200);
     assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "0");
+}
+
+/// A browser speaks HTTP/2 where a server encrypts, and there the name it came to is no header. Every
+/// change by a page was refused as another site's, and HEAD had a body, which is a broken stream.
+#[test]
+fn its_pages_change_things_over_http_2_too() {
+    Ground::new().run(async |_, ground| {
+        let address = ground.address();
+        let mut connection = Connection::to(address).await.unwrap();
+        let mut ask = async |method: &str, path: &str, origin: String, asked: &Value| {
+            let request = Request::builder()
+                .method(method)
+                .uri(format!("http://{address}{path}"))
+                .header("content-type", "application/json")
+                .header("x-umbel-console", "1")
+                .header("origin", origin)
+                .body(Body::new(Full::new(asked.to_string().into())));
+            let answer = GrpcService::call(&mut connection, request.unwrap()).await.unwrap();
+            let status = answer.status().as_u16();
+            (status, answer.into_body().collect().await.unwrap().to_bytes().len())
+        };
+        let asked = json!({ "stream": "cart", "type": "Opened", "data": "{}" });
+        let own = || format!("http://{address}");
+        let append = "/console/api/append";
+        assert_eq!(ask("POST", append, own(), &asked).await.0, 200);
+        assert_eq!(ask("POST", append, "http://evil.example".to_string(), &asked).await.0, 403);
+        for path in ["/console/", "/console/api/overview", "/stats", "/nothing"] {
+            assert_eq!(ask("HEAD", path, own(), &json!({})).await.1, 0, "{path}");
+            assert!(ask("GET", path, own(), &json!({})).await.1 > 0, "{path}");
+        }
+    });
 }
 
 /// A name of somebody else's that leads here: his page would be of the same origin.
