@@ -15,6 +15,15 @@ const NODE_CLIENT: &str = "1.3.1";
 /// Those in Java and Go are in their `pom.xml` and `go.mod`, that in Rust in its `Cargo.toml`.
 const JAVA_MAIN: &str = "umbel.Clients";
 
+/// Which clients are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Languages {
+    /// Those that every change waits for.
+    Few,
+    /// Those in Java and Go as well, which are built by their own tools.
+    All,
+}
+
 /// How many cases passed and failed, by language.
 pub type Sums = BTreeMap<&'static str, Counts>;
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::client_programs::{
-    Client, PYTHON_CLIENT, Server, Sums, count, go, java, node, node_groups, node_second, python,
-    python_groups, python_second, rust,
+    Client, Languages, PYTHON_CLIENT, Server, Sums, count, go, java, node, node_groups,
+    node_second, python, python_groups, python_second, rust,
 };
 use crate::steps::{Counts, Outcome};
 use crate::transcript::transcript;
@@ -13,15 +13,6 @@ use crate::{clients_secure, installed, tree};
 
 /// A newcomer's first events.
 const FIRST_EVENTS: &str = "docs/first-events.md";
-
-/// Which clients are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Languages {
-    /// Those that every change waits for.
-    Few,
-    /// Those in Java and Go as well, which are built by their own tools.
-    All,
-}
 
 /// A client: its language, what runs it, and whether every change waits for it.
 const CLIENTS: [(&str, Client, bool); 5] = [

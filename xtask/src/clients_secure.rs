@@ -4,9 +4,8 @@
 use std::path::Path;
 
 use crate::client_programs::{
-    Client, Server, Sums, count, go, java, node_script, python_script, rust,
+    Client, Languages, Server, Sums, count, go, java, node_script, python_script, rust,
 };
-use crate::clients::Languages;
 use crate::installed::succeeded;
 use crate::steps::Outcome;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-use crate::clients::Languages;
+use crate::client_programs::Languages;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
 use crate::{
     Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, smoke, tree,

@@ -118,8 +118,9 @@ fn only_its_own_pages_change_anything() {
     assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "0");
 }
 
-/// A browser speaks HTTP/2 where a server encrypts, and there the name it came to is no header. Every
-/// change by a page was refused as another site's, and HEAD had a body, which is a broken stream.
+/// A browser speaks HTTP/2 where a server encrypts, and there the name it came to is no header.
+/// Every change by a page was refused as another site's, and HEAD had a body, which is a broken
+/// stream.
 #[test]
 fn its_pages_change_things_over_http_2_too() {
     Ground::new().run(async |_, ground| {
