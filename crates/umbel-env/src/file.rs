@@ -80,6 +80,12 @@ pub trait File: Send + Sync + Debug {
     fn write_back(&self, range: Range<u64>) {
         let _ = range;
     }
+    /// Asks for these bytes to be brought from the device from now on, so that a later
+    /// [`File::read_at`] has less to wait for. Promises nothing, and fails in silence: the read
+    /// tells. Does nothing where the platform has no such call.
+    fn read_ahead(&self, range: Range<u64>) {
+        let _ = range;
+    }
     /// Maps the first `len` bytes for writing. Pages are made writable step by step, ahead of the
     /// stores, so that no store can fault.
     /// REQUIRES: `preallocate(len)` succeeded, through whatever handle, and nobody cuts the file

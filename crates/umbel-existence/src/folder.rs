@@ -17,6 +17,11 @@ pub(crate) const CHECKPOINT_NEW: &str = "CHECKPOINT.new";
 /// A number from here on would leave too few.
 pub(crate) const ID_MAX: u64 = 1 << 62;
 
+/// So much of a file is asked for ahead of its use.
+pub(crate) const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// How the names of journals end.
+const JOURNAL: &str = "journal";
+
 /// The kinds of numbered files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -30,7 +35,7 @@ impl Kind {
     fn extension(self) -> &'static str {
         match self {
             Kind::Filter => "filter",
-            Kind::Journal => "journal",
+            Kind::Journal => JOURNAL,
         }
     }
 }
@@ -95,6 +100,18 @@ impl Folder {
     /// Opens a file for reading, and for writing where asked to.
     pub(crate) fn open_file(&self, name: &str, access: Access) -> Result<Arc<dyn File>> {
         self.env.files.open(&self.join(name), access)
+    }
+
+    /// Asks for the beginning of all that an open reads, so that the device brings one thing while
+    /// another is looked at.
+    pub(crate) fn read_ahead(&self) {
+        let journals = self.known.iter().filter(|name| name.ends_with(JOURNAL));
+        for name in [CHECKPOINT].into_iter().chain(journals.map(String::as_str)) {
+            // What cannot be opened here is told when it is read.
+            if let Ok(file) = self.open_file(name, Access::Read) {
+                file.read_ahead(0..READ_AHEAD_BYTES);
+            }
+        }
     }
 
     /// Whether a file has this name.

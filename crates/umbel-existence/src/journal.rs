@@ -12,6 +12,8 @@ use umbel_base::checksum::{checksum, checksum_parts};
 use umbel_base::{Decoder, Result};
 use umbel_env::File;
 
+use crate::folder::READ_AHEAD_BYTES;
+
 /// FORMAT: the first eight bytes of a journal.
 const MAGIC: [u8; 8] = *b"UmbelExJ";
 /// FORMAT: the version this build writes, and the only one it reads.
@@ -26,6 +28,8 @@ const HASHES: u32 = 1;
 const CONTINUED: u32 = 2;
 /// Most hashes of one record; more make several, which are synced together.
 const RECORD_HASHES_MAX: usize = 1 << 16;
+/// So much is read at a time: the longest record.
+const WINDOW_BYTES: usize = RECORD_BYTES + 8 * RECORD_HASHES_MAX;
 
 /// Whether bytes are the beginning of a journal.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
@@ -46,10 +50,9 @@ pub(crate) struct Journal {
     is_broken: bool,
 }
 
-/// What a journal holds.
+/// What a journal holds besides hashes.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    pub(crate) hashes: Vec<u64>,
     /// The last record's position.
     pub(crate) covered: u64,
     /// Id and key of the journal that goes on.
@@ -138,51 +141,98 @@ impl Journal {
         Ok(bytes.len() as u64)
     }
 
-    /// Reads a journal up to its first gap. `None` where it is not the one with this id and key.
+    /// Reads a journal up to its first gap, and hands out its hashes, as they stand there. `None`
+    /// where it is not the one with this id and key.
     ///
     /// # Errors
-    /// What the file says where it cannot be read.
-    pub(crate) fn read(file: Arc<dyn File>, id: u64, key: u64) -> Result<Option<Replay>> {
-        let len = usize::try_from(file.len()?).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; len];
-        let read = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(read);
+    /// What the file says where it cannot be read; some hashes were handed out then.
+    pub(crate) fn read(
+        file: Arc<dyn File>,
+        id: u64,
+        key: u64,
+        hashes: &mut dyn FnMut(&[[u8; 8]]),
+    ) -> Result<Option<Replay>> {
+        let mut window = Window::new(&*file)?;
         let right = header(id, key);
-        if !bytes.starts_with(&right) {
+        if window.get(0, HEADER_BYTES)? != Some(&right[..]) {
             return Ok(None);
         }
         let (end, chain) = (HEADER_BYTES as u64, header_sum(&right));
-        let journal = Journal { file, id, key, end, chain, is_broken: false };
-        let mut replay = Replay { hashes: Vec::new(), covered: 0, next: None, journal };
-        while replay.next.is_none() && replay.take(&bytes).is_some() {}
+        let journal = Journal { file: Arc::clone(&file), id, key, end, chain, is_broken: false };
+        let mut replay = Replay { covered: 0, next: None, journal };
+        while replay.next.is_none() && replay.take(&mut window, hashes)?.is_some() {}
         Ok(Some(replay))
     }
 }
 
 impl Replay {
     /// Takes one record. `None` where there is none that is sound.
-    fn take(&mut self, bytes: &[u8]) -> Option<()> {
+    fn take(
+        &mut self,
+        window: &mut Window<'_>,
+        hashes: &mut dyn FnMut(&[[u8; 8]]),
+    ) -> Result<Option<()>> {
         let journal = &self.journal;
-        let rest = bytes.get(usize::try_from(journal.end).ok()?..)?;
-        let mut decoder = Decoder::new(rest);
-        let sum = decoder.u64()?;
-        let (kind, count, covered) = (decoder.u32()?, decoder.u32()?, decoder.u64()?);
-        let numbers = decoder.take(usize::try_from(count).ok()?.checked_mul(8)?)?;
-        let record = rest.get(8..decoder.position())?;
-        if record_sum(journal.key, journal.end, journal.chain, record) != sum {
-            return None;
+        let Some(head) = window.get(journal.end, RECORD_BYTES)? else { return Ok(None) };
+        let mut decoder = Decoder::new(head);
+        let fields = (decoder.u64(), decoder.u32(), decoder.u32(), decoder.u64());
+        let (Some(sum), Some(kind), Some(count), Some(covered)) = fields else { return Ok(None) };
+        let bytes = RECORD_BYTES as u64 + 8 * u64::from(count);
+        let Ok(len) = usize::try_from(bytes) else { return Ok(None) };
+        let Some(record) = window.get(journal.end, len)? else { return Ok(None) };
+        if record_sum(journal.key, journal.end, journal.chain, &record[8..]) != sum {
+            return Ok(None);
         }
-        let (numbers, _) = numbers.as_chunks::<8>();
-        let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        match (kind, count) {
-            (HASHES, _) => self.hashes.extend(numbers),
-            (CONTINUED, 2) => self.next = Some((numbers.next()?, numbers.next()?)),
-            _ => return None,
+        let (numbers, _) = record[RECORD_BYTES..].as_chunks::<8>();
+        match (kind, numbers) {
+            (HASHES, _) => hashes(numbers),
+            (CONTINUED, [id, key]) => {
+                self.next = Some((u64::from_le_bytes(*id), u64::from_le_bytes(*key)));
+            }
+            _ => return Ok(None),
         }
         self.covered = self.covered.max(covered);
-        self.journal.end += decoder.position() as u64;
+        self.journal.end += bytes;
         self.journal.chain = sum;
-        Some(())
+        Ok(Some(()))
+    }
+}
+
+/// A part of a file in memory, so large that the processor's cache holds it.
+struct Window<'a> {
+    file: &'a dyn File,
+    len: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    fn new(file: &dyn File) -> Result<Window<'_>> {
+        Ok(Window { file, len: file.len()?, start: 0, bytes: Vec::new() })
+    }
+
+    /// Bytes of the file. `None` where it ends before them.
+    fn get(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if left < count {
+            return Ok(None);
+        }
+        let at = |start: u64| usize::try_from(offset.checked_sub(start)?).ok();
+        let is_there =
+            |at: &usize| at.checked_add(count).is_some_and(|end| end <= self.bytes.len());
+        let at = match at(self.start).filter(is_there) {
+            Some(at) => at,
+            None => {
+                self.bytes.resize(left.min(count.max(WINDOW_BYTES)), 0);
+                let read = self.file.read_at(&mut self.bytes, offset)?;
+                let ahead = offset + READ_AHEAD_BYTES;
+                self.file.read_ahead(ahead..ahead + WINDOW_BYTES as u64);
+                self.bytes.truncate(read);
+                self.start = offset;
+                0
+            }
+        };
+        Ok(self.bytes.get(at..at + count))
     }
 }
 
@@ -228,9 +278,22 @@ mod tests {
 
     const PATH: &str = "/000005.journal";
 
-    fn read(sim: &Sim) -> Option<Replay> {
+    /// What is read from it.
+    struct Found {
+        hashes: Vec<u64>,
+        covered: u64,
+        next: Option<(u64, u64)>,
+        journal: Journal,
+    }
+
+    fn read(sim: &Sim) -> Option<Found> {
         let file = sim.env().files.open(Path::new(PATH), Access::ReadWrite).unwrap();
-        Journal::read(file, 5, 77).unwrap()
+        let mut hashes = Vec::new();
+        let mut take =
+            |some: &[[u8; 8]]| hashes.extend(some.iter().map(|bytes| u64::from_le_bytes(*bytes)));
+        let replay = Journal::read(file, 5, 77, &mut take).unwrap();
+        let Replay { covered, next, journal } = replay?;
+        Some(Found { hashes, covered, next, journal })
     }
 
     /// Three flushes of ten hashes each, to the positions 100, 200 and 300.

@@ -20,7 +20,7 @@ use crate::page::{PAGE_LINES, PageLines};
 use crate::shape::Shape;
 use crate::stored::Stored;
 use crate::unread::Unread;
-use crate::waiting::{PARTS, Waiting};
+use crate::waiting::{PARTS, Sorted, Waiting};
 
 /// How many lines are prefetched together.
 pub(crate) const GROUP: usize = 16;
@@ -45,6 +45,8 @@ pub(crate) struct Lines {
     start: usize,
     /// Whether every page and every waiting hash is in memory.
     is_complete: AtomicBool,
+    /// Whether a filter that is read piece by piece was put on huge pages.
+    is_wished: AtomicBool,
     unread: Option<Unread>,
     /// Hashes of journals that are still to be added.
     waiting: OnceLock<Waiting>,
@@ -88,7 +90,11 @@ impl Lines {
         let count = shape.lines as usize * LINE_WORDS;
         // Zeros that the system gives without touching them; the map compiles to nothing.
         let zeros = vec![0u64; count + LINE_WORDS];
-        umbel_arena::wish_for_huge_pages(&zeros);
+        // One that is read as it is asked for must not have whole huge pages cleared for the first
+        // answers.
+        if unread.is_none() {
+            umbel_arena::wish_for_huge_pages(&zeros);
+        }
         let words: Vec<AtomicU64> = zeros.into_iter().map(AtomicU64::new).collect();
         // Where this cannot be said, which is allowed, a line lies on two cache lines.
         let start = words.as_ptr().align_offset(crate::line::LINE_BYTES);
@@ -99,6 +105,7 @@ impl Lines {
             words,
             start,
             is_complete: AtomicBool::new(unread.is_none()),
+            is_wished: AtomicBool::new(unread.is_none()),
             unread,
             waiting: OnceLock::new(),
             damaged: Mutex::default(),
@@ -185,15 +192,21 @@ impl Lines {
         added
     }
 
-    /// Has the hashes of journals be added when their lines are asked for, or by
+    /// Has hashes of journals that were [sorted in](Lines::sort_in) be added when their lines are asked for, or by
     /// [`Lines::read_some`].
     ///
     /// REQUIRES: nobody asks yet, and it is called once.
-    pub(crate) fn let_wait(&self, hashes: &[u64]) {
-        let waiting = Waiting::new(hashes, |hash| self.part(self.place(hash).line));
+    pub(crate) fn let_wait(&self, hashes: Sorted) {
+        let waiting = Waiting::new(hashes);
         self.is_complete.store(false, Ordering::Release);
         let _ = self.waiting.set(waiting);
         self.note_complete();
+    }
+
+    /// Puts a hash with those of its part.
+    #[inline]
+    pub(crate) fn sort_in(&self, hash: u64, sorted: &mut Sorted) {
+        sorted.push(self.part(self.place(hash).line), hash);
     }
 
     /// The part in which hashes of a line wait.
@@ -309,6 +322,9 @@ impl Lines {
     /// pages that were not read yet, about `most`. A page that cannot be read is a damaged one.
     /// Says whether anything is left.
     pub(crate) fn read_some(&self, most: u64) -> bool {
+        if !self.is_complete() && !self.is_wished.swap(true, Ordering::Relaxed) {
+            umbel_arena::wish_for_huge_pages(&self.words);
+        }
         if self.add_waiting(most.saturating_mul(PAGE_LINES)) {
             return !self.is_complete();
         }

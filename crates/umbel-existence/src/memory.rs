@@ -24,6 +24,7 @@ use arc_swap::{ArcSwap, Cache};
 use crate::line::{LINE_WORDS, Line, mask};
 use crate::lines::{GROUP, Lines};
 use crate::shape::Shape;
+use crate::waiting::Sorted;
 
 /// How many shards there are; a power of two.
 const SHARDS: usize = 16;
@@ -54,7 +55,7 @@ impl View {
     }
 
     /// The filter that new hashes go to.
-    fn target(&self) -> Option<&Arc<Lines>> {
+    pub(crate) fn target(&self) -> Option<&Arc<Lines>> {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::ExistenceInsertsIntoOld.is_on() && self.first.is_some() {
             return self.first.as_ref();
@@ -141,16 +142,18 @@ impl Memory {
         wants_step
     }
 
-    /// Adds hashes that files have; more than `at_once` not now, but when their lines are asked
-    /// for.
+    /// Adds hashes that files have, sorted by the filter that new ones go to; more than `at_once`
+    /// not now, but when their lines are asked for.
     ///
     /// REQUIRES: nobody else uses the memory yet.
-    pub(crate) fn insert_stored(&self, hashes: &[u64], at_once: usize) {
+    pub(crate) fn insert_stored(&self, hashes: Sorted, at_once: usize) {
         let view = self.view.load();
         let Some(target) = view.target() else { return };
-        match hashes.len() <= at_once {
-            true => drop(target.insert_all(hashes)),
-            false => target.let_wait(hashes),
+        if hashes.count() > at_once as u64 {
+            return target.let_wait(hashes);
+        }
+        for part in hashes.parts() {
+            target.insert_all(part);
         }
     }
 

@@ -27,7 +27,8 @@ use crate::shape::Shape;
 use crate::stats::ExistenceStats;
 use crate::stored::Stored;
 use crate::unread::Unread;
-use crate::writer::Found;
+use crate::waiting::Sorted;
+use crate::writer::{Found, JOURNAL_SHARE};
 
 /// An open adds this part of the hashes that a step may take.
 const AT_ONCE_SHARE: usize = 16;
@@ -54,14 +55,14 @@ pub(crate) fn recover(
     shape: Shape,
 ) -> Result<Recovered> {
     let mut folder = Folder::open(env, path)?;
+    folder.read_ahead();
     let lost = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => match filters(&folder, &checkpoint)? {
             Ok(view) => {
                 folder.next_id = folder.next_id.max(checkpoint.next_id);
+                let (sorted, found) = sort_journals(&folder, &checkpoint, &view)?;
                 let memory = Memory::new(view);
-                let at_once = options.step_hashes() / AT_ONCE_SHARE;
-                let (hashes, found) = read_journals(&folder, &checkpoint, Access::ReadWrite)?;
-                memory.insert_stored(&hashes, at_once);
+                memory.insert_stored(sorted, options.step_hashes() / AT_ONCE_SHARE);
                 match options.refusal(found.covered) {
                     None => return Ok(Recovered { folder, memory, found, lost: None }),
                     Some(reason) => reason,
@@ -105,12 +106,14 @@ pub(crate) fn describe(
         return Ok(ExistenceStats::of_lost(reason));
     }
     let has_first = first.map_or(Ok(false), has)?;
-    let (hashes, found) = read_journals(&folder, &checkpoint, Access::Read)?;
+    let mut count = 0;
+    let mut take = |hashes: &[[u8; 8]]| count += hashes.len() as u64;
+    let found = read_journals(&folder, &checkpoint, Access::Read, &mut take)?;
     if let Some(reason) = options.refusal(found.covered) {
         return Ok(ExistenceStats::of_lost(reason));
     }
     let stats = ExistenceStats { covered: found.covered, ..ExistenceStats::default() };
-    Ok(stats.of_files(first.filter(|_| has_first), second, hashes.len() as u64))
+    Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
 /// Passes on what the caller can do something about; else tells why there is nothing.
@@ -180,12 +183,27 @@ fn of_file(stored: &Stored, file: Arc<dyn File>, is_final: bool) -> Arc<Lines> {
     Arc::new(Lines::of_file(Kept { stored: stored.clone(), is_final }, unread))
 }
 
-/// The hashes in the journals, and what else was found up to their end.
+/// The hashes in the journals by the lines that they belong to, and what else was found.
+fn sort_journals(folder: &Folder, checkpoint: &Checkpoint, view: &View) -> Result<(Sorted, Found)> {
+    let target = view.target();
+    let bytes = target.map_or(0, |lines| lines.shape().bytes());
+    let mut sorted = Sorted::new(bytes / JOURNAL_SHARE / 8);
+    let mut take = |hashes: &[[u8; 8]]| {
+        if let Some(lines) = target {
+            hashes.iter().for_each(|hash| lines.sort_in(u64::from_le_bytes(*hash), &mut sorted));
+        }
+    };
+    let found = read_journals(folder, checkpoint, Access::ReadWrite, &mut take)?;
+    Ok((sorted, found))
+}
+
+/// Hands out the hashes in the journals, and tells what else was found up to their end.
 fn read_journals(
     folder: &Folder,
     checkpoint: &Checkpoint,
     access: Access,
-) -> Result<(Vec<u64>, Found)> {
+    hashes: &mut dyn FnMut(&[[u8; 8]]),
+) -> Result<Found> {
     let filters = checkpoint.first.iter().chain(&checkpoint.second);
     let mut found = Found {
         generation: checkpoint.generation,
@@ -194,27 +212,32 @@ fn read_journals(
         cursor: checkpoint.cursor.clone(),
         live: filters.map(|stored| name_of(Kind::Filter, stored.id)).collect(),
     };
-    let (mut next, mut hashes) = (Some(checkpoint.journal), Vec::new());
+    let mut next = Some(checkpoint.journal);
     while let Some((id, key)) = next.take() {
         found.journal = None;
         let is_new = found.live.insert(name_of(Kind::Journal, id));
         if !is_new {
             break;
         }
-        let Some(replay) = read_journal(folder, id, key, access)? else { break };
-        hashes.extend(replay.hashes);
+        let Some(replay) = read_journal(folder, id, key, access, hashes)? else { break };
         found.covered = found.covered.max(replay.covered);
         next = replay.next;
         found.journal = Some(replay.journal);
     }
-    Ok((hashes, found))
+    Ok(found)
 }
 
-fn read_journal(folder: &Folder, id: u64, key: u64, access: Access) -> Result<Option<Replay>> {
+fn read_journal(
+    folder: &Folder,
+    id: u64,
+    key: u64,
+    access: Access,
+    hashes: &mut dyn FnMut(&[[u8; 8]]),
+) -> Result<Option<Replay>> {
     let name = name_of(Kind::Journal, id);
     let file = or_lost(folder.open_file(&name, access))?;
     Ok(match file {
-        Ok(file) => or_lost(Journal::read(file, id, key))?.ok().flatten(),
+        Ok(file) => or_lost(Journal::read(file, id, key, hashes))?.ok().flatten(),
         Err(_) => None,
     })
 }

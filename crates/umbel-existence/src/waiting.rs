@@ -8,6 +8,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Into how many parts a filter is divided.
 pub(crate) const PARTS: u64 = 256;
+/// Room for no more is made ahead, whatever a file's length promises.
+const PART_ROOM_MAX: usize = 1 << 16;
+
+/// Hashes, each in its part.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    parts: Vec<Vec<u64>>,
+    count: u64,
+}
+
+impl Sorted {
+    /// None yet; about `expected` will come.
+    pub(crate) fn new(expected: u64) -> Sorted {
+        // They are spread evenly, up to some deviations.
+        let usual = usize::try_from(expected / PARTS).unwrap_or(0).min(PART_ROOM_MAX);
+        let room = usual + usual / 8 + 8;
+        Sorted { parts: (0..PARTS).map(|_| Vec::with_capacity(room)).collect(), count: 0 }
+    }
+
+    /// Adds one to its part.
+    #[inline]
+    pub(crate) fn push(&mut self, part: u64, hash: u64) {
+        if let Some(part) = self.parts.get_mut(part as usize) {
+            part.push(hash);
+            self.count += 1;
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Them, part by part.
+    pub(crate) fn parts(&self) -> &[Vec<u64>] {
+        &self.parts
+    }
+}
 
 /// Hashes of journals that were read and are not among the lines yet.
 #[derive(Debug)]
@@ -17,15 +55,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// These hashes, each in the part that `part_of` says.
-    pub(crate) fn new(hashes: &[u64], part_of: impl Fn(u64) -> u64) -> Waiting {
-        // They are spread evenly, up to some deviations.
-        let usual = hashes.len() / PARTS as usize;
-        let room = usual + usual / 8 + 8;
-        let mut parts: Vec<Vec<u64>> = (0..PARTS).map(|_| Vec::with_capacity(room)).collect();
-        hashes.iter().for_each(|hash| parts[part_of(*hash) as usize].push(*hash));
-        let parts = parts.into_iter().map(Mutex::new).collect();
-        Waiting { parts, left: AtomicU64::new(hashes.len() as u64) }
+    /// These hashes, sorted.
+    pub(crate) fn new(sorted: Sorted) -> Waiting {
+        let parts = sorted.parts.into_iter().map(Mutex::new).collect();
+        Waiting { parts, left: AtomicU64::new(sorted.count) }
     }
 
     /// How many hashes wait; whoever finds none sees the bits of all.

@@ -35,7 +35,7 @@ use crate::tally::Tally;
 /// A journal is never too long below this.
 const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
 /// A journal is too long from this part of the filter's bytes on.
-const JOURNAL_SHARE: u64 = 32;
+pub(crate) const JOURNAL_SHARE: u64 = 32;
 
 /// What an open finds, for a writer to go on with.
 #[derive(Debug)]

@@ -5,6 +5,8 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
+#[cfg(target_os = "linux")]
+use rustix::fs::{Advice, fadvise};
 use umbel_base::{Error, Result};
 
 use super::direct::{self, Direct};
@@ -202,6 +206,16 @@ impl File for SystemFile {
 
     fn write_back(&self, range: Range<u64>) {
         write_back::begin(&self.file, range);
+    }
+
+    fn read_ahead(&self, range: Range<u64>) {
+        #[cfg(target_os = "linux")]
+        if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+            // Advice: whether it is taken shows in nothing but time.
+            let _ = fadvise(&self.file, range.start, Some(len), Advice::WillNeed);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = range;
     }
 
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
