@@ -34,6 +34,8 @@ pub enum Failure {
     Damaged(String),
     /// Somebody stopped it; the text says what was kept.
     Stopped(String),
+    /// What went wrong was told already, and is worth this exit code.
+    Told(u8),
     /// Whoever read the output went away (`| head`): nothing is wrong.
     OutputClosed,
 }
@@ -76,6 +78,7 @@ impl Failure {
                 _ => Failure::Store(error),
             },
             Failure::NothingSelected => Failure::NothingSelected,
+            Failure::Told(code) => Failure::Told(code),
             Failure::OutputClosed => Failure::OutputClosed,
         }
     }
@@ -90,6 +93,7 @@ impl Failure {
             Failure::Store(error) => code_of(error),
             Failure::NothingSelected => 1,
             Failure::Stopped(_) => 130,
+            Failure::Told(code) => *code,
             Failure::OutputClosed => 0,
         }
     }
@@ -115,6 +119,7 @@ impl fmt::Display for Failure {
             | Failure::Damaged(text) => f.write_str(text),
             Failure::Store(error) => error.fmt(f),
             Failure::NothingSelected => f.write_str("no line was selected"),
+            Failure::Told(_) => f.write_str("it was told already"),
             Failure::OutputClosed => f.write_str("standard output was closed"),
         }
     }

@@ -19,6 +19,7 @@ pub mod repair;
 pub mod scavenge;
 pub mod serve;
 mod serve_config;
+mod serve_log;
 mod serve_options;
 mod serve_security;
 mod server_address;

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             match &failure {
-                Failure::OutputClosed | Failure::NothingSelected => {}
+                Failure::OutputClosed | Failure::NothingSelected | Failure::Told(_) => {}
                 Failure::Usage(text) => {
                     note(&format!("umbel: {}", complaint::as_typed(text, std::env::args_os())));
                 }

@@ -19,5 +19,6 @@ mod suite {
     mod metadata;
     mod repairs;
     mod serve;
+    mod serve_log;
     mod transcript;
 }

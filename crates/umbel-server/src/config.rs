@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use umbel_proto::limits::PORT;
 
-use crate::limits::{ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, PARTS_TIME, UNREAD_BYTES_MAX};
+use crate::limits::{
+    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, PARTS_TIME, SLOW_TIME, UNREAD_BYTES_MAX,
+};
 use crate::tls::Certificates;
 use crate::users::FirstPasswords;
 
@@ -37,6 +39,8 @@ pub struct Config {
     pub ask_time: Duration,
     /// Bytes that may have been read for clients that have not taken them, for all together.
     pub unread_bytes_max: usize,
+    /// A call whose answer begins later than this is slow, and told of.
+    pub slow_time: Duration,
 }
 
 impl Default for Config {
@@ -53,6 +57,7 @@ impl Default for Config {
             ask_after: ASK_AFTER,
             ask_time: ASK_TIME,
             unread_bytes_max: UNREAD_BYTES_MAX,
+            slow_time: SLOW_TIME,
         }
     }
 }

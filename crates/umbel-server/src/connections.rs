@@ -1,6 +1,7 @@
 //! Connections: taken up to a limit, each served by a task of its own, and drained at the end.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,9 @@ use crate::tls::Tls;
 
 /// How long nothing is taken after the system refused a connection: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who came, and from where.
+type Came = (TcpStream, SocketAddr);
 
 /// What connections may have.
 #[derive(Debug, Clone, Copy)]
@@ -68,14 +72,14 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        if let Some((stream, place)) = taken {
+        if let Some(((stream, address), place)) = taken {
             let (builder, service) = (Arc::clone(&builder), Arc::clone(&service));
             let (tls, stop) = (tls.clone(), stop.clone());
             // Without it answers wait for more to send; where it cannot be set they are only later.
             let _ = stream.set_nodelay(true);
             let opening = limits.opening_time;
             connections.spawn(async move {
-                let among = service.peers.place();
+                let among = service.peers.place(Some(address));
                 let peer = Arc::clone(&among.peer);
                 tokio::select! {
                     () = encrypted(&builder, stream, (service, peer), (tls, opening), stop) => {}
@@ -99,18 +103,21 @@ pub async fn serve(
 /// in `came`: whoever waits for this may leave it and ask again.
 async fn take(
     listener: &TcpListener,
-    came: &mut Option<TcpStream>,
+    came: &mut Option<Came>,
     places: &Arc<Semaphore>,
     peers: &Peers,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(Came, OwnedSemaphorePermit)> {
     if came.is_none() {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Too many files are open: a place and a file are the same here.
-            peers.end_the_quietest(QUIET_TIME);
-            tokio::time::sleep(PAUSE).await;
-            return None;
-        };
-        *came = Some(stream);
+        match listener.accept().await {
+            Ok(stream) => *came = Some(stream),
+            Err(error) => {
+                tracing::debug!(%error, "a connection could not be taken");
+                // Too many files are open: a place and a file are the same here.
+                peers.end_the_quietest(QUIET_TIME);
+                tokio::time::sleep(PAUSE).await;
+                return None;
+            }
+        }
     }
     let mut place = pin!(Arc::clone(places).acquire_owned());
     loop {
@@ -161,8 +168,8 @@ async fn connection<S>(
             request.extensions_mut().insert(user.clone());
         }
         async move {
-            let answer = router::answer(service, request).await;
-            Ok::<_, Infallible>(call.until_the_end_of(answer))
+            let (answer, line) = router::answer(service, request).await;
+            Ok::<_, Infallible>(call.until_the_end_of(answer, line))
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));

@@ -129,5 +129,10 @@ pub const CREDENTIALS_KEPT: usize = 1024;
 /// How many different passwords may wait to be looked at.
 pub const CREDENTIALS_WAITING: usize = 256;
 
+/// A call whose answer begins later than this is slow, and told of.
+pub const SLOW_TIME: Duration = Duration::from_secs(1);
+/// Lines about calls that failed or were slow in one second; those that are more are counted.
+pub const CALL_LINES_MAX: u32 = 100;
+
 /// How long calls that are being served may go on once the server stops.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);

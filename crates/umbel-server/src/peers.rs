@@ -6,6 +6,7 @@
 //! the longest time is ended, and its client connects again when it has something to say.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,8 @@ use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::call_log::CallLine;
+
 /// The connections there are.
 #[derive(Debug, Default)]
 pub struct Peers {
@@ -29,6 +32,8 @@ pub struct Peers {
 #[derive(Debug)]
 pub struct Peer {
     number: u64,
+    /// Where its client is, where that is known.
+    address: Option<SocketAddr>,
     began: Instant,
     /// How many calls are open.
     calls: AtomicUsize,
@@ -46,10 +51,11 @@ pub struct Place {
 }
 
 impl Peers {
-    /// Takes a connection among the others.
-    pub fn place(self: &Arc<Peers>) -> Place {
+    /// Takes a connection among the others, from this client.
+    pub fn place(self: &Arc<Peers>, address: Option<SocketAddr>) -> Place {
         let peer = Arc::new(Peer {
             number: self.next.fetch_add(1, Ordering::Relaxed),
+            address,
             began: Instant::now(),
             calls: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(0),
@@ -95,6 +101,11 @@ impl Peer {
         self.end.send_replace(true);
     }
 
+    /// Where its client is, where that is known.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
     /// Whether it is about to end.
     pub fn is_ending(&self) -> bool {
         *self.end.borrow()
@@ -132,9 +143,13 @@ impl Call {
         Arc::clone(&self.peer)
     }
 
-    /// An answer, until whose end the call is open.
-    pub fn until_the_end_of(self, answer: hyper::Response<Body>) -> hyper::Response<Counted> {
-        answer.map(|body| Counted { body, _call: self })
+    /// An answer, until whose end the call is open, and at whose end the log is told of it.
+    pub fn until_the_end_of(
+        self,
+        answer: hyper::Response<Body>,
+        line: Option<CallLine>,
+    ) -> hyper::Response<Counted> {
+        answer.map(|body| Counted { body, line, _call: self })
     }
 }
 
@@ -151,6 +166,7 @@ impl Drop for Call {
 #[derive(Debug)]
 pub struct Counted {
     body: Body,
+    line: Option<CallLine>,
     _call: Call,
 }
 
@@ -162,7 +178,14 @@ impl hyper::body::Body for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let mut polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+            && let Some(line) = self.line.take()
+        {
+            line.end(trailers);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -171,6 +194,14 @@ impl hyper::body::Body for Counted {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.over(hyper::body::Body::is_end_stream(&self.body));
+        }
     }
 }
 
@@ -183,7 +214,7 @@ mod tests {
     fn the_quietest_ends_and_none_that_has_a_call() {
         run(async {
             let peers = Arc::new(Peers::default());
-            let [first, busy, last] = [(); 3].map(|()| peers.place());
+            let [first, busy, last] = [(); 3].map(|()| peers.place(None));
             let call = busy.peer.call();
             tokio::time::sleep(Duration::from_millis(10)).await;
             drop(first.peer.call());

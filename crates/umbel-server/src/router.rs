@@ -11,9 +11,11 @@ use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::access::CertificateUser;
+use crate::call_log::CallLine;
 use crate::deadline::Deadline;
 use crate::handler::{Handler, grpc};
 use crate::oversize::Sieve;
+use crate::peers::Peer;
 use crate::service::Service;
 use crate::store::Deletion;
 use crate::{append, batch_append, console, delete, failure, features, gossip, http, monitoring};
@@ -25,24 +27,49 @@ const CALLS: [&str; 2] = ["/event_store.client.", "/kurrentdb.protocol."];
 type HttpRequest = hyper::Request<Incoming>;
 type HttpResponse = hyper::Response<Body>;
 
-/// Answers a request.
-pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResponse {
-    let path = request.uri().path();
-    if !is_call(request.headers()) {
-        let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
-        let response = if CALLS.iter().any(|begin| path.starts_with(begin)) {
-            http::no_call()
-        } else if let Err(status) = admit(&service, &mut request).await {
-            http::refused(&status, request.headers().contains_key(AUTHORIZATION))
-        } else if console::is_ours(request.uri().path()) {
-            let reached = reached(&request);
-            console::answer(service, request, reached).await
-        } else {
-            let path = request.uri().path();
-            http::answer(&service, request.method(), path, reached(&request).as_ref()).await
-        };
-        return if is_head { response.map(|_| Body::empty()) } else { response };
-    }
+/// Answers a request. What the log is to be told of it at its end comes with the answer.
+pub async fn answer(
+    service: Arc<Service>,
+    request: HttpRequest,
+) -> (HttpResponse, Option<CallLine>) {
+    let is_call = is_call(request.headers());
+    let peer = request.extensions().get::<Arc<Peer>>().and_then(|peer| peer.address());
+    let mut line = CallLine::begin(&service.call_log, &request, peer, is_call);
+    let mut response = match is_call {
+        true => call_answer(service, request, &mut line).await,
+        false => page_answer(service, request, &mut line).await,
+    };
+    let line = line.and_then(|line| line.head(&mut response));
+    (response, line)
+}
+
+/// Answers a request that is no call.
+async fn page_answer(
+    service: Arc<Service>,
+    mut request: HttpRequest,
+    line: &mut Option<CallLine>,
+) -> HttpResponse {
+    let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
+    let response = if CALLS.iter().any(|begin| request.uri().path().starts_with(begin)) {
+        http::no_call()
+    } else if let Err(status) = admit(&service, &mut request, line).await {
+        http::refused(&status, request.headers().contains_key(AUTHORIZATION))
+    } else if console::is_ours(request.uri().path()) {
+        let reached = reached(&request);
+        console::answer(service, request, reached).await
+    } else {
+        let path = request.uri().path();
+        http::answer(&service, request.method(), path, reached(&request).as_ref()).await
+    };
+    if is_head { response.map(|_| Body::empty()) } else { response }
+}
+
+/// Answers a call.
+async fn call_answer(
+    service: Arc<Service>,
+    mut request: HttpRequest,
+    line: &mut Option<CallLine>,
+) -> HttpResponse {
     if request.version() != Version::HTTP_2 {
         return http::no_call();
     }
@@ -53,11 +80,11 @@ pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResp
         Ok(deadline) => deadline,
         Err(status) => return status.into_http(),
     };
-    let (calls, path) = (service.calls.clone(), path.to_string());
+    let (calls, path) = (service.calls.clone(), request.uri().path().to_string());
     let clock = Arc::clone(&service.env.clock);
     let began = clock.now();
     let answered = async {
-        match admit(&service, &mut request).await {
+        match admit(&service, &mut request, line).await {
             Ok(()) => call(service, deadline, request).await,
             Err(status) => status.into_http(),
         }
@@ -72,10 +99,17 @@ pub async fn answer(service: Arc<Service>, mut request: HttpRequest) -> HttpResp
 }
 
 /// Finds out who asks, and whether he may make this call at all. From then on the request says who.
-async fn admit(service: &Service, request: &mut HttpRequest) -> Result<(), Status> {
+async fn admit(
+    service: &Service,
+    request: &mut HttpRequest,
+    line: &mut Option<CallLine>,
+) -> Result<(), Status> {
     let certificate = request.extensions().get::<CertificateUser>();
     let (path, headers) = (request.uri().path(), request.headers());
     let caller = service.access.admit(&service.store, path, headers, certificate).await?;
+    if let Some(line) = line {
+        line.by(&caller);
+    }
     request.extensions_mut().insert(caller);
     Ok(())
 }

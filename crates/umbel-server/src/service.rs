@@ -11,6 +11,7 @@ use umbel_events::EventId;
 use crate::access::Access;
 use crate::backups::Backups;
 use crate::budget::Budget;
+use crate::call_log::CallLog;
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::failure;
@@ -30,6 +31,8 @@ pub struct Service {
     pub access: Access,
     /// How many calls came.
     pub calls: Calls,
+    /// What the log is told of calls.
+    pub call_log: Arc<CallLog>,
     /// What appends may hold in memory.
     pub budget: Arc<Budget>,
     /// What was read for clients that have not taken it.
@@ -74,15 +77,16 @@ impl Service {
         env.entropy.fill(&mut random)?;
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
-        let Config { advertise, parts_time, users, unread_bytes_max, .. } = config;
+        let Config { advertise, parts_time, users, unread_bytes_max, slow_time, .. } = config;
         let access = Access::new(Arc::clone(store.rules()), &env, users.is_some())?;
         let (unread, peers) = (Arc::new(Unread::new(unread_bytes_max)), Arc::default());
-        let calls = Calls::default();
+        let (calls, call_log) = (Calls::default(), Arc::new(CallLog::new(&env, slow_time)));
         let ask = watch::Sender::new(false);
         Ok(Service {
             store,
             access,
             calls,
+            call_log,
             budget,
             unread,
             peers,

@@ -157,7 +157,7 @@ mod tests {
     fn pages_stay_within_the_budget_and_who_takes_nothing_is_ended() {
         run(async {
             let peers = Arc::new(Peers::default());
-            let [stuck, other] = [(); 2].map(|()| peers.place());
+            let [stuck, other] = [(); 2].map(|()| peers.place(None));
             let unread = Arc::new(Unread::new(2 * UNREAD_PAGE_BYTES));
             let calls: Vec<Held> =
                 (0..20).map(|_| unread.held(Some(Arc::clone(&stuck.peer)))).collect();

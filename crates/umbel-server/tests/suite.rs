@@ -13,6 +13,7 @@ mod suite {
     mod filters;
     mod ground;
     mod limits;
+    mod logs;
     mod operations;
     mod persistent;
     mod projections;

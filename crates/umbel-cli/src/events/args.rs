@@ -184,6 +184,14 @@ pub struct ServeArgs {
     /// How many seconds an append may take from its first part to its last [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub append_time: Option<String>,
+    /// The form of what is told on standard error: text, or json for one object a line
+    /// [default: text]
+    #[arg(long, value_name = "FORM")]
+    pub log_format: Option<String>,
+    /// How much is told: error, warn, info (calls that fail, too) or debug (every call)
+    /// [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
     /// A file of these options, as `name = value` lines; the environment and flags win over it
     #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
     pub config: Option<PathBuf>,

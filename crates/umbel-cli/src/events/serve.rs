@@ -11,6 +11,7 @@ use umbel_server::{Certificates, Config, Running, Server, StartError};
 
 use super::args::ServeArgs;
 use super::serve_config::ServeConfig;
+use super::serve_log::{Log, LogFormat};
 use super::serve_options::Levels;
 use super::serve_security::Security;
 use super::store;
@@ -26,6 +27,12 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         return config.print(&levels, json);
     }
     let security = Security::of(&config)?;
+    let log = Log::begin(config.log_format, config.log_level)?;
+    let outcome = serve(&config, &security, &log, json);
+    log.ended(outcome)
+}
+
+fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Outcome<()> {
     let durability = if config.sync { Durability::Synced } else { Durability::Buffered };
     let options = StoreOptions {
         durability,
@@ -34,7 +41,7 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         ..StoreOptions::default()
     };
     let store = store::open_or_create_with(Some(&config.db), options)?;
-    let running = match Server::start(store.clone(), server_config(&config, &security)) {
+    let running = match Server::start(store.clone(), server_config(config, security)) {
         Ok(running) => running,
         Err(error) => {
             store.close()?;
@@ -46,14 +53,14 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
         .interrupts()
         .map_err(|error| Failure::System(format!("could not wait for Ctrl-C: {error}")));
     let served = interrupts.and_then(|interrupts| {
-        announce(&running, &config, &security, json)?;
+        announce(&running, config, security, log, json)?;
         interrupts.wait();
         Ok(())
     });
     running.shutdown();
     store.close()?;
     served?;
-    note("stopped; everything that was acknowledged is on disk");
+    log.say("stopped; everything that was acknowledged is on disk");
     Ok(())
 }
 
@@ -76,6 +83,7 @@ fn announce(
     running: &Running,
     config: &ServeConfig,
     security: &Security,
+    log: &Log,
     json: bool,
 ) -> Outcome<()> {
     let address = running.address();
@@ -101,23 +109,27 @@ fn announce(
         output.line(&connection)?;
     }
     output.flush()?;
+    // A log has no secrets in it: where each line of it is one for programs, the output says them.
     for (user, secret) in made.iter().filter(|_| !json) {
-        note(&format!(
-            "the password of {user} is {} and is not shown again: keep it",
-            secret.reveal()
-        ));
+        let secret = secret.reveal();
+        let said = format!("the password of {user} is {secret} and is not shown again: keep it");
+        match config.log_format {
+            LogFormat::Text => note(&said),
+            LogFormat::Json => output.line(&said)?,
+        }
     }
+    output.flush()?;
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
-    note(&format!("the store is in {}", config.db.display()));
-    note(&format!("the console is at {scheme}://{host}/console/"));
+    log.say(&format!("the store is in {}", config.db.display()));
+    log.say(&format!("the console is at {scheme}://{host}/console/"));
     let user = if matches!(security, Security::Insecure) { "" } else { "-u admin " };
-    note(&format!(
+    log.say(&format!(
         "an event to paste: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
          {scheme}://{host}/console/api/append \
          -d '{{\"stream\":\"cart-42\",\"type\":\"Opened\",\"data\":\"{{}}\"}}'"
     ));
-    note(&match security {
+    log.say(&match security {
         Security::Insecure => format!(
             "listening at {address} in clear: whoever reaches it may read and write; Ctrl-C stops"
         ),

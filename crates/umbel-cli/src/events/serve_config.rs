@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tracing::Level;
 use umbel_events::{Size, StoreOptions};
 use umbel_server::{Config, Secret};
 
+use super::serve_log::{self, LogFormat};
 use super::serve_options::{Given, Levels, shown};
 use crate::errors::{Failure, Outcome};
 use crate::number::{counts, parse_switch};
@@ -54,6 +56,10 @@ pub struct ServeConfig {
     pub existence: Size,
     /// How long an append may take from its first part to its last.
     pub append_time: Duration,
+    /// The form of the log,
+    pub log_format: LogFormat,
+    /// and how much is told.
+    pub log_level: Level,
 }
 
 /// One line of what is printed: an option, its value, and who said so.
@@ -98,6 +104,8 @@ impl ServeConfig {
             existence: existence.unwrap_or(StoreOptions::default().existence),
             append_time: number("append-time", 1, APPEND_TIME_MAX)?
                 .map_or(plain.parts_time, Duration::from_secs),
+            log_format: one(levels, &["log-format"], LogFormat::parse)?.unwrap_or(LogFormat::Text),
+            log_level: one(levels, &["log-level"], serve_log::level)?.unwrap_or(Level::INFO),
         })
     }
 
@@ -178,6 +186,12 @@ impl ServeConfig {
             ("memory", json!(self.memory), from(&["memory"])?),
             ("stream-existence-filter-size", existence, from(&["stream-existence-filter-size"])?),
             ("append-time", json!(self.append_time.as_secs()), from(&["append-time"])?),
+            ("log-format", json!(self.log_format.name()), from(&["log-format"])?),
+            (
+                "log-level",
+                json!(self.log_level.as_str().to_ascii_lowercase()),
+                from(&["log-level"])?,
+            ),
         ])
     }
 }
@@ -320,6 +334,8 @@ mod tests {
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
             ("UMBEL_SYNC", "maybe", "neither 1 (on) nor 0 (off)"),
             ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
+            ("UMBEL_LOG_FORMAT", "xml", "must be text or json"),
+            ("UMBEL_LOG_LEVEL", "loud", "must be error, warn, info or debug"),
             ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for none"),
         ];
         for (variable, text, why) in cases {

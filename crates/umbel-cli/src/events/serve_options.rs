@@ -18,7 +18,7 @@ const KURRENT: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
 /// option come behind it.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 23] = [
     "db",
     "insecure",
     "certificate-file",
@@ -40,9 +40,11 @@ pub const NAMES: [&str; 21] = [
     "memory",
     "stream-existence-filter-size",
     "append-time",
+    "log-format",
+    "log-level",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 8] = [
+const NOT_KURRENT: [&str; 10] = [
     "admin-password",
     "ops-password",
     "listen",
@@ -51,6 +53,8 @@ const NOT_KURRENT: [&str; 8] = [
     "sync",
     "memory",
     "append-time",
+    "log-format",
+    "log-level",
 ];
 
 /// Who says something of an option.
@@ -268,6 +272,8 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
         ("memory", memory.map(|bytes| bytes.to_string())),
         ("stream-existence-filter-size", args.stream_existence_filter_size.clone()),
         ("append-time", args.append_time.clone()),
+        ("log-format", args.log_format.clone()),
+        ("log-level", args.log_level.clone()),
     ];
     let given = said.into_iter().filter_map(|(name, text)| {
         Some(Given { name, text: text?, source: Source::Flag(name.to_string()) })

@@ -8,7 +8,6 @@ use umbel_server::{Certificates, FirstPasswords, Pem};
 
 use super::serve_config::ServeConfig;
 use crate::errors::{Failure, Outcome};
-use crate::output::note;
 
 /// How the names of files end that are taken from a folder of certificates.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cer"];
@@ -104,7 +103,7 @@ impl Certificates for Files {
     }
 
     fn tell(&self, news: &str) {
-        note(news);
+        tracing::warn!("{news}");
     }
 }
 
