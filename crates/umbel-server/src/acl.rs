@@ -185,6 +185,54 @@ impl Defaults {
     }
 }
 
+/// What an ACL and what holds where it says nothing permit is what they say. For fuzzing only.
+pub fn check(acl: &Acl, data: &[u8]) {
+    let said = serde_json::from_slice::<Map<String, Value>>(data).ok();
+    let own = said.as_ref().map(|said| said.get("$acl").unwrap_or(&Value::Null));
+    for (right, key) in RIGHTS {
+        // Said anew and without the words above.
+        let named = match own {
+            None => Some(Vec::new()),
+            Some(Value::Null) => None,
+            Some(Value::String(text)) if [USERS_ACL, SYSTEM_ACL].contains(&&**text) => None,
+            Some(Value::Object(rights)) => match rights.get(key) {
+                None | Some(Value::Null) => None,
+                Some(Value::String(name)) => Some(vec![name.clone()]),
+                Some(list) => Some(serde_json::from_value(list.clone()).unwrap_or_default()),
+            },
+            Some(_) => Some(Vec::new()),
+        };
+        let read: Option<Vec<String>> =
+            acl.of(right).map(|names| names.iter().map(ToString::to_string).collect());
+        assert_eq!(read, named, "{right:?}");
+    }
+    guards(acl, &Defaults::default());
+}
+
+/// What `$settings` says permits nobody what only administrators may. For fuzzing only.
+pub fn check_defaults(settings: &[u8], metadata: &[u8]) {
+    let (defaults, acl) = (Defaults::of_settings(settings), Acl::of_metadata(metadata));
+    if serde_json::from_slice::<Map<String, Value>>(settings).is_err() {
+        let user = User::with_login("ada");
+        let wanted = Wanted::new(Action::Read, "cart");
+        assert!(!wanted.is_permitted(&user, &Acl::default(), &defaults), "it is no JSON");
+    }
+    guards(&acl, &defaults);
+}
+
+fn guards(acl: &Acl, defaults: &Defaults) {
+    let user = User::with_login("ada");
+    for action in [Action::Read, Action::Write, Action::Delete] {
+        for stream in ["$user-ada", "$$$user-ada", "$users", "$users-x"] {
+            assert!(!Wanted::new(action, stream).is_permitted(&user, acl, defaults), "{stream}");
+        }
+    }
+    for stream in [SETTINGS, "$$$settings", "$$$all", "$umbel-views"] {
+        let wanted = Wanted::new(Action::Write, stream);
+        assert!(!wanted.is_permitted(&user, acl, defaults), "{stream}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

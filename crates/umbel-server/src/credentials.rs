@@ -50,6 +50,15 @@ impl Basic {
         Basic { login: login.to_string(), password: Secret::new(password) }
     }
 
+    /// What was read is bounded, and read again where it is said again. For fuzzing only.
+    pub fn check(&self) {
+        let (login, password) = (&self.login, self.password.reveal());
+        assert!(!login.contains(':') && login.len() <= NAME_BYTES_MAX);
+        assert!(password.len() <= PASSWORD_BYTES_MAX);
+        let said = format!("BASIC {}", STANDARD.encode(format!("{login}:{password}")));
+        assert_eq!(Basic::parse(said.as_bytes()).as_ref(), Some(self));
+    }
+
     fn parse(value: &[u8]) -> Option<Basic> {
         let (scheme, coded) = value.split_at_checked(6)?;
         if !scheme.eq_ignore_ascii_case(b"basic ") {

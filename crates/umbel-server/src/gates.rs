@@ -202,18 +202,22 @@ impl Kept {
 
     /// Writes it behind the last event. Returns the revision of the new one.
     fn write(&self, store: &Store, id: EventId) -> Result<u64, Error> {
-        let names = VIEWS.iter().map(|(_, name)| (*name).to_string());
-        let views: serde_json::Map<_, _> = names.zip(self.gates.iter().map(Gate::said)).collect();
-        let data = Value::Object(views).to_string();
+        let data = said(&self.gates);
         let expected = self.last.map_or(Expected::NoStream, Expected::Exact);
-        let done =
-            store.append(STREAM, expected, &[NewEvent::json(id, CHANGED, data.as_bytes())])?;
+        let done = store.append(STREAM, expected, &[NewEvent::json(id, CHANGED, &data)])?;
         Ok(done.last.unwrap_or(0))
     }
 }
 
+/// The data of an event of the stream that says this.
+pub fn said(gates: &[Gate; COUNT]) -> Vec<u8> {
+    let names = VIEWS.iter().map(|(_, name)| (*name).to_string());
+    let views: serde_json::Map<_, _> = names.zip(gates.iter().map(Gate::said)).collect();
+    Value::Object(views).to_string().into_bytes()
+}
+
 /// What an event of the stream says; `None` where it is none of ours.
-fn parse(event: &RecordedEvent) -> Option<[Gate; COUNT]> {
+pub fn parse(event: &RecordedEvent) -> Option<[Gate; COUNT]> {
     if event.kind != CHANGED {
         return None;
     }

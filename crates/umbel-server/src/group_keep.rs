@@ -52,7 +52,8 @@ pub fn read_configs(store: &Store) -> Result<(Configs, Option<u64>), Error> {
     Ok((Configs::new(), last))
 }
 
-fn parse_configs(event: &RecordedEvent) -> Option<Configs> {
+/// Which groups an event says there are; `None` where it is none of ours.
+pub fn parse_configs(event: &RecordedEvent) -> Option<Configs> {
     if event.kind != CONFIG_TYPE {
         return None;
     }

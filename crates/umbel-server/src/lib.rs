@@ -53,6 +53,8 @@ mod failure;
 mod features;
 mod filter_request;
 mod follower;
+#[doc(hidden)]
+pub mod fuzz;
 mod gates;
 mod gossip;
 mod group;

@@ -219,6 +219,25 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sieve<B> {
     }
 }
 
+/// What goes on of bytes that come in pieces; they may end in the middle. For fuzzing only.
+pub fn sifted(bytes: &[u8], piece: usize, message_bytes_max: usize) -> Vec<u8> {
+    sift_all(bytes, piece, message_bytes_max).0
+}
+
+fn sift_all(bytes: &[u8], piece: usize, message_bytes_max: usize) -> (Vec<u8>, Oversized) {
+    let (mut sieve, oversized) = Sieve::new((), message_bytes_max);
+    let mut out = Vec::new();
+    for piece in bytes.chunks(piece) {
+        if sieve.passes(piece) {
+            out.extend_from_slice(piece);
+        } else {
+            out.extend(sieve.sift(piece));
+        }
+    }
+    out.extend(sieve.rest().unwrap_or_default());
+    (out, oversized)
+}
+
 #[cfg(test)]
 mod tests {
     use prost::Message;
@@ -245,19 +264,8 @@ mod tests {
         [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat()
     }
 
-    /// What goes on of bytes that come in pieces.
     fn sifted(bytes: &[u8], piece: usize) -> (Vec<u8>, Oversized) {
-        let (mut sieve, oversized) = Sieve::new((), MOST);
-        let mut out = Vec::new();
-        for piece in bytes.chunks(piece) {
-            if sieve.passes(piece) {
-                out.extend_from_slice(piece);
-            } else {
-                out.extend(sieve.sift(piece));
-            }
-        }
-        out.extend(sieve.rest().unwrap_or_default());
-        (out, oversized)
+        sift_all(bytes, piece, MOST)
     }
 
     #[test]

@@ -66,6 +66,19 @@ pub struct FirstPasswords {
 }
 
 impl User {
+    /// One in no group, who has no password. For fuzzing and tests only.
+    pub fn with_login(login: &str) -> User {
+        User {
+            login: login.to_string(),
+            full_name: String::new(),
+            groups: Vec::new(),
+            is_disabled: false,
+            kept_password: String::new(),
+            changed: 0,
+            revision: 0,
+        }
+    }
+
     /// Whether he is in this group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
@@ -238,6 +251,17 @@ pub fn begin(
     Ok(made)
 }
 
+/// What stands in a user's stream is read as it was written. For fuzzing only.
+pub fn check(event: &RecordedEvent) {
+    let said = serde_json::from_slice::<Value>(&event.data).ok();
+    let login = said.as_ref().and_then(|said| said.get("loginName")?.as_str()).unwrap_or_default();
+    let Some(user) = User::parse(login, event) else { return };
+    assert_eq!(user.login, login);
+    assert_eq!(User::parse(&format!("{login}x"), event), None, "it is another user's");
+    let again = RecordedEvent { data: user.said(), ..event.clone() };
+    assert_eq!(User::parse(login, &again), Some(user), "it can be written and read again");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,15 +270,8 @@ mod tests {
     impl User {
         /// One in these groups, who has no password.
         pub fn with_groups(login: &str, groups: &[&str]) -> User {
-            User {
-                login: login.to_string(),
-                full_name: String::new(),
-                groups: groups.iter().map(|group| (*group).to_string()).collect(),
-                is_disabled: false,
-                kept_password: String::new(),
-                changed: 0,
-                revision: 0,
-            }
+            let groups = groups.iter().map(|group| (*group).to_string()).collect();
+            User { groups, ..User::with_login(login) }
         }
     }
 

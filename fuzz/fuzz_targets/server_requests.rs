@@ -1,0 +1,6 @@
+//! Messages of clients out of any bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| umbel_server::fuzz::requests(input));
