@@ -18,6 +18,7 @@ use crate::budget::{Budget, Share};
 use crate::convert::{self, Proposed};
 use crate::failure;
 use crate::limits::EVENT_BYTES_BESIDE;
+use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::store::Append;
 
@@ -74,9 +75,14 @@ async fn gather(
 }
 
 async fn next(parts: &mut Streaming<AppendReq>) -> Result<Option<Content>, Status> {
-    match parts.message().await.map_err(failure::unreadable)? {
+    let part = match parts.message().await {
+        Err(_) if planted(Bug::BreakIsEnd) => None,
+        part => part.map_err(failure::unreadable)?,
+    };
+    match part {
         None => Ok(None),
         Some(AppendReq { content: Some(content) }) => Ok(Some(content)),
+        Some(AppendReq { content: None }) if planted(Bug::PartSkipped) => Ok(None),
         Some(AppendReq { content: None }) => {
             Err(Status::invalid_argument("a part of an append is neither options nor event"))
         }

@@ -14,6 +14,7 @@ use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
 use crate::failure;
 use crate::limits::LONG_BYTES;
+use crate::planted::{Bug, planted};
 
 /// The keys of an event's metadata.
 const TYPE: &str = "type";
@@ -108,6 +109,7 @@ pub fn expected(option: Option<ExpectedRevision>) -> Result<Expected, Status> {
         Some(ExpectedRevision::NoStream(())) => Ok(Expected::NoStream),
         Some(ExpectedRevision::Any(())) => Ok(Expected::Any),
         Some(ExpectedRevision::StreamExists(())) => Ok(Expected::Exists),
+        None if planted(Bug::ExpectedUnsaid) => Ok(Expected::Any),
         None => Err(Status::invalid_argument(
             "the request says nothing of the stream's revision; say which is expected, or any",
         )),
@@ -119,6 +121,9 @@ pub fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
     match id.and_then(|id| id.value.as_ref()) {
         Some(uuid::Value::String(text)) => text
             .parse()
+            .or_else(
+                |error| if planted(Bug::IdIsZeros) { Ok(EventId([0; 16])) } else { Err(error) },
+            )
             .map_err(|error: umbel_events::Error| Status::invalid_argument(error.to_string())),
         Some(uuid::Value::Structured(halves)) => Ok(EventId(u128::from(*halves).to_be_bytes())),
         None => Err(Status::invalid_argument("an event has no id; give it a UUID")),

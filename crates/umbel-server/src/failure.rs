@@ -8,6 +8,7 @@ use umbel_events::{Error, Expected};
 
 use crate::group_key::GroupKey;
 use crate::limits::APPENDS_BYTES_MAX;
+use crate::planted::{Bug, planted};
 
 /// The trailer that names the failure.
 pub const EXCEPTION: &str = "exception";
@@ -131,6 +132,25 @@ pub fn metadata_missing() -> Status {
 pub fn unreadable(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => message_too_large(status.message()),
+        _ => of_the_client(status),
+    }
+}
+
+/// How what reads messages begins to say that one is none, which it takes for the server's failure.
+const NO_MESSAGE: [&str; 4] = [
+    "Missing request message.",
+    "Unexpected EOF decoding stream.",
+    "failed to decode Protobuf message",
+    "protocol error: received message with",
+];
+
+/// Whose message is none has asked wrongly: it is no failure of the server.
+pub fn of_the_client(status: Status) -> Status {
+    let is_no_message = NO_MESSAGE.iter().any(|begin| status.message().starts_with(begin));
+    match status.code() {
+        Code::Internal if is_no_message && !planted(Bug::NoMessageIsOurs) => {
+            Status::invalid_argument(status.message())
+        }
         _ => status,
     }
 }

@@ -107,6 +107,10 @@ mod unread;
 mod user_calls;
 mod users;
 mod v2_calls;
+#[cfg(test)]
+mod wrong_calls_client;
+#[cfg(test)]
+mod wrong_calls_tests;
 
 pub use config::Config;
 pub use passwords::Secret;

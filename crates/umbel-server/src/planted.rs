@@ -1,4 +1,5 @@
-//! Bugs to plant in groups of consumers, so that their model test can prove that it finds them.
+//! Bugs to plant in groups of consumers and in what reads requests, so that their model tests can
+//! prove that they find them.
 //! Only tests can plant one, and each only for its own thread.
 
 /// A planted bug.
@@ -38,6 +39,18 @@ pub enum Bug {
     ReplaySkips,
     /// Of each page that is read the first event is left out.
     PageSkips,
+    /// Who does not say which revision he expects expects any.
+    ExpectedUnsaid,
+    /// An identifier that is none is all zeros.
+    IdIsZeros,
+    /// A direction that nobody knows is forwards.
+    DirectionUnknown,
+    /// An append that breaks off is one that ends there.
+    BreakIsEnd,
+    /// A message that is none is a failure of the server.
+    NoMessageIsOurs,
+    /// A part that says nothing is left out.
+    PartSkipped,
 }
 
 /// Whether it is planted.

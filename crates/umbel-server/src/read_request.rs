@@ -11,6 +11,7 @@ use umbel_proto::streams::read_req::{
 
 use crate::convert;
 use crate::filter_request::FilterRequest;
+use crate::planted::{Bug, planted};
 
 /// What a read asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,7 @@ impl ReadRequest {
         let options = options.ok_or_else(|| invalid("a read has options"))?;
         let is_backwards = match ReadDirection::try_from(options.read_direction) {
             Ok(direction) => direction == ReadDirection::Backwards,
+            Err(_) if planted(Bug::DirectionUnknown) => false,
             Err(_) => return Err(invalid("the direction is neither forwards nor backwards")),
         };
         let extent = match options.count_option {

@@ -142,7 +142,7 @@ pub fn parts_too_late() -> Status {
 pub fn unreadable(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => transaction_too_large(APPEND_BYTES_MAX as u64 + 1),
-        _ => status,
+        _ => failure::of_the_client(status),
     }
 }
 

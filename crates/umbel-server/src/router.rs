@@ -6,8 +6,8 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, Version};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::access::CertificateUser;
@@ -85,7 +85,7 @@ async fn call_answer(
     let began = clock.now();
     let answered = async {
         match admit(&service, &mut request, line).await {
-            Ok(()) => call(service, deadline, request).await,
+            Ok(()) => readable(call(service, deadline, request).await),
             Err(status) => status.into_http(),
         }
     };
@@ -96,6 +96,18 @@ async fn call_answer(
     let status = Status::from_header_map(response.headers()).map(|status| status.code());
     calls.note(&path, status, clock.now().saturating_sub(began));
     response
+}
+
+/// An answer in which a message that is none is the client's fault. Calls of one message are read
+/// before any of ours sees them.
+fn readable(response: HttpResponse) -> HttpResponse {
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() == Code::Internal => {
+            let blamed = failure::of_the_client(status);
+            if blamed.code() == Code::Internal { response } else { blamed.into_http() }
+        }
+        _ => response,
+    }
 }
 
 /// Finds out who asks, and whether he may make this call at all. From then on the request says who.

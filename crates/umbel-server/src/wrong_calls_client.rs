@@ -1,0 +1,139 @@
+//! The client of the model test of wrong calls: it sends any bytes and takes what comes of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+use umbel_proto::{monitoring, persistent, projections, streams};
+
+/// Nothing here takes longer, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a call is listened to that may go on for ever.
+const GLANCE: Duration = Duration::from_millis(150);
+/// Calls that may go on for ever.
+pub const ENDLESS: [(&str, &str); 4] = [
+    (persistent::SERVICE, "Read"),
+    (monitoring::SERVICE, "Stats"),
+    (projections::SERVICE, "Statistics"),
+    (streams::SERVICE, "BatchAppend"),
+];
+
+/// Numbers that follow from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below this.
+    pub fn below(&mut self, most: usize) -> usize {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % most
+    }
+
+    /// One of these.
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// How a body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Whole,
+    /// In the middle of its last message.
+    Half,
+    /// The client resets the call.
+    Reset,
+}
+
+/// What becomes of a call: its status and the messages of its answer. No status where it goes on.
+pub struct Answer {
+    pub code: Option<Code>,
+    pub status: Option<Status>,
+    pub messages: Vec<Vec<u8>>,
+}
+
+type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
+
+/// A client that sends any bytes.
+pub struct Client {
+    sender: SendRequest<Body>,
+    authority: String,
+    /// What was called last.
+    pub last: String,
+}
+
+/// A message as it goes over the connection.
+pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
+}
+
+impl Client {
+    /// One that is connected, and what serves its connection.
+    pub async fn to(address: SocketAddr) -> (Client, JoinHandle<hyper::Result<()>>) {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let builder = Builder::new(TokioExecutor::new());
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        let client = Client { sender, authority: address.to_string(), last: String::new() };
+        (client, tokio::spawn(connection))
+    }
+
+    /// Calls with these bytes. A call that goes on for ever is listened to for a moment.
+    pub async fn call(
+        &mut self,
+        service: &'static str,
+        method: &'static str,
+        sent: Vec<u8>,
+        end: End,
+    ) -> Answer {
+        let kept = if end == End::Half { sent.len().saturating_sub(2) } else { sent.len() };
+        let mut frames = vec![Ok(Frame::data(Bytes::from(sent[..kept].to_vec())))];
+        if end == End::Reset {
+            frames.push(Err(io::Error::other("reset")));
+        }
+        // What is sent is under way before the call is reset.
+        let frames = stream::unfold(frames.into_iter(), |mut frames| async {
+            tokio::task::yield_now().await;
+            frames.next().map(|frame| (frame, frames))
+        });
+        let request = hyper::Request::post(format!("http://{}/{service}/{method}", self.authority))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(BodyExt::boxed(StreamBody::new(frames)))
+            .unwrap();
+        self.last = format!("{service}/{method}, {end:?}, of {sent:?}");
+        let mut answer = Answer { code: None, status: None, messages: Vec::new() };
+        let Ok(response) = self.sender.send_request(request).await else { return answer };
+        let mut status = Status::from_header_map(response.headers());
+        let (mut body, mut bytes) = (response.into_body(), Vec::new());
+        let is_endless = ENDLESS.contains(&(service, method));
+        let until = Instant::now() + if is_endless { GLANCE } else { PATIENCE };
+        while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
+            match frame.into_data() {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    status = Status::from_header_map(&trailers);
+                }
+            }
+        }
+        while bytes.len() >= 5 {
+            let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize;
+            answer.messages.push(bytes[5..5 + length].to_vec());
+            bytes.drain(..5 + length);
+        }
+        (answer.code, answer.status) = (status.as_ref().map(Status::code), status);
+        answer
+    }
+}
