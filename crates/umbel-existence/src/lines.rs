@@ -192,8 +192,8 @@ impl Lines {
         added
     }
 
-    /// Has hashes of journals that were [sorted in](Lines::sort_in) be added when their lines are asked for, or by
-    /// [`Lines::read_some`].
+    /// Has hashes of journals that were [sorted in](Lines::sort_in) be added when their lines are
+    /// asked for, or by [`Lines::read_some`].
     ///
     /// REQUIRES: nobody asks yet, and it is called once.
     pub(crate) fn let_wait(&self, hashes: Sorted) {
