@@ -111,7 +111,7 @@ impl Skim {
             Next::Bytes(bytes, true) => bytes,
             _ => 0,
         };
-        if self.kept.len() as u64 + coming > KEPT_BYTES_MAX as u64 {
+        if coming.saturating_add(self.kept.len() as u64) > KEPT_BYTES_MAX as u64 {
             self.next = Next::Lost;
         }
     }
@@ -167,6 +167,24 @@ mod tests {
             for piece in (1..20).chain([bytes.len()]) {
                 let kept = skimmed(&bytes, piece).expect("a message");
                 assert_eq!(BatchAppendReq::decode(&kept[..]).expect("a part"), wanted);
+            }
+        }
+    }
+
+    /// A fuzz target found it: a length near the highest number made the sum of what is kept small
+    /// again, and all of a message of up to 4 GiB was held in memory.
+    #[test]
+    fn a_length_without_end_keeps_nothing() {
+        for tag in [CORRELATION_ID, OPTIONS] {
+            for length in [u64::MAX, u64::MAX - 9, 1 << 63] {
+                let mut skim = Skim::default();
+                let mut bytes = Vec::new();
+                encode_varint(tag, &mut bytes);
+                encode_varint(length, &mut bytes);
+                skim.read(&bytes);
+                (0..100).for_each(|_| skim.read(&[7; 1000]));
+                assert!(skim.kept.len() <= KEPT_BYTES_MAX + 10, "{}", skim.kept.len());
+                assert_eq!(skim.kept(), None);
             }
         }
     }
