@@ -22,7 +22,7 @@ mod report;
 mod salvage;
 mod survey;
 
-pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, Stranger};
+pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
 
 pub use edited::fuzz;
 pub use survey::left_out;

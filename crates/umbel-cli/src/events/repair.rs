@@ -128,9 +128,6 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
             "certain": lost.is_certain,
         })
     });
-    let strangers = report.strangers.iter().map(
-        |stranger| json!({ "file": stranger.name, "id": stranger.id, "events": stranger.events }),
-    );
     json!({
         "whole": report.is_whole(),
         "dry_run": is_dry,
@@ -143,7 +140,7 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
         "bytes_lost": report.bytes_lost(),
         "chunks": chunks.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
-        "strangers": strangers.collect::<Vec<_>>(),
+        "strangers": report.strangers,
         "folder": report.folder,
     })
 }

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use umbel_env::{Access, Env};
 
-use super::report::Stranger;
 use super::salvage::Source;
 use super::survey::{ChunkFile, Found, Opened, Survey, damage_of, read_file, read_open};
 use crate::chunk::FIRST_EVENT_AT;
@@ -68,9 +67,7 @@ pub fn adopt(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey)
             Some(best) => candidates.push(best),
             // One that nobody has appended to yet is none of the table's.
             None if survey.is_seed_lost => {
-                for file in versions {
-                    survey.strangers.push(stranger(env, folder, file)?);
-                }
+                survey.strangers.extend(versions.iter().map(|file| file.name.clone()));
             }
             None => {}
         }
@@ -140,7 +137,7 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
         {
             candidate.begin_at(last.start + last.capacity);
         }
-        let Candidate { mut found, extent, used, events, name, .. } = candidate;
+        let Candidate { mut found, extent, used, name, .. } = candidate;
         let mut last = survey.chunks.last_mut().map(|last| &mut last.entry);
         let (mut from, mut next_id) = (0, 1);
         if let Some(last) = &last {
@@ -155,8 +152,7 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
             from = entry.start;
         }
         if entry.start < from || entry.start > POSITION_MAX - extent {
-            let (id, events) = (Some(entry.id), events as u64);
-            survey.strangers.push(Stranger { name, id, events });
+            survey.strangers.push(name);
             continue;
         }
         if entry.start > from && entry.id == next_id {
@@ -245,20 +241,6 @@ fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidat
     let found = Found { is_unsynced: true, is_end_known, ..Found::new(entry, damage) };
     let (extent, name) = (capacity, file.name.clone());
     Ok(Some(Candidate { found, extent, used, events, is_start_guessed: false, name }))
-}
-
-/// What a file holds that is no chunk under its own name: its header may say of which it is one.
-fn stranger(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Stranger> {
-    let bytes = read_file(env, &version_path(folder, file.id, file.version))?;
-    // FORMAT: the id stands there in either kind of chunk.
-    let id = bytes.get(16..24).and_then(|id| id.first_chunk()).map(|id| u64::from_le_bytes(*id));
-    let events = |id: u64| match file.version {
-        0 => start_of(id, &bytes)
-            .map(|start| Source::new(id, start, &bytes).appended(&[], false).offsets.len()),
-        _ => Some(Source::new(id, 0, &bytes).packed(POSITION_MAX, None, None).offsets.len()),
-    };
-    let events = id.and_then(events).unwrap_or(0) as u64;
-    Ok(Stranger { name: file.name.clone(), id, events })
 }
 
 /// How many events stand before `end` in a chunk that is whole.

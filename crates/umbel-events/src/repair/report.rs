@@ -31,7 +31,7 @@ pub struct RepairReport {
     /// are lost are given again. `None` where there was no index that could be read.
     pub index_through: Option<Position>,
     /// Files in the folder of the log that belong to no chunk.
-    pub strangers: Vec<Stranger>,
+    pub strangers: Vec<String>,
     /// The folder in the store that has the damaged files now; `None` where nothing was moved.
     pub folder: Option<String>,
     /// Whether it brought a repair to its end that had been interrupted. What that found is in the
@@ -70,17 +70,6 @@ pub struct LostRange {
     pub unproven: u64,
 }
 
-/// A file in the folder of the log that belongs to no chunk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stranger {
-    /// Its name.
-    pub name: String,
-    /// The id of a chunk that its header has, where it has one.
-    pub id: Option<u64>,
-    /// How many events can be read in it, as those of that chunk.
-    pub events: u64,
-}
-
 /// Revisions of a stream that are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRevisions {
@@ -102,13 +91,11 @@ impl RepairReport {
         is_log_whole && self.index.is_none() && self.strangers.is_empty() && !self.is_resumed
     }
 
-    /// Whether anything is lost. Events in a file that fits nowhere count: nothing tells that they
-    /// are not this store's.
+    /// Whether anything is lost.
     pub fn is_loss(&self) -> bool {
         self.is_resumed_loss
             || !self.streams.is_empty()
             || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
-            || self.strangers.iter().any(|stranger| stranger.events > 0)
     }
 
     /// Bytes of the log that are lost.
@@ -166,16 +153,8 @@ impl fmt::Display for RepairReport {
                  one that is there"
             )?;
         }
-        for Stranger { name, id, events } in &self.strangers {
-            write!(f, "log/{name} belongs to no chunk of this store")?;
-            match id {
-                Some(id) if *events > 0 => writeln!(
-                    f,
-                    ", and {events} events can be read in it as those of chunk {id}: if it is \
-                     this store's, undo what exchanged the files, and repair again"
-                )?,
-                _ => writeln!(f)?,
-            }
+        for name in &self.strangers {
+            writeln!(f, "log/{name} belongs to no chunk of this store")?;
         }
         if let Some(reason) = &self.index {
             writeln!(f, "the index is made anew when the store is opened: {reason}")?;

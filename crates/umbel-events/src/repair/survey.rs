@@ -7,7 +7,6 @@ use std::path::Path;
 use umbel_env::{Access, Env};
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
-use super::report::Stranger;
 use super::salvage::Source;
 use crate::chunk::FIRST_EVENT_AT;
 use crate::chunk_read::{ChunkRead, read_chunk};
@@ -54,7 +53,7 @@ pub struct Survey {
     /// The chunks.
     pub chunks: Vec<Found>,
     /// Files of the log's folder that belong to no chunk.
-    pub strangers: Vec<Stranger>,
+    pub strangers: Vec<String>,
     /// What is wrong with a file that a chunk was made of and that is there yet.
     pub remains_damage: Option<String>,
 }

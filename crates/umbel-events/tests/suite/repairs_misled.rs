@@ -184,27 +184,6 @@ fn a_chunk_whose_file_got_longer_does_not_push_the_next_one_out() {
     }
 }
 
-/// Two chunks under each other's names, with no table to say whose is whose: their events were gone
-/// with exit code 0, for the files were strangers.
-#[test]
-fn events_in_files_that_fit_nowhere_are_a_loss() {
-    let (sim, before) = specimen(58);
-    sim.remove("/events/CHUNKS");
-    without_index(&sim);
-    let (second, third) = (sim.read(chunk(2)), sim.read(chunk(3)));
-    sim.remove(chunk(2));
-    sim.remove(chunk(3));
-    put(&sim, chunk(2), &third);
-    put(&sim, chunk(3), &second);
-    let report = fix(&sim);
-    let strangers = report.strangers.iter().map(|stranger| (&*stranger.name, stranger.id));
-    let expected = [("00000002.chunk", Some(3)), ("00000003.chunk", Some(2))];
-    assert_eq!(strangers.collect::<Vec<_>>(), expected, "{report}");
-    assert!(report.strangers.iter().all(|stranger| stranger.events > 0), "{report}");
-    assert!(report.is_loss() && report.to_string().contains("as those of chunk 3"), "{report}");
-    check(&sim, &before, &report, "exchanged");
-}
-
 /// Of a packed chunk without its header the first event that could be read told where the chunk
 /// began: what had stood before it was lost and stood in no range.
 #[test]
