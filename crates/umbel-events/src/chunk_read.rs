@@ -28,15 +28,23 @@ pub fn read_chunk(
     entry: &ChunkEntry,
     expectation: Expectation,
 ) -> Result<ChunkRead> {
-    let path = chunk_path(folder, entry.id);
-    check_length(env, &path)?;
-    let mut reader =
-        LogReader::open(env, &path, LogKind::Events, entry.id, expectation).map_err(|error| {
-            match error.is_missing_file() {
-                true => umbel::Error::corruption(&path, 0, "this part of the event log is missing"),
-                false => error,
-            }
-        })?;
+    read_chunk_file(env, &chunk_path(folder, entry.id), entry.id, expectation)
+}
+
+/// Reads the records of the chunk with this id in a file, which may have another chunk's name.
+pub fn read_chunk_file(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    expectation: Expectation,
+) -> Result<ChunkRead> {
+    check_length(env, path)?;
+    let mut reader = LogReader::open(env, path, LogKind::Events, id, expectation).map_err(
+        |error| match error.is_missing_file() {
+            true => umbel::Error::corruption(path, 0, "this part of the event log is missing"),
+            false => error,
+        },
+    )?;
     let mut last_event = 0;
     while let Some(record) = reader.next()? {
         let mut offset = record.offset + BETWEEN_RECORDS;
@@ -46,7 +54,7 @@ pub fn read_chunk(
             let bytes = head.map(FrameHead::padded_bytes).filter(|bytes| *bytes <= payload.len());
             let Some(bytes) = bytes else {
                 let reason = "the record is valid, but what is in it are no events";
-                return Err(umbel::Error::corruption(&path, offset, reason).into());
+                return Err(umbel::Error::corruption(path, offset, reason).into());
             };
             last_event = offset;
             offset += bytes as u64;

@@ -119,7 +119,7 @@ pub use names::metadata_stream;
 pub use options::StoreOptions;
 pub use read::{AllReader, Next, StreamReader};
 pub use repair::{
-    ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, left_out, repair,
+    ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, Unplaced, left_out, repair,
 };
 pub use request::{Appended, Check, Request, StreamAppend};
 pub use restore::{RestoreReport, restore};

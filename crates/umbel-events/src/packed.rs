@@ -337,6 +337,14 @@ fn read_part(file: &dyn File, id: u64, (from, end): (u64, u64), what: &str) -> R
     Ok(bytes)
 }
 
+/// The id and the version that the header of a packed chunk states; `None` where it is no header.
+pub fn stated(bytes: &[u8; HEADER_BYTES as usize]) -> Option<(u64, u64)> {
+    let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let (id, version) = (number(8), number(16) >> 32);
+    let numbers = [number(24), number(32), number(40), number(48)];
+    (*bytes == header(id, version, numbers)).then_some((id, version))
+}
+
 /// Reads header and points of the file of a packed chunk, whose positions are in `range`.
 pub fn read_points(file: &dyn File, id: u64, version: u64, range: (u64, u64)) -> Result<Points> {
     let corrupt = |offset: u64, reason: &str| Error::corruption(file.path(), offset, reason);

@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 mod adopt;
 mod carry_out;
 mod edited;
+mod examine;
+mod misplaced;
 mod old_index;
 mod own_index;
 mod plan;
@@ -22,7 +24,7 @@ mod report;
 mod salvage;
 mod survey;
 
-pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
+pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, Unplaced};
 
 pub use edited::fuzz;
 pub use survey::left_out;
@@ -63,7 +65,7 @@ pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<Repair
     }
     let mut survey = survey::survey(env, folder)?;
     let files = survey::chunk_files(env, folder)?;
-    adopt::adopt(env, folder, &files, &mut survey)?;
+    adopt::adopt(env, folder, &files, &mut survey, options.accept_unproven)?;
     let plan = Plan::make(env, folder, survey, options)?;
     let mut report = plan.report.clone();
     report.is_unlocked = is_unlocked;

@@ -32,9 +32,14 @@ pub struct RepairMarker {
     pub is_loss: bool,
 }
 
+/// Whether a repair of the store has not ended.
+pub fn is_there(env: &Env, folder: &Path) -> Result<bool> {
+    Ok(env.files.exists(&folder.join(NAME))?)
+}
+
 /// An error where a repair of the store has not ended.
 pub fn check_none(env: &Env, folder: &Path) -> Result<()> {
-    if !env.files.exists(&folder.join(NAME))? {
+    if !is_there(env, folder)? {
         return Ok(());
     }
     Err(Error::invalid(format!(

@@ -128,6 +128,15 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
             "certain": lost.is_certain,
         })
     });
+    let unplaced = report.unplaced.iter().map(|file| {
+        json!({
+            "name": file.name,
+            "id": file.id,
+            "events": file.events,
+            "from": file.from.0,
+            "to": file.to.0,
+        })
+    });
     json!({
         "whole": report.is_whole(),
         "dry_run": is_dry,
@@ -141,6 +150,8 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
         "chunks": chunks.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
         "strangers": report.strangers,
+        "unplaced": unplaced.collect::<Vec<_>>(),
+        "existence": report.existence,
         "folder": report.folder,
     })
 }

@@ -5,83 +5,112 @@
 //! the header of a packed chunk; how many positions it had room for only from the next chunk, and
 //! of the last one from its file.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use umbel_env::{Access, Env};
+use umbel_env::Env;
 
-use super::salvage::Source;
-use super::survey::{ChunkFile, Found, Opened, Survey, damage_of, read_file, read_open};
-use crate::chunk::FIRST_EVENT_AT;
-use crate::chunk_table::{ChunkEntry, Ended, Packed, version_path};
+use super::examine::{Candidate, best, is_prepared};
+use super::misplaced;
+use super::survey::{ChunkFile, Found, Survey, read_file};
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, version_path};
 use crate::error::Result;
-use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
-use crate::packed;
+use crate::limits::{FILE_BYTES_MAX, POSITION_MAX, RESTORE_GAP_BYTES};
 
 /// Rooms of chunks are multiples of this.
 const ROOM_BYTES: u64 = 4096;
 
-/// A file that may become a chunk.
-struct Candidate {
-    found: Found,
-    /// How many positions it may have had room for.
-    extent: u64,
-    /// How many of them its events reach over.
-    used: u64,
-    /// How many events can be read in it.
-    events: usize,
-    /// Whether its first position is only that of what could be read.
-    is_start_guessed: bool,
-    name: String,
-}
-
-impl Candidate {
-    /// Has it begin earlier: what stood before its first event that can be read is lost with it.
-    fn begin_at(&mut self, start: u64) {
-        let entry = &mut self.found.entry;
-        let more = entry.start - start;
-        entry.start = start;
-        let packed = entry.packed.as_mut();
-        let ended = entry.ended.as_mut();
-        packed.into_iter().for_each(|packed| {
-            packed.first_event += more;
-            packed.last_event += more;
-        });
-        ended.into_iter().for_each(|ended| {
-            ended.end += more;
-            ended.last_event += more;
-        });
-        self.extent += more;
-        self.used += more;
-    }
-}
-
 /// Takes in the chunks and the files of chunks that the table does not know.
-pub fn adopt(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey) -> Result<()> {
-    take_newer(env, folder, files, survey)?;
-    let is_unknown = |file: &&ChunkFile| survey.is_seed_lost || file.id >= survey.table.next_id;
-    let unknown: Vec<_> = files.iter().filter(is_unknown).collect();
+pub fn adopt(
+    env: &Env,
+    folder: &Path,
+    files: &[ChunkFile],
+    survey: &mut Survey,
+    accept_unproven: bool,
+) -> Result<()> {
+    forget_other(env, survey)?;
+    let misnamed = misplaced::misnamed(env, folder, files);
+    let is_named = |file: &&ChunkFile| misnamed.iter().all(|other| other.name != file.name);
+    let named: Vec<ChunkFile> = files.iter().filter(is_named).cloned().collect();
+    take_newer(env, folder, &named, survey)?;
+    misplaced::find_named(env, folder, &misnamed, survey, accept_unproven)?;
+    let (is_seed_lost, next_id) = (survey.is_seed_lost, survey.table.next_id);
+    let is_unknown = |file: &&ChunkFile| is_seed_lost || file.id >= next_id;
+    let unknown: Vec<_> = named.iter().filter(is_unknown).collect();
     let mut candidates = Vec::new();
     for versions in unknown.chunk_by(|file, next| file.id == next.id) {
-        match best(env, folder, versions)? {
-            Some(best) => candidates.push(best),
-            // One that nobody has appended to yet is none of the table's.
-            None if survey.is_seed_lost => {
-                survey.strangers.extend(versions.iter().map(|file| file.name.clone()));
-            }
-            None => {}
-        }
+        candidates.extend(best(env, folder, versions)?);
     }
-    if candidates.is_empty() {
-        return Ok(());
-    }
-    if survey.table_damage.is_none() {
-        let name = &candidates[0].name;
+    let others: Vec<_> = misnamed.iter().filter(is_unknown).cloned().collect();
+    misplaced::add_unknown(env, folder, &others, &mut candidates, survey, accept_unproven)?;
+    if survey.table_damage.is_none()
+        && let Some(Candidate { name, .. }) = candidates.first()
+    {
         let reason = format!("it is an older copy: log/{name} holds events that it does not know");
         survey.table_damage = Some(reason);
     }
-    place(candidates, survey);
+    if survey.table_damage.is_none() {
+        return Ok(());
+    }
+    let is_taken = |id: u64| candidates.iter().any(|candidate| candidate.found.entry.id == id);
+    let rest: Vec<_> = files.iter().filter(is_unknown).filter(|file| !is_taken(file.id)).collect();
+    if is_seed_lost {
+        let strange = rest.iter().map(|file| file.name.clone());
+        let read: Vec<String> = candidates.iter().map(|candidate| candidate.name.clone()).collect();
+        survey.strangers.extend(strange.filter(|name| !read.contains(name)));
+        survey.strangers.sort_unstable();
+        survey.strangers.dedup();
+    }
+    let ghosts = ghosts(env, folder, &rest)?;
+    place(candidates, &ghosts, survey);
+    for found in &mut survey.chunks {
+        if let Some(path) = found.misnamed.clone() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            misplaced::mark(found, &name, folder);
+        }
+    }
     Ok(())
+}
+
+/// Forgets a table whose chunks are all other files than those that are there, though these are
+/// whole: it is another store's.
+fn forget_other(env: &Env, survey: &mut Survey) -> Result<()> {
+    let is_own = |found: &Found| found.damage.is_none();
+    let is_other = survey.chunks.iter().any(|found| found.is_foreign);
+    if !is_other || survey.chunks.iter().any(is_own) {
+        return Ok(());
+    }
+    let mut seed = [0; 16];
+    env.entropy.fill(&mut seed)?;
+    survey.table = ChunkTable { generation: survey.generation, ..ChunkTable::new(seed) };
+    survey.table_damage =
+        Some("it names other chunks than are there: it is another store's".into());
+    survey.is_seed_lost = true;
+    survey.chunks.clear();
+    survey.remains_damage = None;
+    Ok(())
+}
+
+/// A chunk of which nothing is left but the name of its file.
+struct Ghost {
+    id: u64,
+    /// How long that is.
+    bytes: u64,
+}
+
+/// The chunks whose names are there on files that hold nothing of them. One that nobody has
+/// appended to yet is none.
+fn ghosts(env: &Env, folder: &Path, files: &[&ChunkFile]) -> Result<Vec<Ghost>> {
+    let mut ghosts = Vec::new();
+    for versions in files.chunk_by(|file, next| file.id == next.id) {
+        let (mut is_ghost, mut bytes) = (false, 0);
+        for file in versions {
+            let found = read_file(env, &version_path(folder, file.id, file.version))?;
+            bytes = bytes.max(found.len() as u64);
+            is_ghost |= file.version > 0 || !is_prepared(file.id, &found);
+        }
+        ghosts.extend(is_ghost.then_some(Ghost { id: versions[0].id, bytes }));
+    }
+    Ok(ghosts)
 }
 
 /// Takes another file of a chunk whose own is missing: the table is a copy from before a scavenge
@@ -95,9 +124,8 @@ fn take_newer(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey
         if others.is_empty() || env.files.exists(&entry.path(folder))? {
             continue;
         }
-        let Some(Candidate { found: other, used, name, .. }) = best(env, folder, &others)? else {
-            continue;
-        };
+        let newer = best(env, folder, &others)?.filter(|newer| newer.events > 0);
+        let Some(Candidate { found: other, used, name, .. }) = newer else { continue };
         if other.entry.start != entry.start || used > entry.capacity {
             continue;
         }
@@ -112,24 +140,10 @@ fn take_newer(env: &Env, folder: &Path, files: &[ChunkFile], survey: &mut Survey
     Ok(())
 }
 
-/// The file with the most events among those of one chunk.
-fn best(env: &Env, folder: &Path, versions: &[&ChunkFile]) -> Result<Option<Candidate>> {
-    let mut best: Option<Candidate> = None;
-    for file in versions {
-        let candidate = examine(env, folder, file)?;
-        // Of two with the same events the older file has what the newer was made of.
-        let is_better =
-            |best: &Candidate| candidate.as_ref().is_some_and(|new| new.events > best.events);
-        if best.as_ref().is_none_or(is_better) {
-            best = candidate.or(best);
-        }
-    }
-    Ok(best)
-}
-
 /// Gives each of them the positions between its first and those of the next.
-fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
-    let mut used_by_last = None;
+fn place(candidates: Vec<Candidate>, ghosts: &[Ghost], survey: &mut Survey) {
+    let mut used_by_last: Option<u64> = None;
+    let is_ghost = |from: u64, to: u64| ghosts.iter().any(|ghost| (from..to).contains(&ghost.id));
     for mut candidate in candidates {
         if let Some(last) = survey.chunks.last().map(|last| last.entry)
             && (candidate.is_start_guessed && candidate.found.entry.id == last.id + 1)
@@ -137,6 +151,7 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
         {
             candidate.begin_at(last.start + last.capacity);
         }
+        let lost = misplaced::unplaced(&candidate);
         let Candidate { mut found, extent, used, name, .. } = candidate;
         let mut last = survey.chunks.last_mut().map(|last| &mut last.entry);
         let (mut from, mut next_id) = (0, 1);
@@ -153,6 +168,7 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
         }
         if entry.start < from || entry.start > POSITION_MAX - extent {
             survey.strangers.push(name);
+            survey.unplaced.push(lost);
             continue;
         }
         if entry.start > from && entry.id == next_id {
@@ -160,22 +176,29 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
             if let Some(last) = last {
                 last.capacity = entry.start - last.start;
             }
-        } else if entry.start > from && survey.is_seed_lost {
+        } else if entry.start > from && (survey.is_seed_lost || is_ghost(next_id, entry.id)) {
             let id = next_id;
-            let capacity = entry.start - from;
-            let ended = Some(Ended::EMPTY);
+            if let (Some(last), Some(used)) = (last, used_by_last) {
+                // Nothing tells how long its room was, but where its events end.
+                last.capacity = last.capacity.min(used.next_multiple_of(ROOM_BYTES));
+                from = last.start + last.capacity;
+            }
+            let (capacity, ended) = (entry.start - from, Some(Ended::EMPTY));
             let missing = ChunkEntry { id, start: from, capacity, ended, packed: None };
             let damage = format!(
                 "no file has its id, nor that of another chunk before chunk {}; they may have \
                  held nothing",
                 entry.id
             );
-            survey.chunks.push(Found::new(missing, Some(damage)));
+            let mut missing = Found::new(missing, Some(damage));
+            missing.is_guessed = true;
+            survey.chunks.push(missing);
         }
         entry.capacity = extent.next_multiple_of(ROOM_BYTES);
         survey.chunks.push(found);
         used_by_last = Some(used);
     }
+    add_behind(ghosts, &mut survey.chunks);
     note_cut(&mut survey.chunks);
     let Some(last) = survey.chunks.last().map(|last| last.entry) else { return };
     let table = &mut survey.table;
@@ -184,10 +207,40 @@ fn place(candidates: Vec<Candidate>, survey: &mut Survey) {
     table.next_start = table.next_start.max(last.start + last.capacity + RESTORE_GAP_BYTES);
 }
 
+/// Adds the chunks behind the last one of which only the names are left. Each may have had twice
+/// the room of the one before.
+fn add_behind(ghosts: &[Ghost], chunks: &mut Vec<Found>) {
+    for Ghost { id, bytes } in ghosts {
+        let last = chunks.last().map(|last| last.entry);
+        if last.is_some_and(|last| last.id >= *id) {
+            continue;
+        }
+        let start = last.map_or(0, |last| last.start + last.capacity);
+        let room = last.map_or(0, |last| last.capacity.saturating_mul(2)).min(FILE_BYTES_MAX);
+        let capacity = room.max(*bytes).max(1).next_multiple_of(ROOM_BYTES);
+        if start > POSITION_MAX - capacity {
+            return;
+        }
+        let ended = Some(Ended::EMPTY);
+        let entry = ChunkEntry { id: *id, start, capacity, ended, packed: None };
+        let damage = format!("a file has its name, but nothing in it is of chunk {id}");
+        let found = Found { is_foreign: true, ..Found::new(entry, Some(damage)) };
+        chunks.push(found);
+    }
+}
+
 /// Notes the chunks that were cut, or damaged where it looks like their end: one that others follow
 /// was sealed before. Nothing but the table knew where it ended.
 fn note_cut(chunks: &mut [Found]) {
-    let Some((_, before)) = chunks.split_last_mut() else { return };
+    let Some((last, before)) = chunks.split_last_mut() else { return };
+    if let (Some(end), Some(ended), None) = (last.torn, last.entry.ended, &last.damage) {
+        last.damage = Some(format!(
+            "log/{:08}.chunk at byte {}: nothing valid stands here, but something did",
+            last.entry.id, ended.end
+        ));
+        last.is_end_known = true;
+        last.entry.ended = Some(Ended { end, ..ended });
+    }
     for found in before {
         let entry = &mut found.entry;
         let is_plain = found.is_unsynced && found.damage.is_none() && entry.packed.is_none();
@@ -202,134 +255,4 @@ fn note_cut(chunks: &mut [Found]) {
         found.is_end_known = true;
         entry.ended = Some(Ended { end: entry.capacity, ..ended });
     }
-}
-
-/// What a file holds; `None` where nothing in it tells which positions are its own, or it holds
-/// nothing.
-fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Candidate>> {
-    let path = version_path(folder, file.id, file.version);
-    let bytes = read_file(env, &path)?;
-    if file.version > 0 {
-        return examine_packed(env, folder, file, &bytes);
-    }
-    let Some(start) = start_of(file.id, &bytes) else { return Ok(None) };
-    let (id, capacity) = (file.id, bytes.len() as u64);
-    let mut entry = ChunkEntry { id, start, capacity, ended: Some(Ended::EMPTY), packed: None };
-    let read = read_open(env, folder, &entry);
-    let source = Source::new(id, start, &bytes);
-    let mut is_end_known = false;
-    let (damage, events, used) = match read {
-        Ok(Opened { ended, gap: Some(gap), .. }) => {
-            is_end_known = true;
-            entry.ended = Some(Ended { end: gap.end, ..ended });
-            (Some(gap.to_string()), count(&source, ended.end), gap.end)
-        }
-        Ok(Opened { ended, .. }) => {
-            entry.ended = Some(ended);
-            (None, count(&source, ended.end), ended.end)
-        }
-        Err(error) => {
-            let saved = source.appended(&[], false);
-            let last = saved.offsets.last().and_then(|at| Some((at, source.frame(*at)?)));
-            let saved_end = last.map_or(FIRST_EVENT_AT, |(at, frame)| at + frame.bytes as u64);
-            // What only looks like an append may be one of the index.
-            let behind = source.unproven(saved_end.min(capacity), capacity);
-            let used = if behind.count > 0 { behind.end } else { saved_end };
-            (Some(damage_of(error, folder)?), saved.offsets.len(), used)
-        }
-    };
-    let found = Found { is_unsynced: true, is_end_known, ..Found::new(entry, damage) };
-    let (extent, name) = (capacity, file.name.clone());
-    Ok(Some(Candidate { found, extent, used, events, is_start_guessed: false, name }))
-}
-
-/// How many events stand before `end` in a chunk that is whole.
-fn count(source: &Source<'_>, end: u64) -> usize {
-    let (mut offset, mut events) = (FIRST_EVENT_AT, 0);
-    while let Some(frame) = source.frame(offset).filter(|_| offset < end) {
-        offset += frame.step();
-        events += 1;
-    }
-    events
-}
-
-/// The position of the first byte of a chunk that was appended to: as its first event tells, or,
-/// where that is damaged, most of what look like events.
-fn start_of(id: u64, bytes: &[u8]) -> Option<u64> {
-    let source = Source::new(id, 0, bytes);
-    let start = |offset: u64| {
-        let frame = source.frame(offset).filter(|frame| !frame.is_stub)?;
-        frame.stamp.position.checked_sub(offset)
-    };
-    if let Some(start) = start(FIRST_EVENT_AT) {
-        return Some(start);
-    }
-    let mut votes: HashMap<u64, usize> = HashMap::new();
-    let mut offset = FIRST_EVENT_AT;
-    while offset < bytes.len() as u64 {
-        match start(offset) {
-            Some(start) => {
-                *votes.entry(start).or_default() += 1;
-                offset += source.frame(offset).map_or(8, |frame| frame.bytes as u64);
-            }
-            None => offset += 8,
-        }
-    }
-    votes.into_iter().max_by_key(|(start, count)| (*count, *start)).map(|(start, _)| start)
-}
-
-fn examine_packed(
-    env: &Env,
-    folder: &Path,
-    file: &ChunkFile,
-    bytes: &[u8],
-) -> Result<Option<Candidate>> {
-    let path = version_path(folder, file.id, file.version);
-    let opened = env.files.open(&path, Access::Read)?;
-    let stated = bytes.get(24..32).and_then(|start| start.first_chunk());
-    let stated = stated.map_or(u64::MAX, |start| u64::from_le_bytes(*start));
-    let read = match stated <= POSITION_MAX {
-        true => packed::read_points(&*opened, file.id, file.version, (stated, POSITION_MAX))
-            .and_then(|points| {
-                let range = (stated, POSITION_MAX);
-                packed::read_gaps(&*opened, file.id, &points, range).map(|_| points)
-            }),
-        false => Err(umbel::Error::corruption(&path, 24, "no chunk begins at such a position")),
-    };
-    let read_failed = read.is_err();
-    let start = if read_failed { 0 } else { stated };
-    let source = Source::new(file.id, start, bytes);
-    let saved = source.packed(POSITION_MAX, read.as_ref().ok(), None);
-    let ends = (saved.offsets.first(), saved.offsets.last());
-    let (Some(first), Some(last)) = ends else { return Ok(None) };
-    let (Some(first), Some(last)) = (source.frame(*first), source.frame(*last)) else {
-        return Ok(None);
-    };
-    // Without its header: no event stands nearer to a chunk's beginning.
-    let start = match read.is_ok() {
-        true => start,
-        false => first.stamp.position.saturating_sub(FIRST_EVENT_AT),
-    };
-    let last_event = last.stamp.position - start;
-    let extent = last_event + last.bytes as u64;
-    let packed = Packed {
-        version: file.version,
-        made_of: file.version - 1,
-        file_bytes: bytes.len() as u64,
-        checksum: umbel_base::checksum::checksum(file.id, 0, bytes),
-        first_event: first.stamp.position - start,
-        last_event,
-    };
-    let ended = Ended { end: extent, last_event, sealed: None };
-    let (id, packed) = (file.id, Some(packed));
-    let entry = ChunkEntry { id, start, capacity: extent, ended: Some(ended), packed };
-    let damage = match read {
-        Ok(_) if saved.lost.is_empty() => None,
-        Ok(_) => Some(format!("log/{}: events in it are damaged", file.name)),
-        Err(error) => Some(damage_of(error.into(), folder)?),
-    };
-    let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
-    let (events, name) = (saved.offsets.len(), file.name.clone());
-    let is_start_guessed = read_failed;
-    Ok(Some(Candidate { found, extent, used: extent, events, is_start_guessed, name }))
 }

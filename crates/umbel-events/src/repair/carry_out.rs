@@ -140,7 +140,9 @@ fn finish(env: &Env, folder: &Path, marker: RepairMarker, table: &ChunkTable) ->
     }
     env.files.sync_dir(&log)?;
     let mut moved = vec!["index"];
-    if marker.is_seed_new {
+    let entries = env.files.read_dir(folder)?;
+    let is_file = entries.iter().any(|entry| entry.name == "existence" && !entry.is_directory);
+    if marker.is_seed_new || is_file {
         moved.push("existence");
     }
     for name in moved {

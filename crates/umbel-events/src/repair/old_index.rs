@@ -89,6 +89,12 @@ impl OldIndex {
         Ok(self.through.max(self.index.views_through()?))
     }
 
+    /// Whether it has this event at this position.
+    pub fn knows(&self, stream: &str, revision: u64, position: u64) -> Result<bool> {
+        let Some(head) = self.index.head(stream)? else { return Ok(false) };
+        Ok(self.index.position(head.id, revision)? == Some(position))
+    }
+
     /// Streams and their heads, in order, behind the name `after`.
     pub fn heads(&self, after: Option<&str>) -> Result<Vec<(String, Head)>> {
         Ok(self.index.names("", after, PAGE)?)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
 
+use super::examine::is_prepared;
 use super::old_index::{KnownEvent, KnownEvents, OldIndex};
 use super::own_index;
 use super::report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport};
@@ -98,6 +99,8 @@ impl Plan {
             report: RepairReport {
                 table: survey.table_damage.clone(),
                 strangers: survey.strangers.clone(),
+                unplaced: survey.unplaced.clone(),
+                existence: survey.existence_damage.clone(),
                 index_through: index.as_ref().map(|index| Position(index.through)),
                 ..RepairReport::default()
             },
@@ -137,20 +140,26 @@ impl Plan {
         options: RepairOptions,
     ) -> Result<()> {
         let entry = found.entry;
-        let path = entry.path(folder);
-        // Nothing in the file of another store is this one's.
-        let bytes = if found.is_foreign { Vec::new() } else { read_file(env, &path)? };
+        let path = found.path(folder);
         let range = (entry.start, entry.start + entry.capacity);
+        // Nothing in the file of another store is this one's.
+        let is_foreign = found.is_foreign || found.is_unproven && known.between(range).is_empty();
+        let bytes = if is_foreign { Vec::new() } else { read_file(env, &path)? };
         let part = self.report.index_through.map(|through| KnownPart {
             events: known.between(range),
             streams: &known.streams,
             through: through.0,
         });
         let known = known.between(range);
-        let (saved, gaps) = match entry.packed {
+        let (mut saved, gaps) = match entry.packed {
             Some(packed) => save_packed(env, &path, &bytes, (found, packed), part),
             None => (save_appended(&bytes, found, part, options), Gaps::default()),
         };
+        let is_all_known = self.report.index_through.is_some_and(|p| p.0 >= range.1);
+        if found.is_guessed && is_all_known && known.is_empty() {
+            // There was no chunk, or an empty one.
+            saved.lost.clear();
+        }
         let source = Source::new(entry.id, entry.start, &bytes);
         let positions: Vec<u64> = saved
             .offsets
@@ -159,6 +168,7 @@ impl Plan {
             .collect();
         let is_missing = |event: &&KnownEvent| positions.binary_search(&event.position).is_err();
         let missing: Vec<KnownEvent> = known.iter().filter(is_missing).cloned().collect();
+        name_missing(&missing, &mut saved.lost);
         let lost = saved.lost.iter().map(|lost: &Lost| LostRange {
             from: Position(lost.from),
             to: Position(lost.to),
@@ -244,7 +254,7 @@ impl Plan {
         };
         for (number, found) in survey.chunks.iter().enumerate() {
             let entry = found.entry;
-            let bytes = read_file(env, &entry.path(folder))?;
+            let bytes = read_file(env, &found.path(folder))?;
             let source = Source::new(entry.id, entry.start, &bytes);
             if let Some(rebuild) = self.rebuilds.iter().find(|rebuild| rebuild.number == number) {
                 rebuild.offsets.iter().filter_map(|at| source.frame(*at)).for_each(|f| look(&f));
@@ -259,6 +269,22 @@ impl Plan {
         }
         Ok(jumps)
     }
+}
+
+/// Adds the places of events that the index knows and that stand in no range that is lost: the file
+/// that was found is whole, and one from behind a scavenge or of another time.
+fn name_missing(missing: &[KnownEvent], lost: &mut Vec<Lost>) {
+    lost.sort_unstable_by_key(|range| range.from);
+    let is_named = |position: u64| {
+        let behind = lost.partition_point(|range| range.from <= position);
+        behind.checked_sub(1).is_some_and(|index| position < lost[index].to)
+    };
+    let bytes = FRAME_HEADER_BYTES as u64;
+    let places = missing.iter().map(|event| event.position).filter(|at| !is_named(*at));
+    let more: Vec<Lost> =
+        places.map(|at| Lost { from: at, to: at + bytes, bytes, unproven: 0 }).collect();
+    lost.extend(more);
+    lost.sort_unstable_by_key(|range| range.from);
 }
 
 /// Notes that the log lost its end, where the index knows events behind it: the index is never
@@ -324,7 +350,10 @@ fn save_appended(
     let mut proven: Vec<u64> = events.map(|event| event.position - entry.start).collect();
     // The index may know of more than is there.
     let known_end = proven.last().map_or(0, |last| last + FRAME_HEADER_BYTES as u64);
-    let end = end.map(|end| end.max(known_end));
+    let end = end.map(|end| end.min(entry.capacity).max(known_end));
+    if end.is_none() && proven.is_empty() && is_prepared(entry.id, bytes) {
+        return Saved::default();
+    }
     proven.extend(ended.map(|ended| ended.last_event));
     let source = Source { id: entry.id, start: entry.start, bytes, end, known };
     let saved = source.appended(&proven, options.accept_unproven);

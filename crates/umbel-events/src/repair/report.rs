@@ -32,6 +32,12 @@ pub struct RepairReport {
     pub index_through: Option<Position>,
     /// Files in the folder of the log that belong to no chunk.
     pub strangers: Vec<String>,
+    /// Those of them in which events can be read that may have been this store's: they count as
+    /// lost.
+    pub unplaced: Vec<Unplaced>,
+    /// What is wrong with the existence filter's folder, where it keeps the store from being
+    /// opened.
+    pub existence: Option<String>,
     /// The folder in the store that has the damaged files now; `None` where nothing was moved.
     pub folder: Option<String>,
     /// Whether it brought a repair to its end that had been interrupted. What that found is in the
@@ -55,6 +61,21 @@ pub struct ChunkRepair {
     pub events_saved: u64,
     /// The positions that are lost.
     pub lost: Vec<LostRange>,
+}
+
+/// A file whose events can be read and fit nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unplaced {
+    /// Its name in the folder of the log.
+    pub name: String,
+    /// The id of the chunk that it says it is.
+    pub id: u64,
+    /// How many events can be read in it.
+    pub events: u64,
+    /// The position at which it begins.
+    pub from: Position,
+    /// The position behind its last event.
+    pub to: Position,
 }
 
 /// Positions that are lost.
@@ -88,13 +109,15 @@ impl RepairReport {
     /// Whether there was nothing to repair.
     pub fn is_whole(&self) -> bool {
         let is_log_whole = self.chunks.is_empty() && self.table.is_none();
-        is_log_whole && self.index.is_none() && self.strangers.is_empty() && !self.is_resumed
+        let is_rest_whole = self.index.is_none() && self.existence.is_none();
+        is_log_whole && is_rest_whole && self.strangers.is_empty() && !self.is_resumed
     }
 
     /// Whether anything is lost.
     pub fn is_loss(&self) -> bool {
         self.is_resumed_loss
             || !self.streams.is_empty()
+            || !self.unplaced.is_empty()
             || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
     }
 
@@ -155,6 +178,17 @@ impl fmt::Display for RepairReport {
         }
         for name in &self.strangers {
             writeln!(f, "log/{name} belongs to no chunk of this store")?;
+        }
+        for Unplaced { name, id, events, from, to } in &self.unplaced {
+            writeln!(
+                f,
+                "log/{name} says that it is chunk {id} and holds {events} events, positions {} up \
+                 to {}, but fits nowhere: they are lost, unless it is another store's",
+                from.0, to.0
+            )?;
+        }
+        if let Some(reason) = &self.existence {
+            writeln!(f, "the existence filter is made anew when the store is opened: {reason}")?;
         }
         if let Some(reason) = &self.index {
             writeln!(f, "the index is made anew when the store is opened: {reason}")?;

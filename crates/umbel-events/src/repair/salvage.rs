@@ -443,3 +443,17 @@ impl Places<'_, '_> {
         record.unwrap_or(0).max(proven).max(covered).max(known)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an index knows of a chunk can reach behind its file, which was cut: to look between
+    /// there and the file's end took a larger number from a smaller one.
+    #[test]
+    fn nothing_is_found_in_a_range_that_ends_before_it_begins() {
+        let source = Source::new(1, 0, &[0; 4096]);
+        let nothing = Unproven { count: 0, last: None, end: 4200 };
+        assert_eq!(source.unproven(4200, 4096), nothing);
+    }
+}

@@ -2,14 +2,15 @@
 //! is damaged, and of each chunk whether it is whole. Nothing is changed.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
-use umbel_log::{Expectation, HEADER_BYTES, Sealed};
+use umbel_log::{Expectation, HEADER_BYTES, RECORD_ALIGN, Sealed};
 
+use super::report::Unplaced;
 use super::salvage::Source;
 use crate::chunk::FIRST_EVENT_AT;
-use crate::chunk_read::{ChunkRead, read_chunk};
+use crate::chunk_read::{ChunkRead, read_chunk, read_chunk_file};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, unopened, version_path};
 use crate::error::{Error, Result};
 use crate::format::{Frame, Place};
@@ -29,13 +30,36 @@ pub struct Found {
     pub is_unsynced: bool,
     /// Whether its file is whole and not that of this chunk: of another store, most likely.
     pub is_foreign: bool,
+    /// Where bytes end that are not zero and stand behind the end of a chunk that nobody ended, and
+    /// that no table names: what a power cut tore, or damage.
+    pub torn: Option<u64>,
+    /// The file that holds it, where that has another chunk's name.
+    pub misnamed: Option<PathBuf>,
+    /// Whether that it is this store's is not proven, but for what the index may know.
+    pub is_unproven: bool,
+    /// Whether nothing but a hole in the row of chunks tells of it: it may have held nothing.
+    pub is_guessed: bool,
 }
 
 impl Found {
     /// One of which nothing else is known.
     pub fn new(entry: ChunkEntry, damage: Option<String>) -> Found {
-        let (is_end_known, is_unsynced, is_foreign) = (false, false, false);
-        Found { entry, damage, is_end_known, is_unsynced, is_foreign }
+        Found {
+            entry,
+            damage,
+            is_end_known: false,
+            is_unsynced: false,
+            is_foreign: false,
+            torn: None,
+            misnamed: None,
+            is_unproven: false,
+            is_guessed: false,
+        }
+    }
+
+    /// The file that was found.
+    pub fn path(&self, folder: &Path) -> PathBuf {
+        self.misnamed.clone().unwrap_or_else(|| self.entry.path(folder))
     }
 }
 
@@ -54,6 +78,10 @@ pub struct Survey {
     pub chunks: Vec<Found>,
     /// Files of the log's folder that belong to no chunk.
     pub strangers: Vec<String>,
+    /// Those of them in which events can be read that may be this store's.
+    pub unplaced: Vec<Unplaced>,
+    /// What is wrong with the folder of the existence filter.
+    pub existence_damage: Option<String>,
     /// What is wrong with a file that a chunk was made of and that is there yet.
     pub remains_damage: Option<String>,
 }
@@ -120,12 +148,21 @@ pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
         is_seed_lost,
         chunks: Vec::new(),
         strangers: Vec::new(),
+        unplaced: Vec::new(),
+        existence_damage: existence_damage(env, folder)?,
         remains_damage: None,
         table,
     };
     survey.look_at_named(env, folder)?;
     survey.look_at_remains(env, folder)?;
     Ok(survey)
+}
+
+/// What keeps the existence filter from being made anew.
+fn existence_damage(env: &Env, folder: &Path) -> Result<Option<String>> {
+    let entries = env.files.read_dir(folder)?;
+    let is_file = entries.iter().any(|entry| entry.name == "existence" && !entry.is_directory);
+    Ok(is_file.then(|| "existence is no folder".to_string()))
 }
 
 impl Survey {
@@ -189,13 +226,13 @@ impl Survey {
         mut entry: ChunkEntry,
         is_whole: &mut bool,
     ) -> Result<()> {
-        let read = read_open(env, folder, &entry);
+        let read = read_open(env, &entry.path(folder), &entry);
         let mut found = Found { is_unsynced: true, ..Found::new(entry, None) };
         match read {
             Ok(Opened { ended, gap: Some(gap), .. }) => {
                 found.damage = Some(gap.to_string());
                 found.is_end_known = true;
-                found.entry.ended = Some(Ended { end: gap.end, ..ended });
+                found.entry.ended = Some(Ended { end: gap.used_end, ..ended });
                 *is_whole = true;
             }
             Ok(Opened { ended, has_durable, gap: None }) => {
@@ -249,6 +286,8 @@ pub struct Gap {
     count: u64,
     /// The offset behind the last of them.
     pub end: u64,
+    /// The offset behind everything that is not zero: it was something once.
+    pub used_end: u64,
 }
 
 impl fmt::Display for Gap {
@@ -266,11 +305,11 @@ impl fmt::Display for Gap {
 }
 
 /// Reads a chunk that nobody ended.
-pub fn read_open(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<Opened> {
-    let read = read_chunk(env, folder, entry, Expectation::Open)?;
+pub fn read_open(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<Opened> {
+    let read = read_chunk_file(env, path, entry.id, Expectation::Open)?;
     let ChunkRead { outcome, last_event, has_more } = read;
     if last_event > 0 {
-        check_place(env, folder, entry)?;
+        check_place(env, path, entry)?;
     }
     let sealed = Sealed { len: outcome.end, checksum: outcome.checksum };
     let sealed = outcome.sealed.then_some(sealed);
@@ -279,15 +318,16 @@ pub fn read_open(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<Opened>
         None => outcome.end.max(HEADER_BYTES),
     };
     let ended = Ended { end, last_event, sealed };
-    let gap = if has_more { gap(env, folder, entry, end)? } else { None };
+    let gap = if has_more { gap(env, path, entry, end)? } else { None };
     Ok(Opened { ended, has_durable: outcome.durable_max > HEADER_BYTES, gap })
 }
 
 /// The appends behind the end of a chunk that nobody ended.
-fn gap(env: &Env, folder: &Path, entry: &ChunkEntry, at: u64) -> Result<Option<Gap>> {
-    let bytes = read_file(env, &entry.path(folder))?;
+fn gap(env: &Env, path: &Path, entry: &ChunkEntry, at: u64) -> Result<Option<Gap>> {
+    let bytes = read_file(env, path)?;
     let found = Source::new(entry.id, entry.start, &bytes).unproven(at, bytes.len() as u64);
-    let gap = Gap { id: entry.id, at, count: found.count, end: found.end };
+    let used_end = found.end.max(used_bytes(&bytes).next_multiple_of(RECORD_ALIGN));
+    let gap = Gap { id: entry.id, at, count: found.count, end: found.end, used_end };
     Ok((found.count > 0).then_some(gap))
 }
 
@@ -298,16 +338,15 @@ pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
     for entry in ChunkTable::read(env, folder)?.chunks.iter().filter(|entry| entry.ended.is_none())
     {
         // What cannot be read is said by who opens the store.
-        let gap = read_open(env, folder, entry).ok().and_then(|opened| opened.gap);
+        let gap = read_open(env, &entry.path(folder), entry).ok().and_then(|opened| opened.gap);
         sentences.extend(gap.map(|gap| gap.to_string()));
     }
     Ok(sentences)
 }
 
 /// An error where the first event of a chunk has another position: it is that of another store.
-fn check_place(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
-    let path = entry.path(folder);
-    let bytes = read_file(env, &path)?;
+fn check_place(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<()> {
+    let bytes = read_file(env, path)?;
     let first = bytes.get(FIRST_EVENT_AT as usize..).and_then(|bytes| {
         let place = Place { chunk: entry.id, offset: FIRST_EVENT_AT };
         Frame::decode(bytes, place).map(|frame| frame.stamp.position)
@@ -316,7 +355,7 @@ fn check_place(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
         return Ok(());
     }
     let reason = "the first event has another position: the file is of another store";
-    Err(umbel::Error::corruption(&path, FIRST_EVENT_AT, reason).into())
+    Err(umbel::Error::corruption(path, FIRST_EVENT_AT, reason).into())
 }
 
 fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> Result<()> {
@@ -324,7 +363,7 @@ fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &Ended) -> R
     let ChunkRead { outcome, last_event, .. } = read_chunk(env, folder, entry, expectation)?;
     let end = ended.file_bytes();
     if (outcome.end, last_event) == (end, ended.last_event) {
-        return check_place(env, folder, entry);
+        return check_place(env, &entry.path(folder), entry);
     }
     let reason = format!("the chunk ends here, but the table of chunks says at byte {end}");
     Err(umbel::Error::corruption(&entry.path(folder), outcome.end, reason).into())
@@ -386,6 +425,11 @@ fn check_packed_remains(env: &Env, folder: &Path, entry: &ChunkEntry, version: u
         None => Ok(()),
         Some(_) => Err(umbel::Error::corruption(&path, 0, "events in it are damaged").into()),
     }
+}
+
+/// How many bytes there are before the zeros at the end.
+pub fn used_bytes(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 /// All bytes of a file of the log; none where it is missing.

@@ -13,13 +13,13 @@ use super::support::{all, append_large, options};
 const MARKER: &str = "/events/REPAIR";
 
 /// The files below a folder with their bytes.
-fn files(sim: &Sim, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn files(sim: &Sim, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let files = sim.files();
     let files = files.iter().filter(|path| path.starts_with(folder));
     files.map(|path| (path.clone(), sim.read(path))).collect()
 }
 
-fn put(sim: &Sim, path: impl AsRef<Path>, bytes: &[u8]) {
+pub fn put(sim: &Sim, path: impl AsRef<Path>, bytes: &[u8]) {
     let path = path.as_ref();
     let files = sim.env().files;
     let file = files.create(path).expect("made");
