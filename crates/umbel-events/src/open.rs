@@ -1,6 +1,7 @@
 //! Opening a store: which chunks there are and where each ends, then what of them the index lacks.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -49,7 +50,17 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     if !admit(&env, folder, &options, read_only)? {
         create_folders(&env, folder)?;
     }
-    let lock = env.files.lock(&folder.join("LOCK"))?;
+    let lock = match env.files.lock(&folder.join("LOCK")) {
+        // Whoever changes nothing can look at what he may not write to.
+        Err(umbel::Error::Io { source, .. })
+            if read_only
+                && [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
+                    .contains(&source.kind()) =>
+        {
+            None
+        }
+        locked => Some(locked?),
+    };
     // Somebody else may have made it meanwhile.
     let exists = admit(&env, folder, &options, read_only)?;
     repair_marker::check_none(&env, folder)?;
@@ -81,7 +92,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         bell: Bell::default(),
         failed,
         closed: AtomicBool::new(false),
-        lock: Mutex::new(Some(lock)),
+        lock: Mutex::new(lock),
         env,
     };
     let last_created = catch_up(&parts)?;

@@ -64,7 +64,8 @@ impl Store {
         Ok(Store { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Opens the store in `path` without changing a byte of it.
+    /// Opens the store in `path` without changing a byte of it. Where the folder may not be
+    /// written to, nothing keeps others from writing meanwhile who may.
     ///
     /// # Errors
     /// As [`Store::open`], and `Invalid` where it was not closed and has to be opened for writing

@@ -1,5 +1,6 @@
 //! How a command opens the event store it was pointed at.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use umbel::Durability;
@@ -31,6 +32,21 @@ pub fn open_or_create(
 /// The same with every option.
 pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outcome<Store> {
     Ok(Store::open(named(folder)?, options)?)
+}
+
+/// Opens a store that exists to look at it: for writing, as one that was not closed needs, or,
+/// where nobody may write to the folder, without changing anything.
+pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
+    match open(folder, limits, Durability::Buffered) {
+        Err(Failure::Store(umbel::Error::Io { source, .. }))
+            if [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
+                .contains(&source.kind()) =>
+        {
+            let options = options(limits, Durability::Buffered);
+            Ok(Store::open_read_only(named(folder)?, options)?)
+        }
+        opened => opened,
+    }
 }
 
 /// Opens a store that exists. One that was not closed is brought in order first, so this writes.

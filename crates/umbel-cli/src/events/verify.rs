@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use serde_json::json;
-use umbel::Durability;
 use umbel_env::Env;
 
 use super::store;
@@ -34,7 +33,7 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let clock = Env::system().clock;
     let start = clock.now();
     check_left_out(folder)?;
-    let store = store::open(folder, limits, Durability::Buffered)?;
+    let store = store::open_to_look(folder, limits)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
     let mut damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
