@@ -148,7 +148,8 @@ pub fn add_unknown(
             candidate.found.misnamed = Some(chunk_folder(folder).join(&file.name));
             let outline = Outline::of(env, folder, &candidate.found)?;
             let is_there = |other: &Outline| {
-                other.id == outline.id && (other.is_whole || other.holds(&outline))
+                let is_better = !other.is_whole && other.version == outline.version;
+                other.id == outline.id && (!is_better || other.holds(&outline))
             };
             if !beside.iter().any(is_there) {
                 waiting.push((candidate, outline));
@@ -214,6 +215,8 @@ fn insert(candidates: &mut Vec<Candidate>, candidate: Candidate) {
 #[derive(Debug, Clone)]
 struct Outline {
     id: u64,
+    /// Which of its files it is: one from before a scavenge would bring back what that took.
+    version: u64,
     /// Whether nothing is wrong with its file.
     is_whole: bool,
     /// The first and the last position of its events; `None` where it has none.
@@ -235,6 +238,7 @@ impl Outline {
         };
         let mut outline = Outline {
             id: entry.id,
+            version: entry.packed.map_or(0, |packed| packed.version),
             is_whole: found.damage.is_none(),
             positions: None,
             created: (0, 0),

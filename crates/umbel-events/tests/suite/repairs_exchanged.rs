@@ -83,6 +83,27 @@ fn a_misnamed_chunk_of_another_store_is_not_believed() {
     check(&sim, &before, &report, "another store's");
 }
 
+/// The chunk's file from before a scavenge, under another name: it has more events than the damaged
+/// one that the scavenge wrote, and would bring back what that took.
+#[test]
+fn a_misnamed_file_from_before_a_scavenge_brings_nothing_back() {
+    let (sim, _) = specimen(76);
+    let older = sim.read(chunk(2));
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.delete("cart-2", Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    sim.flip("/events/log/00000002-000001.chunk", 5000, 1);
+    put(&sim, chunk(39), &older);
+    without_both(&sim);
+    let report = fix(&sim);
+    assert!(report.is_loss(), "{report}");
+    let after = all(&Store::open(FOLDER, options(&sim)).expect("opened"));
+    assert!(after.iter().all(|event| before.contains(event)), "what was scavenged is back");
+    assert!(after.len() + 10 > before.len(), "{report}");
+}
+
 /// The last chunk's file was overwritten with another chunk, or with zeros, or cut to its header,
 /// and table and index were lost: the name was all that told of its events, and nobody looked.
 #[test]
