@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 mod adopt;
 mod carry_out;
 mod edited;
+mod ends;
 mod examine;
 mod misplaced;
 mod old_index;
@@ -27,7 +28,7 @@ mod survey;
 pub use report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, Unplaced};
 
 pub use edited::fuzz;
-pub use survey::left_out;
+pub use ends::left_out;
 
 use carry_out::Resumed;
 use plan::Plan;

@@ -10,6 +10,7 @@ use umbel_log::RECORD_ALIGN;
 use super::old_index::OldIndex;
 use super::salvage::Source;
 use super::survey::{Found, Survey, read_file};
+use crate::chunk_table::Ended;
 use crate::error::Result;
 use crate::head::Head;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
@@ -19,11 +20,49 @@ use crate::packed;
 const ASKED: usize = 1024;
 /// How many events of each chunk are looked up.
 const ASKED_OF_CHUNK: usize = 64;
+/// Of so many the index has to know at least one, or the chunk is another store's.
+const DENIED: usize = 8;
 
-/// Whether it was made of this event log: whether most of the last events of streams stand
-/// where it says, as far as those chunks are whole, and whether it knows most of the events that
-/// can be read. The first of its streams and of each chunk's events are asked.
-pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &Survey) -> Result<bool> {
+/// Whether it was made of this event log: whether it knows most of the events that can be read in
+/// any chunk, of which the first are asked. A whole chunk is another store's then, if it knows none
+/// of that. Where nothing can be asked so, most of the last events of streams have to stand where it
+/// says, as far as those chunks are whole; the first of its streams are asked.
+pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &mut Survey) -> Result<bool> {
+    let (mut agree, mut denied) = (0, Vec::new());
+    for (number, found) in survey.chunks.iter().enumerate() {
+        if found.is_foreign || found.is_unproven {
+            continue;
+        }
+        let (asked, known) = count_known(index, env, folder, found)?;
+        agree += usize::from(known * 2 > asked);
+        if asked > 0 && known * 2 <= asked {
+            denied.push((number, asked, known));
+        }
+    }
+    if agree == 0 {
+        return Ok(denied.is_empty() && are_most_heads_right(index, env, folder, survey)?);
+    }
+    for (number, asked, known) in denied {
+        let found = &mut survey.chunks[number];
+        if found.damage.is_none() && known == 0 && asked >= DENIED {
+            let reason = "the index knows none of its events: the file is of another store";
+            found.damage = Some(reason.to_string());
+            found.is_foreign = true;
+            found.entry.ended = Some(Ended::EMPTY);
+            found.entry.packed = None;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether most of the last events of streams stand where the index says, as far as those chunks
+/// are whole.
+fn are_most_heads_right(
+    index: &OldIndex,
+    env: &Env,
+    folder: &Path,
+    survey: &Survey,
+) -> Result<bool> {
     let mut heads: HashMap<usize, Vec<(String, Head)>> = HashMap::new();
     let (mut count, mut after) = (0, None);
     while count < ASKED {
@@ -40,12 +79,6 @@ pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &Survey) -> Res
     let mut right = 0;
     for (number, heads) in heads {
         right += count_right(env, folder, &survey.chunks[number], &heads)?;
-    }
-    // What the log has is asked for, too: no stream of the index may end in a whole chunk.
-    for found in survey.chunks.iter().filter(|found| !found.is_foreign && !found.is_unproven) {
-        let (asked, known) = count_known(index, env, folder, found)?;
-        count += asked;
-        right += known;
     }
     Ok(right * 2 >= count)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
 
+use super::ends;
 use super::examine::is_prepared;
 use super::old_index::{KnownEvent, KnownEvents, OldIndex};
 use super::own_index;
@@ -12,11 +13,11 @@ use super::report::{ChunkRepair, LostRange, LostRevisions, RepairOptions, Repair
 use super::salvage::{KnownPart, Lost, Saved, Source};
 use super::survey::{Found, Survey, chunk_files, read_file};
 use crate::chunk::FIRST_EVENT_AT;
-use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, Packed, version_path};
+use crate::chunk_table::{ChunkTable, Ended, Packed, version_path};
 use crate::error::Result;
 use crate::event::{EventId, NewEvent, Position};
 use crate::format::{FRAME_HEADER_BYTES, Frame, Place, Stamp};
-use crate::limits::{RESTORE_GAP_BYTES, REVISION_MAX};
+use crate::limits::REVISION_MAX;
 use crate::packed::{self, Gaps, Packer, Points};
 
 /// The type of an event that is lost with everything that would tell its type.
@@ -74,7 +75,7 @@ impl Plan {
         let has_index = env.files.exists(&folder.join("index"))?;
         let index = has_index.then(|| OldIndex::open(env, folder, survey.table.seed));
         let (index, mut index_damage) = match index {
-            Some(Ok(index)) => match own_index::is_of(&index, env, folder, &survey)? {
+            Some(Ok(index)) => match own_index::is_of(&index, env, folder, &mut survey)? {
                 true => (Some(index), None),
                 false => (None, Some(OTHER_INDEX.to_string())),
             },
@@ -87,7 +88,9 @@ impl Plan {
             });
         }
         if let Some(index) = &index {
-            note_behind(&mut survey, index.furthest()?);
+            ends::note_behind(&mut survey, index.furthest()?);
+        } else {
+            ends::note_short(&mut survey);
         }
         let mut plan = Plan {
             table: survey.table.clone(),
@@ -285,35 +288,6 @@ fn name_missing(missing: &[KnownEvent], lost: &mut Vec<Lost>) {
         places.map(|at| Lost { from: at, to: at + bytes, bytes, unproven: 0 }).collect();
     lost.extend(more);
     lost.sort_unstable_by_key(|range| range.from);
-}
-
-/// Notes that the log lost its end, where the index knows events behind it: the index is never
-/// durable before the log is.
-fn note_behind(survey: &mut Survey, furthest: u64) {
-    let damage = format!(
-        "it ends before, but the index holds events up to position {furthest}: it is an older copy \
-         or was cut"
-    );
-    let last_event = |found: &Found| {
-        let ended = found.entry.ended.map_or(0, |ended| ended.last_event);
-        found.entry.start + found.entry.packed.map_or(ended, |packed| packed.last_event)
-    };
-    let end = survey.chunks.last().map_or(0, |last| last.entry.start + last.entry.capacity);
-    if furthest < end {
-        let holder = survey.chunks.iter_mut().rev().find(|found| found.entry.start <= furthest);
-        if let Some(found) = holder.filter(|f| f.damage.is_none() && last_event(f) < furthest) {
-            found.damage = Some(damage);
-        }
-    } else if furthest > 0 {
-        let (id, table) = (survey.table.next_id, &mut survey.table);
-        let capacity = (furthest + 1 - end).next_multiple_of(8);
-        let ended = Some(Ended::EMPTY);
-        let entry = ChunkEntry { id, start: end, capacity, ended, packed: None };
-        let damage = damage.replacen("it ends", "the event log ends", 1);
-        table.next_id += 1;
-        table.next_start = table.next_start.max(end + capacity).saturating_add(RESTORE_GAP_BYTES);
-        survey.chunks.push(Found::new(entry, Some(damage)));
-    }
 }
 
 /// What the index knows of the events of damaged chunks.

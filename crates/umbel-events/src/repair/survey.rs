@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use umbel_env::{Access, Env};
 use umbel_log::{Expectation, HEADER_BYTES, RECORD_ALIGN, Sealed};
 
+use super::ends::is_short;
 use super::report::Unplaced;
 use super::salvage::Source;
 use crate::chunk::FIRST_EVENT_AT;
@@ -76,6 +77,10 @@ pub struct Survey {
     pub is_seed_lost: bool,
     /// The chunks.
     pub chunks: Vec<Found>,
+    /// Chunks of the table that hold nothing and that opening the store would leave out.
+    pub left_out: Vec<ChunkEntry>,
+    /// Those that nobody ended and whose files are shorter than they were made.
+    pub short: Vec<ChunkEntry>,
     /// Files of the log's folder that belong to no chunk.
     pub strangers: Vec<String>,
     /// Those of them in which events can be read that may be this store's.
@@ -147,6 +152,8 @@ pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
         table_damage,
         is_seed_lost,
         chunks: Vec::new(),
+        left_out: Vec::new(),
+        short: Vec::new(),
         strangers: Vec::new(),
         unplaced: Vec::new(),
         existence_damage: existence_damage(env, folder)?,
@@ -227,6 +234,9 @@ impl Survey {
         is_whole: &mut bool,
     ) -> Result<()> {
         let read = read_open(env, &entry.path(folder), &entry);
+        if is_short(env, folder, &entry) {
+            self.short.push(entry);
+        }
         let mut found = Found { is_unsynced: true, ..Found::new(entry, None) };
         match read {
             Ok(Opened { ended, gap: Some(gap), .. }) => {
@@ -239,6 +249,7 @@ impl Survey {
                 if !*is_whole && !has_durable || ended.last_event == 0 {
                     // It would be left out.
                     *is_whole &= ended.sealed.is_some();
+                    self.left_out.push(entry);
                     return Ok(());
                 }
                 if !*is_whole && let Some(before) = self.chunks.last_mut() {
@@ -329,19 +340,6 @@ fn gap(env: &Env, path: &Path, entry: &ChunkEntry, at: u64) -> Result<Option<Gap
     let used_end = found.end.max(used_bytes(&bytes).next_multiple_of(RECORD_ALIGN));
     let gap = Gap { id: entry.id, at, count: found.count, end: found.end, used_end };
     Ok((found.count > 0).then_some(gap))
-}
-
-/// What opening the store would leave out although it may have been appended: for each chunk that
-/// nobody ended a sentence with file and offset. Nothing is changed.
-pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
-    let mut sentences = Vec::new();
-    for entry in ChunkTable::read(env, folder)?.chunks.iter().filter(|entry| entry.ended.is_none())
-    {
-        // What cannot be read is said by who opens the store.
-        let gap = read_open(env, &entry.path(folder), entry).ok().and_then(|opened| opened.gap);
-        sentences.extend(gap.map(|gap| gap.to_string()));
-    }
-    Ok(sentences)
 }
 
 /// An error where the first event of a chunk has another position: it is that of another store.

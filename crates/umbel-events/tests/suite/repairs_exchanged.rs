@@ -1,7 +1,7 @@
 //! Repairs of stores whose chunks, table or index were exchanged for others, or in which a name is
 //! all that is left of a chunk.
 
-use umbel_events::{Expected, RecordedEvent, RepairReport, Store};
+use umbel_events::{Expected, RecordedEvent, RepairReport, Store, left_out};
 use umbel_sim::{Fault, FaultKind, Sim};
 
 use super::repairs::{FOLDER, check, chunk, chunk_of, fill, fix, specimen, without_index};
@@ -256,6 +256,55 @@ fn an_index_is_not_believed_because_nothing_speaks_against_it() {
     assert_eq!(all_lost[0], 0, "nothing was damaged");
 }
 
+/// A whole chunk of another store in the place of the one that nobody ended, which no seal tells
+/// apart: the index was rejected for it, and the other store's events were this store's.
+#[test]
+fn an_index_that_agrees_with_one_chunk_denies_another_stores() {
+    let sim = Sim::new(77);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    fill(&store, 0..90);
+    store.flush().expect("flushed");
+    let before = all(&store);
+    let killed = sim.kill_image();
+    let last = last_chunk(&killed, &before);
+    assert!(last > 1, "chunk {last}");
+    let other = Sim::new(78);
+    let store = Store::open(FOLDER, options(&other)).expect("a new store");
+    append_large(&store, "first", 1, 7_000);
+    fill(&store, 0..90);
+    killed.replace(chunk(last), &other.kill_image().read(chunk(last)));
+    let report = fix(&killed);
+    assert!(report.is_loss(), "{report}");
+    check(&killed, &before, &report, "another store's open chunk");
+}
+
+/// The chunk that was written when the process was killed lost its end, or all of it: where the
+/// index knew its events they stood in no range, and without an index nothing was said.
+#[test]
+fn an_open_chunk_that_was_cut_is_named() {
+    let sim = Sim::new(79);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    fill(&store, 0..90);
+    store.flush().expect("flushed");
+    let before = all(&store);
+    let killed = sim.kill_image();
+    let last = last_chunk(&killed, &before);
+    assert!(last > 1, "chunk {last}");
+    for (bytes, has_index) in [(0, true), (0, false), (64, false), (200, true), (200, false)] {
+        let what = format!("{bytes} bytes left, index: {has_index}");
+        let cut = killed.clone_disk();
+        cut.truncate(chunk(last), bytes);
+        if !has_index {
+            without_index(&cut);
+        }
+        let said = left_out(&cut.env(), FOLDER.as_ref()).expect("looked at");
+        assert_eq!(said.is_empty(), has_index, "{what}: who opens it has to know: {said:?}");
+        let report = fix(&cut);
+        assert!(report.is_loss(), "{what}: {report:?}");
+        check(&cut, &before, &report, &what);
+    }
+}
+
 /// Chunks of which a scavenge had left nothing were said to belong to no chunk where the table was
 /// lost, and all of their room was lost with them.
 #[test]
@@ -346,7 +395,7 @@ fn a_folder_that_nobody_may_write_to_is_opened_for_reading() {
     let (sim, before) = specimen(75);
     let refuse = Fault { kind: FaultKind::Eacces, sticky: true };
     sim.fail_site("lock", 1, refuse);
-    let refused = Store::open(FOLDER, options(&sim)).err().expect("it cannot be locked");
+    let refused = Store::open(FOLDER, options(&sim)).map(drop).expect_err("it cannot be locked");
     assert!(refused.to_string().contains("LOCK"), "{refused}");
     let store = Store::open_read_only(FOLDER, options(&sim)).expect("opened");
     assert_eq!(all(&store), before);

@@ -1,0 +1,114 @@
+//! Ends of the log that were lost, as the index tells, or the length of a file.
+
+use std::path::Path;
+
+use umbel_env::{Access, Env};
+
+use super::old_index::OldIndex;
+use super::own_index;
+use super::survey::{Found, Survey, read_open, survey};
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended};
+use crate::error::Result;
+use crate::limits::RESTORE_GAP_BYTES;
+
+/// Puts a chunk of which nothing is left where its id belongs.
+fn insert(chunks: &mut Vec<Found>, entry: ChunkEntry, damage: String) {
+    let entry = ChunkEntry { ended: Some(Ended::EMPTY), packed: None, ..entry };
+    let at = chunks.partition_point(|found| found.entry.id < entry.id);
+    chunks.insert(at, Found { is_foreign: true, ..Found::new(entry, Some(damage)) });
+}
+
+/// Notes that the log lost its end, where the index knows events behind it: the index is never
+/// durable before the log is.
+pub fn note_behind(survey: &mut Survey, furthest: u64) {
+    let damage = format!(
+        "it ends before, but the index holds events up to position {furthest}: it is an older copy \
+         or was cut"
+    );
+    let last_event = |found: &Found| {
+        let ended = found.entry.ended.map_or(0, |ended| ended.last_event);
+        found.entry.start + found.entry.packed.map_or(ended, |packed| packed.last_event)
+    };
+    let end = survey.chunks.last().map_or(0, |last| last.entry.start + last.entry.capacity);
+    let is_inside =
+        |entry: &ChunkEntry| (entry.start..entry.start + entry.capacity).contains(&furthest);
+    if let Some(found) = survey.chunks.iter_mut().find(|found| is_inside(&found.entry)) {
+        if found.damage.is_none() && last_event(found) < furthest {
+            found.damage = Some(damage);
+        }
+    } else if let Some(entry) = survey.left_out.iter().copied().find(is_inside) {
+        insert(&mut survey.chunks, entry, damage);
+    } else if furthest >= end && furthest > 0 {
+        let (id, table) = (survey.table.next_id, &mut survey.table);
+        let capacity = (furthest + 1 - end).next_multiple_of(8);
+        let ended = Some(Ended::EMPTY);
+        let entry = ChunkEntry { id, start: end, capacity, ended, packed: None };
+        let damage = damage.replacen("it ends", "the event log ends", 1);
+        table.next_id += 1;
+        table.next_start = table.next_start.max(end + capacity).saturating_add(RESTORE_GAP_BYTES);
+        survey.chunks.push(Found::new(entry, Some(damage)));
+    }
+}
+
+/// What is said of a chunk whose file is shorter than it was made.
+fn short_sentence(id: u64) -> String {
+    format!(
+        "log/{id:08}.chunk is shorter than it was made, and no index tells what it held: it was cut, \
+         or the machine lost its power"
+    )
+}
+
+/// Whether the file of a chunk that nobody ended is shorter than it was made.
+pub fn is_short(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
+    let file = env.files.open(&entry.path(folder), Access::Read);
+    file.is_ok_and(|file| file.len().is_ok_and(|len| len < entry.capacity))
+}
+
+/// What opening the store would leave out although it may have been appended: for each chunk that
+/// nobody ended a sentence with file and offset. Nothing is changed.
+pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
+    let table = ChunkTable::read(env, folder)?;
+    let mut sentences = Vec::new();
+    let mut short = Vec::new();
+    for entry in table.chunks.iter().filter(|entry| entry.ended.is_none()) {
+        // What cannot be read is said by who opens the store.
+        let opened = read_open(env, &entry.path(folder), entry).ok();
+        let is_sealed = opened.as_ref().is_some_and(|opened| opened.ended.sealed.is_some());
+        short.extend((is_short(env, folder, entry) && !is_sealed).then_some(entry.id));
+        sentences.extend(opened.and_then(|opened| opened.gap).map(|gap| gap.to_string()));
+    }
+    if !short.is_empty() {
+        let index = match env.files.exists(&folder.join("index"))? {
+            true => OldIndex::open(env, folder, table.seed).ok(),
+            false => None,
+        };
+        let is_told = match index {
+            Some(index) => own_index::is_of(&index, env, folder, &mut survey(env, folder)?)?,
+            None => false,
+        };
+        if !is_told {
+            sentences.extend(short.into_iter().map(short_sentence));
+        }
+    }
+    Ok(sentences)
+}
+
+/// Notes the chunks that nobody ended and whose files are shorter than they were made, where no
+/// index tells what they held: they were cut, or the machine lost its power before they were
+/// durable.
+pub fn note_short(survey: &mut Survey) {
+    for entry in survey.short.clone() {
+        let damage = short_sentence(entry.id);
+        let Some(found) = survey.chunks.iter_mut().find(|found| found.entry.id == entry.id) else {
+            insert(&mut survey.chunks, entry, damage);
+            continue;
+        };
+        let is_sealed = found.entry.ended.is_some_and(|ended| ended.sealed.is_some());
+        if found.damage.is_none() && !is_sealed {
+            found.damage = Some(damage);
+            found.is_end_known = true;
+            let ended = found.entry.ended;
+            found.entry.ended = ended.map(|ended| Ended { end: entry.capacity, ..ended });
+        }
+    }
+}
