@@ -54,7 +54,7 @@ pub fn note_behind(survey: &mut Survey, furthest: u64) {
 fn short_sentence(id: u64) -> String {
     format!(
         "log/{id:08}.chunk is shorter than it was made, and no index tells what it held: it was cut, \
-         or the machine lost its power"
+         or opening the store was interrupted"
     )
 }
 
@@ -94,8 +94,8 @@ pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Notes the chunks that nobody ended and whose files are shorter than they were made, where no
-/// index tells what they held: they were cut, or the machine lost its power before they were
-/// durable.
+/// index tells what they held: they were cut, or opening the store was interrupted, which takes off
+/// what nobody appended to.
 pub fn note_short(survey: &mut Survey) {
     for entry in survey.short.clone() {
         let damage = short_sentence(entry.id);

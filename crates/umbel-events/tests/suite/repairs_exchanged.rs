@@ -1,13 +1,17 @@
 //! Repairs of stores whose chunks, table or index were exchanged for others, or in which a name is
 //! all that is left of a chunk.
 
-use umbel_events::{Expected, RecordedEvent, RepairReport, Store, left_out};
-use umbel_sim::{Fault, FaultKind, Sim};
+use std::time::Duration;
+
+use umbel_events::{
+    Expected, NewEvent, RecordedEvent, RepairOptions, RepairReport, Store, left_out, repair,
+};
+use umbel_sim::{Fault, FaultKind, Sim, When};
 
 use super::repairs::{FOLDER, check, chunk, chunk_of, fill, fix, specimen, without_index};
 use super::repairs_misled::{files, put};
 use super::scavenging;
-use super::support::{all, append, append_large, options};
+use super::support::{all, append, append_large, id, options};
 
 const TABLE: &str = "/events/CHUNKS";
 
@@ -81,6 +85,47 @@ fn a_misnamed_chunk_of_another_store_is_not_believed() {
     let report = fix(&sim);
     assert!(report.is_loss(), "{report}");
     check(&sim, &before, &report, "another store's");
+}
+
+/// One bad bit in a header made it say another id: a file is only taken for another chunk where the
+/// header's checksum says so, too.
+#[test]
+fn a_damaged_header_costs_no_event() {
+    let (sim, before) = specimen(80);
+    let last = last_chunk(&sim, &before);
+    for (id, at) in [1, 2, last].into_iter().flat_map(|id| (0..64).map(move |at| (id, at))) {
+        let what = format!("chunk {id}, byte {at}");
+        let harmed = sim.clone_disk();
+        harmed.flip(chunk(id), at, 1);
+        without_both(&harmed);
+        fix(&harmed);
+        assert_eq!(left(&harmed), before.len(), "{what}");
+    }
+}
+
+/// A chunk of another store that contradicts nothing, since it has other streams, is not taken
+/// either, unless somebody asks for it.
+#[test]
+fn a_misnamed_chunk_in_which_no_stream_goes_on_is_not_proven() {
+    let (sim, before) = specimen(81);
+    let last = last_chunk(&sim, &before);
+    let other = Sim::new(82);
+    other.advance(Duration::from_secs(86_400));
+    let store = Store::open(FOLDER, options(&other)).expect("a new store");
+    for number in 0..400 {
+        append_large(&store, "else", number, 700 + (number % 7) as usize * 300);
+    }
+    sim.replace(chunk(last), &[]);
+    put(&sim, chunk(39), &other.kill_image().read(chunk(last)));
+    without_both(&sim);
+    let accepting = sim.clone_disk();
+    let report = fix(&sim);
+    assert!(report.is_loss(), "{report}");
+    check(&sim, &before, &report, "another store's");
+    let accept = RepairOptions { accept_unproven: true, ..RepairOptions::default() };
+    repair(&accepting.env(), FOLDER.as_ref(), accept).expect("repaired");
+    let after = all(&Store::open(FOLDER, options(&accepting)).expect("opened"));
+    assert!(after.iter().any(|event| event.stream == "else"), "taken, as was asked for");
 }
 
 /// The chunk's file from before a scavenge, under another name: it has more events than the damaged
@@ -338,27 +383,42 @@ fn empty_packed_chunks_are_no_loss_without_the_table() {
     }
 }
 
-/// One bad bit in the header of a chunk that was made for later counted all of its room as lost.
+/// A store that was killed when it had made the chunk that comes next, with that chunk's id.
+fn with_a_chunk_made_for_later() -> (Sim, u64) {
+    let data = vec![7; 3000];
+    for call in 1..2000 {
+        let sim = Sim::new(73);
+        let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+        sim.crash_at(sim.calls() + call, When::After);
+        let mut number = 0;
+        while !sim.is_dead() && number < 100 {
+            let event = NewEvent::binary(id(number), "Large", &data);
+            let _ = store.append("note", Expected::Any, &[event]);
+            number += 1;
+        }
+        drop(store);
+        let killed = sim.kill_image();
+        let Some(last) = (2..9).rev().find(|id| killed.has(chunk(*id))) else { continue };
+        let made = killed.read(chunk(last));
+        let is_blank = made.len() > 4096 && made[64..].iter().all(|byte| *byte == 0);
+        if is_blank && made[0] != 0 {
+            return (killed, last);
+        }
+    }
+    panic!("no chunk was made before it was appended to");
+}
+
+/// One bad bit in the header of a chunk that was made for later does not make it one of which only
+/// the name is left.
 #[test]
 fn a_damaged_header_of_a_chunk_without_events_is_no_loss() {
-    let sim = Sim::new(73);
-    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
-    fill(&store, 0..60);
-    store.sync().expect("synced");
-    let before = all(&store);
-    let killed = sim.kill_image();
-    let id = last_chunk(&killed, &before) + 1;
-    let made = [&killed.read(chunk(1))[..64], &[0; 1 << 16][..]].concat();
-    let is_there = files(&killed, "/events/log").len() as u64 >= id;
-    if !is_there {
-        put(&killed, chunk(id), &made);
-    }
-    let blank = killed.read(chunk(id));
-    assert!(blank[64..].iter().all(|byte| *byte == 0), "nobody has appended to it");
-    for (bit, has_table) in [(1, true), (16, true), (60, true), (1, false), (60, false)] {
-        let what = format!("byte {bit}, table: {has_table}");
+    let (killed, id) = with_a_chunk_made_for_later();
+    let before = all(&Store::open(FOLDER, options(&killed.clone_disk())).expect("opened"));
+    assert!(before.len() > 10, "{}", before.len());
+    for (at, has_table) in [(1, true), (16, true), (60, true), (1, false), (60, false)] {
+        let what = format!("byte {at}, table: {has_table}");
         let harmed = killed.clone_disk();
-        harmed.flip(chunk(id), bit, 1);
+        harmed.flip(chunk(id), at, 1);
         if !has_table {
             without_both(&harmed);
         }
