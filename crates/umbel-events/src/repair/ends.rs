@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use umbel_env::{Access, Env};
+use umbel_env::Env;
 
 use super::old_index::OldIndex;
 use super::own_index;
-use super::survey::{Found, Survey, read_open, survey};
+use super::survey::{Found, Survey, is_short, read_open, survey};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended};
 use crate::error::Result;
 use crate::limits::RESTORE_GAP_BYTES;
@@ -56,12 +56,6 @@ fn short_sentence(id: u64) -> String {
         "log/{id:08}.chunk is shorter than it was made, and no index tells what it held: it was cut, \
          or opening the store was interrupted"
     )
-}
-
-/// Whether the file of a chunk that nobody ended is shorter than it was made.
-pub fn is_short(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
-    let file = env.files.open(&entry.path(folder), Access::Read);
-    file.is_ok_and(|file| file.len().is_ok_and(|len| len < entry.capacity))
 }
 
 /// What opening the store would leave out although it may have been appended: for each chunk that

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use umbel_env::{Access, Env};
 use umbel_log::{Expectation, HEADER_BYTES, RECORD_ALIGN, Sealed};
 
-use super::ends::is_short;
 use super::report::Unplaced;
 use super::salvage::Source;
 use crate::chunk::FIRST_EVENT_AT;
@@ -423,6 +422,12 @@ fn check_packed_remains(env: &Env, folder: &Path, entry: &ChunkEntry, version: u
         None => Ok(()),
         Some(_) => Err(umbel::Error::corruption(&path, 0, "events in it are damaged").into()),
     }
+}
+
+/// Whether the file of a chunk that nobody ended is shorter than it was made.
+pub fn is_short(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
+    let file = env.files.open(&entry.path(folder), Access::Read);
+    file.is_ok_and(|file| file.len().is_ok_and(|len| len < entry.capacity))
 }
 
 /// How many bytes there are before the zeros at the end.
