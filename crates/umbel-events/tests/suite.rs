@@ -25,6 +25,7 @@ mod suite {
     pub mod repair_crashes;
     pub mod repairs;
     pub mod repairs_exchanged;
+    pub mod repairs_index;
     pub mod repairs_misled;
     pub mod repairs_unusual;
     pub mod restores;

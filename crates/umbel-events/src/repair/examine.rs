@@ -12,7 +12,7 @@ use super::survey::{ChunkFile, Found, Opened, damage_of, read_file, read_open, u
 use crate::chunk::FIRST_EVENT_AT;
 use crate::chunk_table::{ChunkEntry, Ended, Packed, chunk_folder};
 use crate::error::Result;
-use crate::limits::POSITION_MAX;
+use crate::limits::{FILE_BYTES_MAX, POSITION_MAX};
 use crate::packed;
 use crate::repair_marker;
 
@@ -223,8 +223,11 @@ fn examine_packed(
     };
     let found = Found { is_unsynced: true, ..Found::new(entry, damage) };
     let (events, name) = (saved.offsets.len(), file.name.clone());
-    let is_start_guessed = read_failed;
-    Ok(Some(Candidate { found, extent, used: extent, events, is_start_guessed, name }))
+    // Where the last events are lost nothing tells which positions they had.
+    let is_torn = saved.lost.last().is_some_and(|lost| lost.to == POSITION_MAX);
+    let (used, is_start_guessed) = (extent, read_failed);
+    let extent = if is_torn { extent.max(FILE_BYTES_MAX) } else { extent };
+    Ok(Some(Candidate { found, extent, used, events, is_start_guessed, name }))
 }
 
 /// Whether nobody has appended to a chunk yet. Its header may be damaged, but is not another's.

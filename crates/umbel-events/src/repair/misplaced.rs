@@ -17,7 +17,7 @@ use super::report::Unplaced;
 use super::salvage::Source;
 use super::survey::{ChunkFile, Found, Survey, read_file};
 use crate::chunk_read::read_chunk_file;
-use crate::chunk_table::{ChunkEntry, chunk_folder};
+use crate::chunk_table::{ChunkEntry, Ended, chunk_folder};
 use crate::error::Result;
 use crate::event::Position;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
@@ -85,6 +85,15 @@ pub fn find_named(
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
     let beside: Vec<_> =
         whole.map(|found| Outline::of(env, folder, found)).collect::<Result<_>>()?;
+    // One that holds nothing under its own name may be under another.
+    for entry in survey.left_out.iter().filter(|entry| others.iter().any(|o| o.id == entry.id)) {
+        let entry = ChunkEntry { ended: Some(Ended::EMPTY), ..*entry };
+        let damage =
+            format!("its file holds nothing, but another says that it is chunk {}", entry.id);
+        let at = survey.chunks.partition_point(|found| found.entry.id < entry.id);
+        let found = Found { is_foreign: true, ..Found::new(entry, Some(damage)) };
+        survey.chunks.insert(at, found);
+    }
     for found in survey.chunks.iter_mut().filter(|found| found.damage.is_some()) {
         let entry = found.entry;
         let version = entry.packed.map_or(0, |packed| packed.version);

@@ -92,7 +92,8 @@ impl OldIndex {
     /// Whether it has this event at this position.
     pub fn knows(&self, stream: &str, revision: u64, position: u64) -> Result<bool> {
         let Some(head) = self.index.head(stream)? else { return Ok(false) };
-        Ok(self.index.position(head.id, revision)? == Some(position))
+        let is_last = (head.last_revision, head.last_position) == (revision, position);
+        Ok(is_last || self.index.position(head.id, revision)? == Some(position))
     }
 
     /// Streams and their heads, in order, behind the name `after`.

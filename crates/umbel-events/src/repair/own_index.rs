@@ -24,10 +24,12 @@ const ASKED_OF_CHUNK: usize = 64;
 const DENIED: usize = 8;
 
 /// Whether it was made of this event log: whether it knows most of the events that can be read in
-/// any chunk, of which the first are asked. A whole chunk is another store's then, if it knows none
-/// of that. Where nothing can be asked so, most of the last events of streams have to stand where it
-/// says, as far as those chunks are whole; the first of its streams are asked.
+/// any chunk, of which the first are asked, and in every one that is as the table says. Of an
+/// index that is, a chunk that nobody ended is another store's if it knows none of that. Where
+/// nothing can be asked so, most of the last events of streams have to stand where it says, as far
+/// as those chunks are whole; the first of its streams are asked.
 pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &mut Survey) -> Result<bool> {
+    let has_table = survey.table_damage.is_none();
     let (mut agree, mut denied) = (0, Vec::new());
     for (number, found) in survey.chunks.iter().enumerate() {
         if found.is_foreign || found.is_unproven {
@@ -36,11 +38,17 @@ pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &mut Survey) ->
         let (asked, known) = count_known(index, env, folder, found)?;
         agree += usize::from(known * 2 > asked);
         if asked > 0 && known * 2 <= asked {
+            if has_table && found.damage.is_none() && !found.is_unsynced {
+                return Ok(false);
+            }
             denied.push((number, asked, known));
         }
     }
     if agree == 0 {
         return Ok(denied.is_empty() && are_most_heads_right(index, env, folder, survey)?);
+    }
+    if !has_table {
+        return Ok(agree > denied.len());
     }
     for (number, asked, known) in denied {
         let found = &mut survey.chunks[number];
@@ -49,7 +57,6 @@ pub fn is_of(index: &OldIndex, env: &Env, folder: &Path, survey: &mut Survey) ->
             found.damage = Some(reason.to_string());
             found.is_foreign = true;
             found.entry.ended = Some(Ended::EMPTY);
-            found.entry.packed = None;
         }
     }
     Ok(true)
