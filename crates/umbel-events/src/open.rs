@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, Lock};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -50,17 +50,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     if !admit(&env, folder, &options, read_only)? {
         create_folders(&env, folder)?;
     }
-    let lock = match env.files.lock(&folder.join("LOCK")) {
-        // Whoever changes nothing can look at what he may not write to.
-        Err(umbel::Error::Io { source, .. })
-            if read_only
-                && [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
-                    .contains(&source.kind()) =>
-        {
-            None
-        }
-        locked => Some(locked?),
-    };
+    let lock = lock(&env, folder, read_only)?;
     // Somebody else may have made it meanwhile.
     let exists = admit(&env, folder, &options, read_only)?;
     repair_marker::check_none(&env, folder)?;
@@ -115,6 +105,21 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         background::start(&shared)?;
     }
     Ok(shared)
+}
+
+/// The lock of a store; `None` where it is only read, in a folder that may not be written to.
+fn lock(env: &Env, folder: &Path, read_only: bool) -> Result<Option<Box<dyn Lock>>> {
+    match env.files.lock(&folder.join("LOCK")) {
+        // Whoever changes nothing can look at what he may not write to.
+        Err(umbel::Error::Io { source, .. })
+            if read_only
+                && [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
+                    .contains(&source.kind()) =>
+        {
+            Ok(None)
+        }
+        locked => Ok(Some(locked?)),
+    }
 }
 
 /// Whether there is a store in the folder; an error where it may not be opened or made.

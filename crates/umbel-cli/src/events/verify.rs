@@ -22,8 +22,8 @@ fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
     let left_out = umbel_events::left_out(&Env::system(), folder)?;
     let Some(first) = left_out.first() else { return Ok(()) };
     Err(Failure::Damaged(format!(
-        "the event store in {} was not closed. {first}; `umbel repair` keeps aside what may be events, and with \
-         --accept-unproven takes it back",
+        "the event store in {} was not closed. {first}; `umbel repair` keeps aside what may be \
+         events, and with --accept-unproven takes it back",
         folder.display()
     )))
 }

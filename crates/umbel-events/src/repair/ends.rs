@@ -53,8 +53,8 @@ pub fn note_behind(survey: &mut Survey, furthest: u64) {
 /// What is said of a chunk whose file is shorter than it was made.
 fn short_sentence(id: u64) -> String {
     format!(
-        "log/{id:08}.chunk is shorter than it was made, and no index tells what it held: it was cut, \
-         or opening the store was interrupted"
+        "log/{id:08}.chunk is shorter than it was made, and no index tells what it held: it was \
+         cut, or opening the store was interrupted"
     )
 }
 
