@@ -38,6 +38,11 @@ pub trait Resources: Send + Sync + Debug {
     fn huge_pages(&self) -> Option<bool> {
         None
     }
+    /// How often the calling thread has waited so far: given up its processor by itself, for a file
+    /// or for another thread, rather than had it taken. `None` where nothing says.
+    fn waits(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Time. Order never depends on it.

@@ -53,6 +53,20 @@ impl Resources for SystemResources {
         }
     }
 
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[expect(unsafe_code, reason = "no crate of the table asks for one thread's usage")]
+    fn waits(&self) -> Option<u64> {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+        // SAFETY: the call writes all of what it is given room for, or fails.
+        let usage = unsafe {
+            match libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) {
+                0 => usage.assume_init(),
+                _ => return None,
+            }
+        };
+        u64::try_from(usage.ru_nvcsw).ok()
+    }
+
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     #[expect(unsafe_code, reason = "a function of the C library without a safe face")]
     fn give_back_memory(&self) {
@@ -132,6 +146,15 @@ mod tests {
         assert!(allows_huge_pages("[always] madvise never\n"));
         assert!(allows_huge_pages("always [madvise] never\n"));
         assert!(!allows_huge_pages("always madvise [never]\n"));
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_thread_that_sleeps_has_waited() {
+        let waits = || SystemResources.waits().expect("Linux says it");
+        let before = waits();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(waits() > before);
     }
 
     #[test]
