@@ -10,8 +10,9 @@ pub struct ImportedEvent<'a> {
     /// Its stream.
     pub stream: &'a str,
     /// Its number in the stream, which it keeps;
-    /// [`TOMBSTONE_REVISION`](crate::limits::TOMBSTONE_REVISION) ends the stream for good. Without
-    /// one it becomes the stream's last event.
+    /// [`TOMBSTONE_REVISION`](crate::limits::TOMBSTONE_REVISION) ends the stream for good, and is
+    /// for events of the type `$streamDeleted` alone. Without one it becomes the stream's last
+    /// event.
     pub revision: Option<u64>,
     /// When it was appended there, in units of 100 ns since 1970; without it, now.
     pub created: Option<u64>,

@@ -88,6 +88,10 @@ fn lines_that_cannot_be_imported_are_named_and_can_be_left_aside() {
         (r#"{"stream":"a","type":"t","data":1,"json":false}"#, "says that it is no JSON"),
         (r#"{"stream":"a","type":"t","data":1,"revision":0}"#, "another event with revision 0"),
         (r#"{"stream":"$ce-a","type":"t","data":1}"#, "a view"),
+        (
+            r#"{"stream":"b","type":"t","data":1,"revision":9223372036854775807}"#,
+            "must be '$streamDeleted'",
+        ),
         (r#"{"stream":"a","type":"","data":1}"#, "type has 0 bytes"),
     ] {
         let ground = Ground::new();

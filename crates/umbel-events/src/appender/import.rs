@@ -10,6 +10,7 @@ use crate::head::Head;
 use crate::imported::ImportTask;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
 use crate::looking::Looking;
+use crate::names::TOMBSTONE_TYPE;
 use crate::parts::Parts;
 
 use super::{Appender, Tried, answer};
@@ -45,6 +46,13 @@ impl Appender {
         if first > REVISION_MAX && first != TOMBSTONE_REVISION {
             return Err(Error::invalid(format!(
                 "revision {first} is above {REVISION_MAX}, the highest there can be"
+            )));
+        }
+        if first == TOMBSTONE_REVISION && event.kind != TOMBSTONE_TYPE {
+            return Err(Error::invalid(format!(
+                "revision {first} ends a stream for good, so the type must be '{TOMBSTONE_TYPE}', \
+                 but is '{}'",
+                event.kind.escape_debug()
             )));
         }
         let now = parts.env.clock.wall_micros().saturating_mul(10);

@@ -192,3 +192,28 @@ fn what_cannot_be_imported_is_told_why_and_the_rest_can() {
     assert_eq!((report.events, report.unreadable_metadata), (2, 1));
     assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 0, last: 3 });
 }
+
+/// An event of any type was taken at the revision of a tombstone: the stream was ended for good by
+/// an `Opened` that a wrong line had there, and nothing could be appended to it any more.
+#[test]
+fn only_a_tombstone_ends_a_stream() {
+    let sim = Sim::new(37);
+    let store = Store::open("/target", options(&sim)).expect("a new store");
+    append(&store, "a", 0..2);
+    let mut import = store.import().expect("begun");
+    let at_the_end = |event| ImportedEvent {
+        stream: "a",
+        revision: Some(limits::TOMBSTONE_REVISION),
+        created: None,
+        event,
+    };
+    let wrong = at_the_end(NewEvent::json(id(9), "Opened", b"{}"));
+    let said = import.add(&wrong).expect_err("no tombstone").to_string();
+    assert!(said.contains("'$streamDeleted'") && said.contains("'Opened'"), "{said}");
+    assert_eq!(store.stream("a").expect("known"), StreamState::Live { first: 0, last: 1 });
+    let right = at_the_end(NewEvent::json(id(9), "$streamDeleted", b"{}"));
+    assert!(!import.add(&right).expect("a tombstone").was_there);
+    assert!(import.add(&right).expect("it again").was_there);
+    import.finish().expect("done");
+    assert_eq!(store.stream("a").expect("known"), StreamState::Tombstoned);
+}
