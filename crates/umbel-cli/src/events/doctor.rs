@@ -267,16 +267,26 @@ async fn newest(connection: &Connection, options: Options) -> Result<Option<Cont
 }
 
 async fn user(connection: &Connection, address: &ServerAddress) -> (State, String) {
-    let who = match &address.user {
-        Some((user, _)) => user.as_str(),
-        None => "nobody",
-    };
-    match newest(connection, of_all(AllOption::End(()))).await {
-        Ok(_) => (State::Fine, format!("{who} may read all events")),
-        Err(Failure::Usage(said)) if address.user.is_none() => {
-            (State::Fine, format!("nobody may not read all events ({said})"))
+    let read = newest(connection, of_all(AllOption::End(()))).await;
+    reading(address.user.as_ref().map(|(user, _)| &user[..]), read.map(drop))
+}
+
+/// What is said of a read of all events by this user, or by nobody who said who he is.
+fn reading(user: Option<&str>, read: Outcome<()>) -> (State, String) {
+    match (user, read) {
+        (Some(user), Ok(())) => (State::Fine, format!("{user} may read all events")),
+        (None, Ok(())) => {
+            let said = "none was named, and all events can be read without one";
+            (State::Fine, said.to_string())
         }
-        Err(failure) => (State::Wrong, format!("{who}: {failure}")),
+        (None, Err(Failure::Usage(said))) => (
+            State::Fine,
+            format!(
+                "none was named, and without one no events can be read, as it should be ({said})"
+            ),
+        ),
+        (Some(user), Err(failure)) => (State::Wrong, format!("{user}: {failure}")),
+        (None, Err(failure)) => (State::Wrong, format!("none was named; {failure}")),
     }
 }
 
@@ -407,3 +417,22 @@ mod tests {
         assert_eq!(encryption(Some(b"no certificate"), true, Duration::ZERO).0, State::Doubtful);
     }
 }
+    /// It said "nobody may read all events" and called that `ok`: it meant that a user who was not
+    /// named, so anybody, may read them.
+    #[test]
+    fn who_reads_without_a_name_is_not_called_nobody() {
+        let refused = || Err(Failure::usage("who asks has to say who he is"));
+        let said = |user, read| {
+            let (state, said) = reading(user, read);
+            assert!(!said.contains("nobody"), "{said}");
+            (state, said)
+        };
+        let (state, open) = said(None, Ok(()));
+        assert!(state == State::Fine && open.contains("can be read without one"), "{open}");
+        let (state, closed) = said(None, refused());
+        assert!(state == State::Fine && closed.contains("as it should be"), "{closed}");
+        assert_eq!(said(Some("ada"), Ok(())), (State::Fine, "ada may read all events".into()));
+        assert_eq!(said(Some("ada"), refused()).0, State::Wrong);
+        assert_eq!(said(None, Err(Failure::System("gone".into()))).0, State::Wrong);
+    }
+
