@@ -1,5 +1,6 @@
 //! A connection to a server of event stores, in clear or encrypted, as nobody or as a user.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -115,7 +116,10 @@ impl Connection {
                 (Box::new(stream), certificate)
             }
         };
-        let builder = Builder::new(TokioExecutor::new());
+        let mut builder = Builder::new(TokioExecutor::new());
+        // Who accepts connections and says nothing, or goes away without a word, ends them so.
+        builder.timer(TokioTimer::new()).keep_alive_while_idle(true);
+        builder.keep_alive_interval(PATIENCE / 2).keep_alive_timeout(PATIENCE / 2);
         let shaken = builder.handshake(TokioIo::new(stream));
         let shaken = tokio::time::timeout(PATIENCE, shaken).await.map_err(|_| late())?;
         let (sender, connection) = shaken.map_err(|error| unreachable(&error))?;
@@ -142,7 +146,8 @@ impl Connection {
                 Some(_) => "",
                 None => "; if it encrypts, leave tls=false out or write https://",
             };
-            Failure::System(format!("{} ended the connection: {error}{clear}", self.origin))
+            let reason = reasons(&error);
+            Failure::System(format!("{} ended the connection: {reason}{clear}", self.origin))
         })?;
         Ok(grpc)
     }
@@ -152,16 +157,15 @@ impl Connection {
     /// # Errors
     /// The connection has ended, or the page is no page.
     pub async fn page(&self, path: &str) -> Outcome<(StatusCode, Bytes)> {
-        let wrong = |reason: &dyn Display| {
-            Failure::System(format!("{}{path} was not answered: {reason}", self.origin))
-        };
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
-        let request = hyper::Request::builder().method(Method::GET).uri(uri);
+        let wrong =
+            |reason: &dyn Display| Failure::System(format!("{uri} was not answered: {reason}"));
+        let request = hyper::Request::builder().method(Method::GET).uri(&uri);
         let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
         let answer = tokio::time::timeout(PATIENCE, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
-        let answer = answer.map_err(|error| wrong(&error))?;
+        let answer = answer.map_err(|error| wrong(&reasons(&error)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
         let body = tokio::time::timeout(PATIENCE, body).await;
@@ -180,6 +184,18 @@ impl Connection {
         let answers = calls.server_streaming(request, path, ProstCodec::default()).await;
         answers.map(tonic::Response::into_inner).map_err(|status| refused(&status))
     }
+}
+
+/// What went wrong with a connection, with what is below it.
+fn reasons(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        below = error.source();
+    }
+    text
 }
 
 /// What a server said instead of an answer.

@@ -37,6 +37,8 @@ const STREAM: &str = "umbel-doctor";
 /// How many times it is asked how long an answer takes, and how long is long.
 const PINGS: usize = 20;
 const SLOW: Duration = Duration::from_millis(50);
+/// How long a server has for each thing that it is asked.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// A certificate that ends within so many days should be replaced.
 const DAYS: u64 = 14;
 
@@ -120,18 +122,25 @@ async fn examine(address: &ServerAddress, writes: bool) -> Outcome<Vec<Finding>>
     let now = Duration::from_micros(clock.wall_micros());
     let verifies = address.encryption.as_ref().is_some_and(|wanted| wanted.verifies);
     note("encryption", encryption(connection.certificate.as_deref(), verifies, now));
-    note("live", page(&connection, "/health/live", |_| (State::Fine, "it runs".into())).await);
+    let live = alive(&connection, address).await;
+    let is_silent = live.is_err();
+    note("live", live.unwrap_or_else(|silent| silent));
+    if is_silent {
+        return Ok(findings);
+    }
     let ready = |_: &[u8]| (State::Fine, "it takes calls".to_string());
-    note("ready", page(&connection, "/health/ready", ready).await);
-    note("version", page(&connection, "/info", version).await);
-    let advertised = match connection.page("/gossip").await {
-        Ok((StatusCode::OK, body)) => advertised(address, &body).await,
-        other => unseen(other.map(|(status, _)| status)),
+    note("ready", patient(page(&connection, "/health/ready", ready)).await);
+    note("version", patient(page(&connection, "/info", version)).await);
+    let advertised = async {
+        match connection.page("/gossip").await {
+            Ok((StatusCode::OK, body)) => advertised(address, &body).await,
+            other => unseen(other.map(|(status, _)| status)),
+        }
     };
-    note("advertised", advertised);
-    note("methods", methods(&connection).await);
-    note("user", user(&connection, address).await);
-    note("answers", answers(&connection, &clock).await);
+    note("advertised", patient(advertised).await);
+    note("methods", patient(methods(&connection)).await);
+    note("user", patient(user(&connection, address)).await);
+    note("answers", patient(answers(&connection, &clock)).await);
     // One page, so that both are of one moment.
     let stats = match connection.page("/stats").await {
         Ok((status, body)) if status.is_success() => Ok(value(&body)),
@@ -140,9 +149,38 @@ async fn examine(address: &ServerAddress, writes: bool) -> Outcome<Vec<Finding>>
     note("store", stats.as_ref().map_or_else(Clone::clone, store));
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter));
     if writes {
-        note("write", write(&connection, &clock).await.unwrap_or_else(wrong));
+        let writing = async { write(&connection, &clock).await.unwrap_or_else(wrong) };
+        note("write", patient(writing).await);
     }
     Ok(findings)
+}
+
+/// Whether it runs; an error where nothing else can be asked of it either.
+async fn alive(
+    connection: &Connection,
+    address: &ServerAddress,
+) -> Result<(State, String), (State, String)> {
+    match connection.page("/health/live").await {
+        Ok((status, _)) if status.is_success() => Ok((State::Fine, "it runs".into())),
+        Ok((status, _)) => Ok(unseen(Ok(status))),
+        Err(failure) => {
+            let hint = match &address.encryption {
+                Some(_) => "",
+                None => "; if it encrypts, leave tls=false out or write https://",
+            };
+            let said = format!("{failure}; what listens there may be no server of this kind{hint}");
+            Err((State::Wrong, said))
+        }
+    }
+}
+
+/// What is found, unless that takes too long.
+async fn patient(finding: impl Future<Output = (State, String)>) -> (State, String) {
+    let late = || {
+        let seconds = PATIENCE.as_secs();
+        (State::Wrong, format!("it was not answered within {seconds} s: it is stuck or overloaded"))
+    };
+    tokio::time::timeout(PATIENCE, finding).await.unwrap_or_else(|_| late())
 }
 
 fn wrong(failure: Failure) -> (State, String) {
@@ -411,12 +449,6 @@ mod tests {
         assert_eq!(unseen(Ok(StatusCode::SERVICE_UNAVAILABLE)).0, State::Wrong);
     }
 
-    #[test]
-    fn a_certificate_that_says_nothing_is_doubtful() {
-        assert_eq!(encryption(None, true, Duration::ZERO).0, State::Doubtful);
-        assert_eq!(encryption(Some(b"no certificate"), true, Duration::ZERO).0, State::Doubtful);
-    }
-}
     /// It said "nobody may read all events" and called that `ok`: it meant that a user who was not
     /// named, so anybody, may read them.
     #[test]
@@ -436,3 +468,9 @@ mod tests {
         assert_eq!(said(None, Err(Failure::System("gone".into()))).0, State::Wrong);
     }
 
+    #[test]
+    fn a_certificate_that_says_nothing_is_doubtful() {
+        assert_eq!(encryption(None, true, Duration::ZERO).0, State::Doubtful);
+        assert_eq!(encryption(Some(b"no certificate"), true, Duration::ZERO).0, State::Doubtful);
+    }
+}

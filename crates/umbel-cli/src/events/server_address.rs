@@ -2,6 +2,7 @@
 //! string as its clients take it.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use crate::errors::{Failure, Outcome};
@@ -47,7 +48,8 @@ impl ServerAddress {
     /// # Errors
     /// Text that names no server, or several.
     pub fn parse(flag: &str, text: &str) -> Outcome<ServerAddress> {
-        let password = || std::env::var(PASSWORD).ok();
+        // An empty variable is one that is not set.
+        let password = || std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
         parse(text, password).map_err(|why| {
             Failure::usage(format!(
                 "{flag} is {}: {why}; write http://HOST:PORT, or as clients do \
@@ -88,8 +90,9 @@ fn parse(
 ) -> Result<ServerAddress, &'static str> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let is_plain = matches!(scheme, "http" | "https");
-    if !is_plain && !SCHEMES.contains(&scheme) {
+    let scheme = scheme.to_ascii_lowercase();
+    let is_plain = matches!(&*scheme, "http" | "https");
+    if !is_plain && !SCHEMES.contains(&&*scheme) {
         return Err(
             "it must name one server, by http://, https://, esdb://, kurrentdb:// or kdb://",
         );
@@ -121,27 +124,55 @@ fn parse(
         },
     };
     let encryption = switch("tls", scheme != "http")?.then_some(encryption);
-    let user = match who.map(|who| who.split_once(':').ok_or(who)) {
-        None => None,
-        Some(Ok((user, secret))) => Some((decoded(user)?, decoded(secret)?)),
-        Some(Err(user)) => {
-            let missing = "its user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
-            Some((decoded(user)?, password().ok_or(missing)?))
-        }
-    };
+    let user = who.map(|who| credentials(who, password)).transpose()?;
     Ok(ServerAddress { host, port, encryption, user })
+}
+
+/// What stands before the `@`: a user, and his password, or that of the environment.
+fn credentials(
+    who: &str,
+    password: impl FnOnce() -> Option<String>,
+) -> Result<(String, String), &'static str> {
+    let missing = "its user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
+    let (user, password) = match who.split_once(':') {
+        Some((user, password)) => (decoded(user)?, decoded(password)?),
+        None => (decoded(who)?, password().ok_or(missing)?),
+    };
+    // A request says both with a colon between them.
+    if user.is_empty() || user.contains(':') {
+        return Err("the name of its user is empty or has a colon in it, as no user's has");
+    }
+    Ok((user, password))
 }
 
 fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
     let wrong = "it names no host and port";
-    let is_bare_v6 = place.starts_with('[') && place.ends_with(']');
-    let (host, port) = match place.rsplit_once(':').filter(|_| !is_bare_v6) {
-        Some((host, port)) => (host, port.parse().map_err(|_| wrong)?),
-        None if needs_port => return Err(wrong),
-        None => (place, PORT),
+    let (host, port) = match place.strip_prefix('[') {
+        // An address of IPv6 has colons of its own.
+        Some(rest) => {
+            let (host, behind) = rest.split_once(']').ok_or(wrong)?;
+            host.parse::<Ipv6Addr>().map_err(|_| wrong)?;
+            (
+                host,
+                if behind.is_empty() { None } else { Some(behind.strip_prefix(':').ok_or(wrong)?) },
+            )
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
     };
-    let host = host.trim_matches(['[', ']']);
-    if host.is_empty() { Err(wrong) } else { Ok((host.to_string(), port)) }
+    let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
+    if host.is_empty() || host.contains(is_odd) {
+        return Err(wrong);
+    }
+    match port {
+        Some(port) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Ok((host.to_string(), port.parse().map_err(|_| wrong)?))
+        }
+        None if !needs_port => Ok((host.to_string(), PORT)),
+        _ => Err(wrong),
+    }
 }
 
 /// Text in which `%` and two digits stand for a byte.
@@ -156,8 +187,9 @@ fn decoded(text: &str) -> Result<String, &'static str> {
             continue;
         }
         let (digits, rest) = rest.split_at_checked(2).ok_or(wrong)?;
-        let digits = std::str::from_utf8(digits).map_err(|_| wrong)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong)?);
+        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(wrong);
+        let byte = 16 * digit(digits[0])? + digit(digits[1])?;
+        bytes.push(u8::try_from(byte).map_err(|_| wrong)?);
         left = rest;
     }
     String::from_utf8(bytes).map_err(|_| wrong)
@@ -166,7 +198,10 @@ fn decoded(text: &str) -> Result<String, &'static str> {
 /// A connection string as it may be shown.
 fn without_password(text: &str) -> String {
     let hidden = text.rsplit_once('@').and_then(|(before, behind)| {
-        let (start, who) = before.split_once("://").unwrap_or(("", before));
+        let is_scheme =
+            |start: &str| start.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'+');
+        let parts = before.split_once("://").filter(|(start, _)| is_scheme(start));
+        let (start, who) = parts.unwrap_or(("", before));
         let (user, _) = who.split_once(':')?;
         let scheme = if start.is_empty() { String::new() } else { format!("{start}://") };
         Some(format!("{scheme}{user}:...@{behind}"))
@@ -195,6 +230,7 @@ mod tests {
             ("kdb://[::1]?tls=false", "http://[::1]:2113"),
             ("esdb://localhost", "https://localhost:2113"),
             ("esdb://localhost:2113?tls=true", "https://localhost:2113"),
+            ("KurrentDB://localhost?tls=false", "http://localhost:2113"),
         ] {
             assert_eq!(read(text).map(|address| address.origin()).as_deref(), Ok(origin), "{text}");
         }
@@ -210,6 +246,16 @@ mod tests {
             ("esdb://a?userCertFile=x", "go together"),
             ("esdb://a%4:b@c", "stand for a byte"),
             ("esdb://ops@c", "UMBEL_PASSWORD"),
+            // An address without brackets was taken for the host `:` and the port 1.
+            ("::1", "no host and port"),
+            ("[::1", "no host and port"),
+            ("[::1]7", "no host and port"),
+            ("[localhost]:7", "no host and port"),
+            ("a:+7", "no host and port"),
+            ("a b:7", "no host and port"),
+            ("esdb://ops:%+f@c", "stand for a byte"),
+            ("esdb://:secret@c", "is empty or has a colon"),
+            ("esdb://a%3Ab:secret@c", "is empty or has a colon"),
         ] {
             let said = read(text).expect_err(text);
             assert!(said.contains(why), "{text}: {said}");
@@ -237,6 +283,7 @@ mod tests {
         let said = said.to_string();
         assert!(said.contains("esdb://ops:...@a:x") && !said.contains("secret"), "{said}");
         assert_eq!(without_password("ops:secret@a:x"), "ops:...@a:x");
+        assert_eq!(without_password("ops:sec://ret@a:x"), "ops:...@a:x");
         assert_eq!(without_password("a:7"), "a:7");
     }
 }

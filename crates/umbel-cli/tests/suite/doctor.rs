@@ -1,7 +1,10 @@
 //! `umbel doctor`, and following and importing where one is asked who one is, and encryption.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::thread;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -120,12 +123,52 @@ fn users_and_certificates_are_looked_at() {
     assert!(run.text().contains("tlsCaFile=FILE"), "{}", run.text());
     let run = doctor("", "tls=false").fails(4, &["wrong"]);
     assert!(run.text().contains("leave tls=false out"), "{}", run.text());
+    assert_eq!(states(&run).len(), 3, "what did not answer is asked nothing more");
     doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "no certificates"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     let nobody = ["doctor", "--connect", "http://127.0.0.1:1"];
     let run = ground.bare(&nobody).fails(4, &["1 of 1 things are wrong with the server at"]);
     assert!(run.text().contains("could not reach"), "{}", run.text());
     ground.bare(&["doctor", "--connect", "a,b:1"]).fails(2, &["--connect is a,b:1"]);
+}
+
+/// A port that answers each connection with these bytes and keeps it.
+fn stranger(says: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.write_all(says).unwrap();
+            kept.push(stream);
+        }
+    });
+    address
+}
+
+/// A port that accepted connections and said nothing held `doctor` and `subscribe` up for ever, and
+/// of what spoke another protocol `doctor` said nine times that it did not answer.
+#[test]
+fn what_is_no_server_is_told_once_and_soon() {
+    let ground = Ground::new();
+    let silent = stranger(b"");
+    let follow = ["subscribe", "--connect", &silent, "--all"];
+    let followed = thread::scope(|scope| {
+        let following = scope.spawn(|| ground.bare(&follow));
+        for address in
+            [&silent, &stranger(b"SSH-2.0-none\r\n"), &stranger(b"HTTP/1.1 400 No\r\n\r\n")]
+        {
+            let run = ground.bare(&["doctor", "--connect", address]);
+            let run = run.fails(4, &["1 of 3 things are wrong with the server at"]);
+            let said = run.text();
+            assert!(said.contains("may be no server of this kind"), "{said}");
+            assert!(said.contains("leave tls=false out"), "{said}");
+            assert!(!said.contains("//health"), "{said}");
+        }
+        following.join().unwrap()
+    });
+    followed.fails(4, &["umbel: "]);
 }
 
 #[test]
