@@ -192,6 +192,10 @@ pub struct ServeArgs {
     /// [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
+    /// A call whose answer begins after more milliseconds than these is told as slow; 0 for every
+    /// call [default: 1000]
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub log_slow_milliseconds: Option<String>,
     /// A file of these options, as `name = value` lines; the environment and flags win over it
     #[arg(long, value_name = "FILE", env = "UMBEL_CONFIG")]
     pub config: Option<PathBuf>,

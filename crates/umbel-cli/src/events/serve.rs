@@ -73,9 +73,9 @@ fn server_config(config: &ServeConfig, security: &Security) -> Config {
         }
     };
     let (listen, advertise) = (config.listen, config.advertise.clone());
-    let parts_time = config.append_time;
+    let (parts_time, slow_time) = (config.append_time, config.log_slow);
     let backup = config.backup_dir.clone();
-    Config { listen, advertise, parts_time, users, tls, backup, ..Config::default() }
+    Config { listen, advertise, parts_time, users, tls, backup, slow_time, ..Config::default() }
 }
 
 /// The first line of output is what clients connect with.

@@ -19,6 +19,8 @@ use crate::output::Output;
 const FILTER_BYTES_MAX: u64 = 1 << 40;
 /// The longest that the parts of one append may take, in seconds.
 const APPEND_TIME_MAX: u64 = 3600;
+/// The longest that a call may take before it is told as slow, in milliseconds.
+const LOG_SLOW_MAX: u64 = 3_600_000;
 
 /// The folder of the store where nobody names one.
 const FOLDER: &str = "umbel-data";
@@ -58,8 +60,10 @@ pub struct ServeConfig {
     pub append_time: Duration,
     /// The form of the log,
     pub log_format: LogFormat,
-    /// and how much is told.
+    /// how much is told,
     pub log_level: Level,
+    /// and after what time without an answer a call is told as slow.
+    pub log_slow: Duration,
 }
 
 /// One line of what is printed: an option, its value, and who said so.
@@ -106,6 +110,8 @@ impl ServeConfig {
                 .map_or(plain.parts_time, Duration::from_secs),
             log_format: one(levels, &["log-format"], LogFormat::parse)?.unwrap_or(LogFormat::Text),
             log_level: one(levels, &["log-level"], serve_log::level)?.unwrap_or(Level::INFO),
+            log_slow: number("log-slow-milliseconds", 0, LOG_SLOW_MAX)?
+                .map_or(plain.slow_time, Duration::from_millis),
         })
     }
 
@@ -150,48 +156,35 @@ impl ServeConfig {
             Ok(if first == second { first } else { format!("{first} and {second}") })
         };
         let advertised = ["advertise-host-to-client-as", "advertise-node-port-to-client-as"];
+        let line = |name: &'static str, value: Value| -> Outcome<Line> {
+            Ok((name, value, from(&[name])?))
+        };
+        let password = |name, other, secret: &Option<Secret>| -> Outcome<Line> {
+            Ok((name, hidden(secret.as_ref()), from(&[name, other])?))
+        };
         Ok(vec![
-            ("db", json!(self.db), from(&["db"])?),
-            ("insecure", json!(self.insecure), from(&["insecure"])?),
-            ("certificate-file", json!(self.certificate), from(&["certificate-file"])?),
-            (
-                "certificate-private-key-file",
-                json!(self.key),
-                from(&["certificate-private-key-file"])?,
-            ),
-            (
-                "trusted-root-certificates-path",
-                json!(self.authorities),
-                from(&["trusted-root-certificates-path"])?,
-            ),
-            ("disable-tls", json!(self.disable_tls), from(&["disable-tls"])?),
-            (
-                "admin-password",
-                hidden(self.admin_password.as_ref()),
-                from(&["admin-password", "default-admin-password"])?,
-            ),
-            (
-                "ops-password",
-                hidden(self.ops_password.as_ref()),
-                from(&["ops-password", "default-ops-password"])?,
-            ),
+            line("db", json!(self.db))?,
+            line("insecure", json!(self.insecure))?,
+            line("certificate-file", json!(self.certificate))?,
+            line("certificate-private-key-file", json!(self.key))?,
+            line("trusted-root-certificates-path", json!(self.authorities))?,
+            line("disable-tls", json!(self.disable_tls))?,
+            password("admin-password", "default-admin-password", &self.admin_password)?,
+            password("ops-password", "default-ops-password", &self.ops_password)?,
             ("listen", json!(self.listen), joined("listen", ["node-ip", "node-port"])?),
             (
                 "advertise",
                 json!(self.advertise.as_ref().map(host_and_port)),
                 joined("advertise", advertised)?,
             ),
-            ("backup-dir", json!(self.backup_dir), from(&["backup-dir"])?),
-            ("sync", json!(self.sync), from(&["sync"])?),
-            ("memory", json!(self.memory), from(&["memory"])?),
-            ("stream-existence-filter-size", existence, from(&["stream-existence-filter-size"])?),
-            ("append-time", json!(self.append_time.as_secs()), from(&["append-time"])?),
-            ("log-format", json!(self.log_format.name()), from(&["log-format"])?),
-            (
-                "log-level",
-                json!(self.log_level.as_str().to_ascii_lowercase()),
-                from(&["log-level"])?,
-            ),
+            line("backup-dir", json!(self.backup_dir))?,
+            line("sync", json!(self.sync))?,
+            line("memory", json!(self.memory))?,
+            line("stream-existence-filter-size", existence)?,
+            line("append-time", json!(self.append_time.as_secs()))?,
+            line("log-format", json!(self.log_format.name()))?,
+            line("log-level", json!(self.log_level.as_str().to_ascii_lowercase()))?,
+            line("log-slow-milliseconds", json!(self.log_slow.as_millis() as u64))?,
         ])
     }
 }
@@ -304,6 +297,7 @@ mod tests {
         assert!(!config.insecure && !config.sync && config.advertise.is_none());
         assert_eq!(config.append_time, Config::default().parts_time);
         assert_eq!(config.existence, StoreOptions::default().existence);
+        assert_eq!(config.log_slow, Config::default().slow_time);
     }
 
     #[test]
@@ -336,6 +330,7 @@ mod tests {
             ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
             ("UMBEL_LOG_FORMAT", "xml", "must be text or json"),
             ("UMBEL_LOG_LEVEL", "loud", "must be error, warn, info or debug"),
+            ("UMBEL_LOG_SLOW_MILLISECONDS", "3600001", "must be 0 to 3600000"),
             ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for none"),
         ];
         for (variable, text, why) in cases {

@@ -18,7 +18,7 @@ const KURRENT: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
 /// option come behind it.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 24] = [
     "db",
     "insecure",
     "certificate-file",
@@ -42,9 +42,10 @@ pub const NAMES: [&str; 23] = [
     "append-time",
     "log-format",
     "log-level",
+    "log-slow-milliseconds",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 10] = [
+const NOT_KURRENT: [&str; 11] = [
     "admin-password",
     "ops-password",
     "listen",
@@ -55,6 +56,7 @@ const NOT_KURRENT: [&str; 10] = [
     "append-time",
     "log-format",
     "log-level",
+    "log-slow-milliseconds",
 ];
 
 /// Who says something of an option.
@@ -274,6 +276,7 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
         ("append-time", args.append_time.clone()),
         ("log-format", args.log_format.clone()),
         ("log-level", args.log_level.clone()),
+        ("log-slow-milliseconds", args.log_slow_milliseconds.clone()),
     ];
     let given = said.into_iter().filter_map(|(name, text)| {
         Some(Given { name, text: text?, source: Source::Flag(name.to_string()) })

@@ -63,6 +63,21 @@ fn a_failure_to_start_is_told_once_and_in_the_same_form() {
     let _ = serving.stop(Signal::TERM);
 }
 
+/// Nothing could set the time after which a call is slow: who wanted to see calls of a fifth of a
+/// second had to tell of every call.
+#[test]
+fn the_time_after_which_a_call_is_slow_is_an_option() {
+    for (time, is_told) in [("0", true), ("3600000", false)] {
+        let ground = Ground::new();
+        let serving =
+            Serving::with(&ground, &["--insecure"], &[("UMBEL_LOG_SLOW_MILLISECONDS", time)]);
+        let address = format!("http://{}", serving.address());
+        ground.bare(&["doctor", "--connect", &address, "--write"]).succeeds();
+        let (_, _, notes) = serving.stop(Signal::TERM);
+        assert_eq!(notes.contains("call was slow to be answered"), is_told, "{notes}");
+    }
+}
+
 #[test]
 fn text_is_for_people_and_the_level_says_how_much() {
     for (level, is_told) in [("info", true), ("warn", false)] {
