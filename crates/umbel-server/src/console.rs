@@ -108,7 +108,8 @@ fn check_name(service: &Service, reached: Option<&Authority>) -> Result<(), &'st
     }
     let Some(authority) = reached else { return Ok(()) };
     let host = authority.host().trim_matches(['[', ']']);
-    let is_told = service.advertise.as_ref().is_some_and(|(name, _)| name == host);
+    let is_told =
+        service.advertise.as_ref().is_some_and(|(name, _)| name.eq_ignore_ascii_case(host));
     let is_own = host == "localhost" || host.ends_with(".localhost");
     if is_own || is_told || host.parse::<IpAddr>().is_ok() {
         return Ok(());
