@@ -46,24 +46,48 @@ pub async fn change(
 }
 
 fn text<'a>(asked: &'a Value, name: &str) -> Result<&'a str, Status> {
-    let said = asked.get(name).and_then(Value::as_str);
+    let said = optional(asked, name, "a text", Value::as_str)?;
     said.ok_or_else(|| Status::invalid_argument(format!("the request says no {name}")))
+}
+
+/// What is said under this name; nothing where that is missing, an error where it is of another
+/// kind: what is left out without a word is not what was asked for.
+fn optional<'a, T>(
+    asked: &'a Value,
+    name: &str,
+    kind: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<Option<T>, Status> {
+    let said = asked.get(name).filter(|said| !said.is_null());
+    let wrong = || Status::invalid_argument(format!("{name} must be {kind}"));
+    said.map(|said| read(said).ok_or_else(wrong)).transpose()
+}
+
+fn expected(said: &Value) -> Option<Expected> {
+    match said {
+        Value::String(text) => match &**text {
+            "any" => Some(Expected::Any),
+            "none" => Some(Expected::NoStream),
+            "exists" => Some(Expected::Exists),
+            revision => revision.parse().ok().map(Expected::Exact),
+        },
+        said => said.as_u64().map(Expected::Exact),
+    }
+}
+
+fn texts(said: &Value) -> Option<Vec<String>> {
+    said.as_array()?.iter().map(|one| one.as_str().map(str::to_string)).collect()
 }
 
 async fn append(service: &Arc<Service>, caller: &Caller, asked: &Value) -> Result<Value, Status> {
     let stream = text(asked, "stream")?.to_string();
     service.access.check(&service.store, caller, Action::Write, &stream).await?;
-    let expected = match asked.get("expected").and_then(Value::as_str).unwrap_or("any") {
-        "any" => Expected::Any,
-        "none" => Expected::NoStream,
-        "exists" => Expected::Exists,
-        revision => Expected::Exact(revision.parse().map_err(|_| {
-            Status::invalid_argument("expected is any, none, exists or a revision")
-        })?),
-    };
+    let expected = optional(asked, "expected", "any, none, exists or a revision", expected)?;
+    let expected = expected.unwrap_or(Expected::Any);
     let (kind, data) = (text(asked, "type")?.to_string(), text(asked, "data")?.to_string());
-    let metadata = text(asked, "metadata").unwrap_or_default().to_string();
-    let is_json = asked.get("isJson").and_then(Value::as_bool).unwrap_or(true);
+    let metadata = optional(asked, "metadata", "a text", Value::as_str)?.unwrap_or_default();
+    let metadata = metadata.to_string();
+    let is_json = optional(asked, "isJson", "true or false", Value::as_bool)?.unwrap_or(true);
     for (what, said) in [("data", &data), ("metadata", &metadata)] {
         let is_checked = is_json && !(what == "metadata" && said.is_empty());
         if is_checked && let Err(error) = serde_json::from_str::<Value>(said) {
@@ -96,14 +120,13 @@ async fn replay(service: &Arc<Service>, asked: &Value) -> Result<Value, Status> 
 async fn user(service: &Arc<Service>, asked: &Value) -> Result<Value, Status> {
     let (service, login) = (Arc::clone(service), text(asked, "login")?.to_string());
     let options = |asked: &Value| -> Result<UserReq, Status> {
-        let groups = asked.get("groups").and_then(Value::as_array).cloned().unwrap_or_default();
-        let groups = groups.iter().filter_map(|group| group.as_str().map(str::to_string));
+        let said = |name| optional(asked, name, "a text", Value::as_str);
         Ok(UserReq {
             options: Some(UserOptions {
                 login_name: login.clone(),
-                password: text(asked, "password").unwrap_or_default().to_string(),
-                full_name: text(asked, "fullName").unwrap_or_default().to_string(),
-                groups: groups.collect(),
+                password: said("password")?.unwrap_or_default().to_string(),
+                full_name: said("fullName")?.unwrap_or_default().to_string(),
+                groups: optional(asked, "groups", "a list of texts", texts)?.unwrap_or_default(),
             }),
         })
     };

@@ -254,7 +254,7 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
         (json!({ "stream": "a", "type": "T" }), "no data"),
         (json!({ "stream": "a", "type": "T", "data": "{" }), "the data is no JSON"),
         (json!({ "stream": "a", "type": "T", "data": "1", "metadata": "x" }), "metadata is no"),
-        (json!({ "stream": "a", "type": "T", "data": "1", "expected": "soon" }), "expected is"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "expected": "soon" }), "expected must"),
         (json!({ "stream": "$all", "type": "T", "data": "1" }), "$all"),
         (json!([1, 2]), "no stream"),
     ] {
@@ -269,6 +269,40 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
     for path in ["stream?stream=a&from=x", "stream?stream=a&count=-1"] {
         assert_eq!(get(address, &format!("/console/api/{path}")).status, 400, "{path}");
     }
+}
+
+/// Whoever wrote `"expected": 7` had his event appended whatever the stream was at, `"metadata":
+/// {}` was left out, and `"groups": "readers"` made a user who was in no group.
+#[test]
+fn what_is_of_another_kind_is_refused_and_not_left_out() {
+    let ground = Ground::new();
+    let address = ground.address();
+    let event = |name: &str, value: Value| {
+        let mut asked = json!({ "stream": "cart", "type": "T", "data": "1" });
+        asked[name] = value;
+        change(address, "append", &asked)
+    };
+    assert_eq!(event("expected", json!(7)).status, 409, "the stream is not there");
+    assert_eq!(event("expected", Value::Null).status, 200);
+    assert_eq!(event("expected", json!(0)).status, 200);
+    for (name, value) in [
+        ("expected", json!(-1)),
+        ("expected", json!([0])),
+        ("metadata", json!({ "a": 1 })),
+        ("isJson", json!("false")),
+        ("type", json!(7)),
+        ("stream", json!(["cart"])),
+    ] {
+        let refused = event(name, value);
+        assert!(refused.status == 400 && refused.body.contains("must be"), "{name}: {refused:?}");
+    }
+    assert_eq!(get(address, "/console/api/streams").json()["streams"][0]["last"], "1");
+    for groups in [json!("readers"), json!(["readers", 7])] {
+        let asked = json!({ "do": "create", "login": "ada", "password": "x", "groups": groups });
+        let refused = change(address, "user", &asked);
+        assert!(refused.status == 400 && refused.body.contains("a list of texts"), "{refused:?}");
+    }
+    assert_eq!(get(address, "/console/api/users").json()["users"], json!([]));
 }
 
 #[test]
