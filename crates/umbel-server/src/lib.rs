@@ -113,7 +113,7 @@ mod wrong_calls_client;
 mod wrong_calls_tests;
 
 pub use config::Config;
-pub use passwords::Secret;
+pub use passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use server::{Interrupts, Running, Server, StartError};
 pub use tls::{Certificates, Pem};
 pub use users::FirstPasswords;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tracing::Level;
 use umbel_events::{Size, StoreOptions};
-use umbel_server::{Config, Secret};
+use umbel_server::{Config, PASSWORD_BYTES_MAX, Secret};
 
 use super::serve_log::{self, LogFormat};
 use super::serve_options::{Given, Levels, shown};
@@ -80,8 +80,12 @@ impl ServeConfig {
             Ok(one(levels, &[name], parse_switch)?.unwrap_or_default())
         };
         let number = |name: &str, least: u64, most: u64| one(levels, &[name], counts(least, most));
-        let path = |name: &str| one(levels, &[name], |text| Ok(PathBuf::from(text)));
-        let secret = |names: [&str; 2]| one(levels, &names, |text| Ok(Secret::new(text)));
+        let path = |name: &str| {
+            one(levels, &[name], |text| match text.is_empty() {
+                true => Err("must name a file or a folder".to_string()),
+                false => Ok(PathBuf::from(text)),
+            })
+        };
         let address = |text: &str| {
             let wrong = "must be an address and a port, like 127.0.0.1:2113";
             text.parse::<SocketAddr>().map_err(|_| wrong.to_string())
@@ -98,8 +102,8 @@ impl ServeConfig {
             key: path("certificate-private-key-file")?,
             authorities: path("trusted-root-certificates-path")?,
             disable_tls: switch("disable-tls")?,
-            admin_password: secret(["admin-password", "default-admin-password"])?,
-            ops_password: secret(["ops-password", "default-ops-password"])?,
+            admin_password: password(levels, ["admin-password", "default-admin-password"])?,
+            ops_password: password(levels, ["ops-password", "default-ops-password"])?,
             listen,
             advertise: advertise(levels, listen.port())?,
             backup_dir: path("backup-dir")?,
@@ -117,24 +121,33 @@ impl ServeConfig {
 
     /// Writes every option with its value and who said so, as a file of options or as JSON.
     pub fn print(&self, levels: &Levels, as_json: bool) -> Outcome<()> {
-        let lines = self.lines(levels)?;
         let mut output = Output::new();
         if as_json {
-            let object = lines.into_iter().map(|(name, value, from)| {
+            let object = self.lines(levels)?.into_iter().map(|(name, value, from)| {
                 (name.to_string(), json!({ "value": value, "from": from }))
             });
             output.json(&Value::Object(object.collect::<Map<_, _>>()))?;
             return output.flush();
         }
-        for (name, value, from) in lines {
+        output.line(self.printed(levels)?.trim_end())?;
+        output.flush()
+    }
+
+    /// Every option with its value and who said so, as a file of options.
+    pub fn printed(&self, levels: &Levels) -> Outcome<String> {
+        let mut text = String::new();
+        for (name, value, from) in self.lines(levels)? {
+            // A comment ends with its line, whatever a file is called.
+            let from = from.replace(char::is_control, "?");
             let line = match value {
                 Value::Null => format!("# {name} is not set"),
                 _ if name.ends_with("password") => format!("# {name} is set by {from}"),
-                value => format!("{:<44} # {from}", format!("{name} = {value}")),
+                value => format!("{:<44} # {from}", format!("{name} = {}", as_toml(&value))),
             };
-            output.line(&line)?;
+            text.push_str(&line);
+            text.push('\n');
         }
-        output.flush()
+        Ok(text)
     }
 
     fn lines(&self, levels: &Levels) -> Outcome<Vec<Line>> {
@@ -189,6 +202,11 @@ impl ServeConfig {
     }
 }
 
+/// A value as TOML has it: as JSON, but for one control character that JSON leaves as it is.
+fn as_toml(value: &Value) -> String {
+    value.to_string().replace('\u{7f}', "\\u007f")
+}
+
 /// That a password is set, not which.
 fn hidden(secret: Option<&Secret>) -> Value {
     secret.map_or(Value::Null, |_| json!("(not shown)"))
@@ -219,7 +237,26 @@ fn one_of<T>(
 
 fn refused(given: &Given, why: &str) -> Failure {
     let link = if why.starts_with("must ") { ", but " } else { ": " };
-    Failure::usage(format!("{} is {}{link}{why}", shown(given), given.text))
+    let text = if given.text.is_empty() { "empty" } else { &given.text };
+    Failure::usage(format!("{} is {text}{link}{why}", shown(given)))
+}
+
+/// A password that somebody can have and say. It is not shown, whatever is wrong with it.
+fn password(levels: &Levels, names: [&str; 2]) -> Outcome<Option<Secret>> {
+    let Some(given) = levels.last(&names)? else { return Ok(None) };
+    let bytes = given.text.len();
+    let wrong = match () {
+        () if bytes == 0 || bytes > PASSWORD_BYTES_MAX => {
+            format!("has {bytes} bytes, but must have 1 to {PASSWORD_BYTES_MAX}")
+        }
+        // A file's last line break comes along easily, and no browser could say it.
+        () if given.text.contains(char::is_control) => {
+            "has a line break or another control character in it, which nobody can type".into()
+        }
+        () => return Ok(Some(Secret::new(&*given.text))),
+    };
+    let whose = if names[0].starts_with("admin") { "admin" } else { "ops" };
+    Err(Failure::usage(format!("{}: the password of {whose} {wrong}", shown(given))))
 }
 
 fn ip_address(text: &str) -> Result<IpAddr, String> {
@@ -233,24 +270,29 @@ fn port(text: &str) -> Result<u16, String> {
 fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match parts {
-        Some((host, port)) if !host.is_empty() => Ok((bare(host), port)),
+        Some((host, port)) if port > 0 => Ok((bare(host)?, port)),
         _ => Err("must be a name or an address, a colon and a port".to_string()),
     }
 }
 
-/// An address of IPv6 without its brackets.
-fn bare(host: &str) -> String {
-    host.trim_matches(['[', ']']).to_string()
+/// A name, or an address without its brackets.
+fn bare(host: &str) -> Result<String, String> {
+    let bare = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner,
+        None => host,
+    };
+    let is_of_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '.' | '_');
+    let is_name = !bare.is_empty() && bare.chars().all(is_of_name) && bare == host;
+    if is_name || bare.parse::<IpAddr>().is_ok() {
+        return Ok(bare.to_string());
+    }
+    Err("must be a name or an address".to_string())
 }
 
 fn advertise(levels: &Levels, listening: u16) -> Outcome<Option<(String, u16)>> {
-    let host = |text: &str| match text.is_empty() {
-        true => Err("must be a name or an address".to_string()),
-        false => Ok(bare(text)),
-    };
     let whole_host = |text: &str| Ok(host_and_port(text)?.0);
     let whole_port = |text: &str| Ok(host_and_port(text)?.1);
-    let name = one_of(levels, ("advertise-host-to-client-as", "advertise"), host, whole_host)?;
+    let name = one_of(levels, ("advertise-host-to-client-as", "advertise"), bare, whole_host)?;
     let names = ("advertise-node-port-to-client-as", "advertise");
     let number = one_of(levels, names, port, whole_port)?;
     match (name, number) {
@@ -325,6 +367,15 @@ mod tests {
             ("UMBEL_LISTEN", "here", "UMBEL_LISTEN is here, but must be an address"),
             ("UMBEL_NODE_PORT", "65536", "must be a port"),
             ("UMBEL_ADVERTISE", ":2113", "must be a name or an address"),
+            ("UMBEL_ADVERTISE", "http://store:2113", "must be a name or an address"),
+            ("UMBEL_ADVERTISE", "a store:2113", "must be a name or an address"),
+            ("UMBEL_ADVERTISE", "[store]:2113", "must be a name or an address"),
+            ("UMBEL_ADVERTISE", "store:0", "a colon and a port"),
+            ("UMBEL_ADVERTISE_HOST_TO_CLIENT_AS", "a/b", "must be a name or an address"),
+            ("UMBEL_BACKUP_DIR", "", "UMBEL_BACKUP_DIR is empty, but must name a file or a folder"),
+            ("UMBEL_LISTEN", "", "UMBEL_LISTEN is empty, but must be an address"),
+            ("UMBEL_ADMIN_PASSWORD", "", "the password of admin has 0 bytes, but must have 1 to"),
+            ("UMBEL_OPS_PASSWORD", "kept\n", "UMBEL_OPS_PASSWORD: the password of ops has a line"),
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
             ("UMBEL_SYNC", "maybe", "neither 1 (on) nor 0 (off)"),
             ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
@@ -336,7 +387,11 @@ mod tests {
         for (variable, text, why) in cases {
             let said = read(&ServeArgs::default(), &[(variable, text)]).expect_err("refused");
             assert!(said.contains(why), "{said}");
+            assert!(!said.contains("kept"), "a password is not shown: {said}");
         }
+        let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
+        let said = read(&ServeArgs::default(), &[("UMBEL_ADMIN_PASSWORD", &long)]);
+        assert!(said.expect_err("refused").contains("has 1025 bytes"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -11,6 +12,8 @@ use super::args::ServeArgs;
 use crate::errors::{Failure, Outcome};
 use crate::nearest::nearest;
 
+/// The longest file of options.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Variables of the environment that begin so are ours.
 const OURS: &str = "UMBEL_";
 /// Variables that begin so are KurrentDB's; those with a meaning here are taken.
@@ -117,17 +120,27 @@ impl Levels {
         memory: Option<u64>,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Outcome<Levels> {
-        let mut levels = Levels::default();
-        if let Some(path) = &args.config {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Failure::system("read", path, &error))?;
-            levels.levels.push(file(path, &text)?);
+        let text = args.config.as_deref().map(contents).transpose()?;
+        let named = args.config.as_deref().zip(text.as_deref());
+        Levels::of(named, variables, flags(args, db, memory))
+    }
+
+    /// What a file of this name with this text, these variables and these flags say.
+    ///
+    /// # Errors
+    /// As [`Levels::collect`].
+    pub fn of(
+        named: Option<(&Path, &str)>,
+        variables: impl Iterator<Item = (OsString, OsString)>,
+        flags: Vec<Given>,
+    ) -> Outcome<Levels> {
+        let mut levels = Vec::new();
+        if let Some((path, text)) = named {
+            levels.push(file(path, text)?);
         }
         let (kurrent, ours) = environment(variables)?;
-        levels.levels.push(kurrent);
-        levels.levels.push(ours);
-        levels.levels.push(flags(args, db, memory));
-        Ok(levels)
+        levels.extend([kurrent, ours, flags]);
+        Ok(Levels { levels })
     }
 
     /// What the last level that says anything of one of these options says, the first of them that
@@ -187,6 +200,27 @@ fn unknown(written: &str, place: &str) -> Failure {
     ))
 }
 
+/// The text of a file of options.
+fn contents(path: &Path) -> Outcome<String> {
+    let unreadable = |error| Failure::system("read", path, &error);
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let shown = path.display();
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "{shown} has more than {FILE_BYTES_MAX} bytes: this is no file of options"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        Failure::usage(format!("line {line} of {shown} is not UTF-8; write the file as UTF-8"))
+    })
+}
+
 fn file(path: &Path, text: &str) -> Outcome<Vec<Given>> {
     let table: Table = text.parse().map_err(|error| malformed(path, text, &error))?;
     let mut level: Vec<Given> = Vec::new();
@@ -214,7 +248,9 @@ fn file(path: &Path, text: &str) -> Outcome<Vec<Given>> {
 
 fn malformed(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-    let is_yaml = text.lines().nth(line - 1).is_some_and(|line| line.contains(": "));
+    let looks_like_yaml =
+        |line: &str| line.starts_with("---") || (line.contains(':') && !line.contains(['=', '{']));
+    let is_yaml = text.lines().nth(line - 1).is_some_and(looks_like_yaml);
     let hint = match is_yaml {
         true => "; it looks like YAML: write `node-port = 2113` for `NodePort: 2113`",
         false => "",
@@ -310,11 +346,30 @@ mod tests {
             ("listen = [1]", "is array, but must be text"),
             ("insecure = true\nsync = maybe", "line 2 of a.toml is no TOML"),
             ("NodePort: 2113", "looks like YAML"),
+            ("---\nInsecure: true", "looks like YAML"),
         ];
         for (text, why) in cases {
             let said = file(Path::new("a.toml"), text).expect_err("refused").to_string();
             assert!(said.contains(why) && said.contains("a.toml"), "{text}: {said}");
         }
+    }
+
+    /// A file in another encoding was a failure of the system, and one without end took all memory.
+    #[test]
+    fn what_is_no_text_is_no_file_of_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let failure = contents(&path).expect_err("refused");
+            assert_eq!(failure.exit_code(), 2);
+            failure.to_string()
+        };
+        assert!(refused(b"insecure = true\nlisten = \"\xff\"").contains("line 2 of"));
+        assert!(refused(&vec![b'#'; 1 + FILE_BYTES_MAX as usize]).contains("no file of options"));
+        std::fs::write(&path, b"\xef\xbb\xbfsync = true\r\nappend-time = 5\r\n").unwrap();
+        let level = file(&path, &contents(&path).unwrap()).unwrap();
+        assert_eq!(level.len(), 2, "a mark of the order of bytes and Windows' ends of lines");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::errors::{Failure, Outcome};
 
 /// How the names of files end that are taken from a folder of certificates.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cer"];
+/// What some editors write before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The longest file of certificates or of a key.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -94,7 +96,7 @@ impl Certificates for Files {
     fn read(&self) -> io::Result<Pem> {
         Ok(Pem {
             certificates: read(&self.certificate)?,
-            key: read(&self.key)?,
+            key: key(&self.key)?,
             authorities: match &self.authorities {
                 Some(path) => authorities(path)?,
                 None => Vec::new(),
@@ -107,11 +109,26 @@ impl Certificates for Files {
     }
 }
 
+/// A private key that can be read without being asked for a word.
+fn key(path: &Path) -> io::Result<Vec<u8>> {
+    let pem = read(path)?;
+    if holds(&pem, "ENCRYPTED") {
+        let why = "this private key is protected by a passphrase, which nobody could type; write \
+                   it without one, and let only the server read it";
+        return Err(named(path, io::Error::other(why)));
+    }
+    Ok(pem)
+}
+
+fn holds(pem: &[u8], text: &str) -> bool {
+    pem.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
 /// Certificates of authorities: those of a file, or of all files in a folder.
 fn authorities(path: &Path) -> io::Result<Vec<u8>> {
     let named = |error| named(path, error);
     if !std::fs::metadata(path).map_err(named)?.is_dir() {
-        return read(path);
+        return authority(path);
     }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(named)? {
@@ -129,8 +146,18 @@ fn authorities(path: &Path) -> io::Result<Vec<u8>> {
     files.sort_unstable();
     let mut pem = Vec::new();
     for file in files {
-        pem.extend(read(&file)?);
+        pem.extend(authority(&file)?);
         pem.push(b'\n');
+    }
+    Ok(pem)
+}
+
+fn authority(path: &Path) -> io::Result<Vec<u8>> {
+    let pem = read(path)?;
+    // Without an authority no certificate of a user would be asked for.
+    if !holds(&pem, "BEGIN") {
+        let why = "there is no certificate of an authority in it";
+        return Err(named(path, io::Error::other(why)));
     }
     Ok(pem)
 }
@@ -142,9 +169,40 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         let why = format!("{}: this is no file of certificates or of a key", path.display());
         return Err(io::Error::other(why));
     }
-    std::fs::read(path).map_err(named)
+    let mut bytes = std::fs::read(path).map_err(named)?;
+    // A mark of the order of bytes, as some editors write it, is no part of the first line.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
 
 fn named(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An empty file of authorities was taken, and no user was asked for his certificate; of a key
+    /// with a passphrase it was said that there is none.
+    #[test]
+    fn what_is_no_file_of_its_kind_is_told_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pem");
+        let written = |text: &str| std::fs::write(&path, text).unwrap();
+        written("");
+        let said = authorities(&path).expect_err("empty").to_string();
+        assert!(said.contains("a.pem: there is no certificate"), "{said}");
+        let said = authorities(folder.path()).expect_err("of empty files").to_string();
+        assert!(said.contains("there is no certificate"), "{said}");
+        for text in ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED"] {
+            written(text);
+            let said = key(&path).expect_err("encrypted").to_string();
+            assert!(said.contains("a.pem: this private key is protected"), "{said}");
+        }
+        written("\u{feff}-----BEGIN CERTIFICATE-----");
+        assert!(authorities(&path).unwrap().starts_with(b"-----BEGIN"));
+    }
 }
