@@ -1,5 +1,5 @@
 //! The binary `umbel`: reads the command line, runs one command, and turns what went wrong into
-//! one sentence on standard error and an exit code.
+//! one sentence on standard error and an exit code. It is a library for the fuzz targets alone.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -11,6 +11,7 @@ mod events;
 #[cfg(unix)]
 mod file_size_signal;
 mod filter;
+pub mod fuzz;
 mod input;
 mod lab;
 mod limits;
@@ -47,7 +48,8 @@ Three commands to try:
 
 `umbel --help` lists the rest.";
 
-fn main() -> ExitCode {
+/// All of the binary.
+pub fn main() -> ExitCode {
     #[cfg(unix)]
     file_size_signal::ignore();
     match run() {

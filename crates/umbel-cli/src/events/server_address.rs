@@ -209,6 +209,40 @@ fn without_password(text: &str) -> String {
     hidden.unwrap_or_else(|| text.to_string())
 }
 
+/// What was read is read again where it is said again, and a password is not shown. For fuzzing
+/// only.
+pub fn check(text: &str) {
+    let shown = without_password(text);
+    let Ok(address) = parse(text, || Some("of the environment".to_string())) else { return };
+    assert!(!address.host.is_empty() && !address.host.contains(['@', ' ', '/', ',']), "{text}");
+    let mut said = format!("kdb://{}", address.shown());
+    if let Some((user, password)) = &address.user {
+        assert!(!user.is_empty() && !user.contains(':'), "{text}");
+        let coded =
+            |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+        said = format!("kdb://{}:{}@{}", coded(user), coded(password), address.shown());
+        let written = text.rsplit_once('@').and_then(|(before, _)| {
+            Some(before.split_once("://").map_or(before, |(_, who)| who).split_once(':')?.1)
+        });
+        // What is as short may stand in the dots that stand for it.
+        if let Some(written) = written.filter(|written| written.len() > 3) {
+            let count = |text: &str| text.matches(written).count();
+            assert!(count(&shown) < count(text), "{text} is shown as {shown}");
+        }
+    }
+    let encryption = match &address.encryption {
+        None => "?tls=false",
+        Some(_) => "?tls=true",
+    };
+    let again = parse(&format!("{said}{encryption}"), || None);
+    let again = again.unwrap_or_else(|why| panic!("{text}: {why}"));
+    assert_eq!(
+        (&again.host, again.port, &again.user),
+        (&address.host, address.port, &address.user)
+    );
+    assert_eq!(again.origin(), address.origin());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

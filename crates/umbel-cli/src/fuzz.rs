@@ -1,0 +1,115 @@
+//! Readers of what people write for `umbel`, for the fuzz targets: each takes any text, and what it
+//! read must hold what its callers rely on.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::errors::Outcome;
+use crate::events::serve_config::ServeConfig;
+use crate::events::serve_options::Levels;
+use crate::events::server_address::{self, ServerAddress};
+
+/// A password that must not be shown.
+const SECRET: &str = "qX7-never-shown";
+
+/// Either, as the first byte says.
+pub fn texts(input: &[u8]) {
+    let Some((first, text)) = input.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    match first {
+        b'c' => connection_string(text),
+        _ => serve_options(text),
+    }
+}
+
+/// A connection string: what was read of it is read again where it is said again, and its password
+/// is not shown.
+pub fn connection_string(text: &str) {
+    server_address::check(text);
+    // With its flag, as it is told.
+    let told = ServerAddress::parse("--connect", text).map_err(|failure| failure.to_string());
+    std::hint::black_box(told.is_ok());
+}
+
+/// A file of options, and behind each NUL a variable as `NAME=VALUE`: what a server would run with
+/// is read again from how it is printed, and no password is printed.
+pub fn serve_options(input: &str) {
+    let (text, variables) = input.split_once('\0').unwrap_or((input, ""));
+    let variables = variables.split('\0').filter_map(|one| one.split_once('='));
+    let secret = (OsString::from("UMBEL_OPS_PASSWORD"), OsString::from(SECRET));
+    let is_other = |name: &str| name != "UMBEL_OPS_PASSWORD";
+    let variables = variables
+        .filter(|(name, _)| is_other(name))
+        .map(|(name, value)| (name.into(), value.into()))
+        .chain([secret]);
+    match read(text, variables) {
+        Ok((mut config, printed)) => {
+            assert!(!printed.contains(SECRET), "{printed}");
+            // Passwords are not printed.
+            (config.admin_password, config.ops_password) = (None, None);
+            let again = read(&printed, std::iter::empty());
+            let (again, _) = again.unwrap_or_else(|failure| panic!("{failure}: {printed}"));
+            assert_eq!(again, config, "{printed}");
+        }
+        Err(failure) => assert!(!failure.to_string().contains(SECRET), "{failure}"),
+    }
+}
+
+fn read(
+    text: &str,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Outcome<(ServeConfig, String)> {
+    let levels = Levels::of(Some((Path::new("fuzzed.toml"), text)), variables, Vec::new())?;
+    let config = ServeConfig::read(&levels)?;
+    let printed = config.printed(&levels)?;
+    Ok((config, printed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Letters that mean something in one of the texts, and some that do not.
+    const LETTERS: &[u8] = b"\0\n\r\t\"'\\=#:/@?&%+[]{}.,-_ $0129aAfFuU\x7f\xc3\xa9";
+    /// How often each seed is changed.
+    const ROUNDS: usize = 2000;
+
+    fn seeds() -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/cli_texts");
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
+    }
+
+    /// Seeds of the fuzz target, and a `db` whose name had no form in TOML as it was printed.
+    #[test]
+    fn what_people_write_is_read_again_as_it_is_said() {
+        for seed in seeds() {
+            texts(&seed);
+        }
+        serve_options("db = \"a\\u007f\\n\\\"b\"\nNodePort = 7\n\0UMBEL_SYNC=yes");
+    }
+
+    /// Some letters of a seed are exchanged, left out or put in, always the same ones.
+    #[test]
+    fn what_is_nearly_what_people_write_is_read_so_or_refused() {
+        let mut state = 1_u64;
+        let mut below = |most: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) as usize % most
+        };
+        for seed in seeds() {
+            for _ in 0..ROUNDS {
+                let mut input = seed.clone();
+                for _ in 0..=below(4) {
+                    let (at, letter) = (below(input.len()), LETTERS[below(LETTERS.len())]);
+                    match below(3) {
+                        0 => input.insert(at, letter),
+                        1 if input.len() > 1 => drop(input.remove(at)),
+                        _ => input[at] = letter,
+                    }
+                }
+                texts(&input);
+            }
+        }
+    }
+}
