@@ -5,6 +5,8 @@
 //! sync for all who wait. What it reaches is what a store behind gRPC can reach on this machine
 //! with the client beside it. Both are processes of their own; one client program asks both, by
 //! turns.
+//!
+//! The soak is no comparison: it watches one server for long.
 
 pub mod arguments;
 pub mod bare;
@@ -18,8 +20,10 @@ pub mod report;
 #[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
 pub mod run;
 mod sink;
+#[expect(clippy::disallowed_methods, reason = "a real server is watched by the real clock")]
+pub mod soak;
 pub mod work;
 
 #[path = "../../umbel-server/tests/suite/connection.rs"]
-#[expect(dead_code, unreachable_pub, reason = "written for another crate")]
+#[expect(unreachable_pub, reason = "written for another crate")]
 mod connection;

@@ -3,12 +3,14 @@
 
 use std::process::ExitCode;
 
+use serde_json::Value;
 use umbel_lab::engine::Result;
 use umbel_lab::machine::{Machine, loads};
 use umbel_rivals::serving::arguments::{Arguments, USAGE};
 use umbel_rivals::serving::bare;
 use umbel_rivals::serving::report::{self, Heading};
-use umbel_rivals::serving::run::{run, soak};
+use umbel_rivals::serving::run::run;
+use umbel_rivals::serving::soak;
 
 /// The exit code for a wrong command line.
 const WRONG_USE: u8 = 2;
@@ -26,12 +28,14 @@ fn main() -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     };
-    let done = match arguments.bare {
-        true => bare::serve(arguments.sync.as_deref()),
-        false => compare(&arguments),
+    let done = match (arguments.bare, arguments.soak) {
+        (true, _) => bare::serve(arguments.sync.as_deref()).map(|()| true),
+        (_, Some(minutes)) => soak(&arguments, minutes),
+        _ => compare(&arguments).map(|()| true),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -42,19 +46,31 @@ fn main() -> ExitCode {
 fn compare(arguments: &Arguments) -> Result<()> {
     let machine = Machine::look(&arguments.dir);
     let loads_before = loads();
-    let say = &mut |what: &str| eprintln!("{what}");
-    let (rows, moments) = match arguments.soak {
-        Some(seconds) => (Vec::new(), soak(arguments, seconds, say)?),
-        None => (run(arguments, say)?, Vec::new()),
-    };
+    let rows = run(arguments, &mut |what| eprintln!("{what}"))?;
     let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let page = report::markdown(&heading, &rows, &moments);
+    let page = report::markdown(&heading, &rows);
+    publish(&heading, "serving", page, &report::json(&heading, &rows))
+}
+
+/// Whether the server passed.
+fn soak(arguments: &Arguments, minutes: u64) -> Result<bool> {
+    let machine = Machine::look(&arguments.dir);
+    let loads_before = loads();
+    let outcome = soak::run(arguments, minutes, &mut |what| eprintln!("{what}"))?;
+    let heading = Heading { arguments, machine: &machine, loads_before, loads_after: loads() };
+    let page = soak::report::markdown(&heading, &outcome);
+    publish(&heading, "soak", page, &soak::report::json(&heading, &outcome))?;
+    Ok(outcome.passed())
+}
+
+/// Prints the page, and writes it with the figures for programs where that is asked for.
+fn publish(heading: &Heading<'_>, name: &str, page: String, figures: &Value) -> Result<()> {
     println!("{page}");
-    let Some(out) = &arguments.out else { return Ok(()) };
+    let Some(out) = &heading.arguments.out else { return Ok(()) };
     std::fs::create_dir_all(out)?;
-    let label = arguments.label.as_ref().map_or(String::new(), |label| format!("-{label}"));
-    let name = format!("serving-{}{label}", machine.date);
+    let label = heading.arguments.label.as_ref().map_or(String::new(), |label| format!("-{label}"));
+    let name = format!("{name}-{}{label}", heading.machine.date);
     std::fs::write(out.join(format!("{name}.md")), page)?;
-    let text = serde_json::to_string_pretty(&report::json(&heading, &rows, &moments))?;
+    let text = serde_json::to_string_pretty(figures)?;
     Ok(std::fs::write(out.join(format!("{name}.json")), text + "\n")?)
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::soak::plan::RATE_MIN;
+
 /// What `--help` prints.
 pub const USAGE: &str = "\
 serving --umbel PATH [FLAGS]: `umbel serve` beside a bare tonic server, in one run
@@ -12,8 +14,10 @@ serving --umbel PATH [FLAGS]: `umbel serve` beside a bare tonic server, in one r
   --subscribers N     live subscriptions (default 1000)
   --dir DIR           where the stores are kept while it runs (default: the system's folder for
                       temporary files); they are removed
-  --soak SECONDS      instead: all kinds of work against umbel alone for so long, with its memory
-                      every minute
+  --soak MINUTES      instead: everything that clients do against umbel alone for so long, every
+                      answer checked, its memory and descriptors looked at; ends with 1 if these
+                      grow or an answer is wrong; the report is soak-DATE.md and .json
+  --rate N            events a second of the soak (default 3000)
   --out DIR           write serving-DATE.md and .json there
   --label TEXT        a part of those names behind the date
   --bare              be the bare server: prints its address, ends with its input
@@ -34,8 +38,10 @@ pub struct Arguments {
     pub subscribers: usize,
     /// Where the stores are kept.
     pub dir: PathBuf,
-    /// How long the soak takes, if that is asked for.
+    /// How many minutes the soak takes, if that is asked for,
     pub soak: Option<u64>,
+    /// and how many events a second it appends.
+    pub rate: u64,
     /// Where the results go.
     pub out: Option<PathBuf>,
     /// Part of their names.
@@ -56,6 +62,7 @@ impl Default for Arguments {
             subscribers: 1000,
             dir: std::env::temp_dir(),
             soak: None,
+            rate: 3000,
             out: None,
             label: None,
             bare: false,
@@ -98,7 +105,8 @@ impl Arguments {
             "--seconds" => self.seconds = number(1, 3_600)?,
             "--rounds" => self.rounds = number(1, 1_000)?,
             "--subscribers" => self.subscribers = number(1, 20_000)? as usize,
-            "--soak" => self.soak = Some(number(1, 864_000)?),
+            "--soak" => self.soak = Some(number(1, 14_400)?),
+            "--rate" => self.rate = number(RATE_MIN, 100_000)?,
             "--work" => self.work = value.split(',').map(str::to_string).collect(),
             "--dir" => self.dir = PathBuf::from(value),
             "--out" => self.out = Some(PathBuf::from(value)),
@@ -121,6 +129,9 @@ mod tests {
         assert_eq!((arguments.rounds, arguments.seconds, arguments.bare), (3, 2, false));
         assert_eq!(arguments.work, ["append", "read"]);
         assert!(parse("--bare").unwrap().bare);
+        let soak = parse("--umbel u --soak 60 --rate 4_000").unwrap();
+        assert_eq!((soak.soak, soak.rate), (Some(60), 4000));
+        assert!(parse("--umbel u --rate 499").unwrap_err().contains("from 500 to"));
         assert!(parse("--rounds 3").unwrap_err().contains("--umbel"));
         assert!(parse("--umbel u --rounds 0").unwrap_err().contains("from 1 to 1000"));
         assert!(parse("--umbel u --speed 3").unwrap_err().contains("no flag `--speed`"));

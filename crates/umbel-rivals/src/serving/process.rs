@@ -1,10 +1,11 @@
 //! The two servers as processes of their own.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use umbel_lab::engine::Result;
 
@@ -32,21 +33,22 @@ impl Which {
     }
 }
 
-/// A server that runs; it is killed when this is dropped, and its files are removed.
+/// A server that runs; it is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     child: Child,
-    folder: PathBuf,
+    /// What is removed when this is dropped.
+    folder: Option<PathBuf>,
 }
 
 impl Running {
-    /// Starts a server whose files are in `folder`, which is emptied.
+    /// Starts a server whose files are in `folder`, which is emptied, and removed when the server
+    /// is dropped.
     ///
     /// # Errors
     /// It did not start, or said no address.
-    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it listens")]
     pub fn start(which: Which, umbel: &Path, folder: &Path, synced: bool) -> Result<Running> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
@@ -71,8 +73,29 @@ impl Running {
                 command
             }
         };
-        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = pipes.spawn()?;
+        command.stderr(Stdio::null());
+        let mut running = Running::spawn(which, command)?;
+        running.folder = Some(folder.to_path_buf());
+        Ok(running)
+    }
+
+    /// Starts Umbel on what is in `folder`, in clear, with these words more. What it says of itself
+    /// is added to the file `log` there.
+    ///
+    /// # Errors
+    /// It did not start, or said no address.
+    pub fn serve(umbel: &Path, folder: &Path, words: &[&str]) -> Result<Running> {
+        std::fs::create_dir_all(folder)?;
+        let log = OpenOptions::new().create(true).append(true).open(folder.join("log"))?;
+        let mut command = Command::new(umbel);
+        command.args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--db"]);
+        command.arg(folder.join("db")).args(words).stderr(log);
+        Running::spawn(Which::Umbel, command)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it listens")]
+    fn spawn(which: Which, mut command: Command) -> Result<Running> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
@@ -82,7 +105,7 @@ impl Running {
             child.wait()?;
             return Err(format!("{} did not start; it said `{line}`", which.name()).into());
         };
-        let running = Running { address, child, folder: folder.to_path_buf() };
+        let running = Running { address, child, folder: None };
         // The bare one says where it is going to listen.
         for _ in 0..100 {
             if TcpStream::connect(address).is_ok() {
@@ -93,19 +116,34 @@ impl Running {
         Err(format!("{} does not listen at {address}", which.name()).into())
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end as systems do, and waits for that: how it ended, and how long it took.
+    ///
+    /// # Errors
+    /// It cannot be asked, or has not ended in so long.
+    #[expect(clippy::disallowed_methods, reason = "another process tells nobody that it ended")]
+    pub fn terminate(&mut self, patience: Duration) -> Result<(ExitStatus, Duration)> {
+        let since = Instant::now();
+        let asked = Command::new("kill").arg("-TERM").arg(self.id().to_string()).status()?;
+        if !asked.success() {
+            return Err(format!("the server could not be asked to end: {asked}").into());
+        }
+        while since.elapsed() < patience {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok((status, since.elapsed()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(format!("the server did not end within {} s", patience.as_secs()).into())
+    }
+
     /// The processor time it has taken, where the system tells it.
     pub fn processor_time(&self) -> Option<Duration> {
         processor_time(&self.child.id().to_string())
-    }
-
-    /// Bytes of memory it holds now, and the most it ever held.
-    pub fn memory(&self) -> Option<(u64, u64)> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let field = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name))?;
-            Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
-        };
-        Some((field("VmRSS:")?, field("VmHWM:")?))
     }
 }
 
@@ -123,7 +161,9 @@ impl Drop for Running {
         // Errors here would hide the one that led here.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use umbel_lab::machine::Machine;
 
 use super::arguments::Arguments;
-use super::run::{Moment, Row, Sample};
+use super::run::{Row, Sample};
 use crate::record::Spread;
 use crate::report::table::{NOTHING, Table, cell, figure};
 
@@ -36,7 +36,7 @@ for each event.
 ";
 
 /// The results as a page.
-pub fn markdown(heading: &Heading<'_>, rows: &[Row], moments: &[Moment]) -> String {
+pub fn markdown(heading: &Heading<'_>, rows: &[Row]) -> String {
     let (machine, arguments) = (heading.machine, heading.arguments);
     let mut page = format!("# Serving, {}\n\n", machine.date);
     let load = |loads: Option<[f64; 3]>| {
@@ -55,17 +55,7 @@ pub fn markdown(heading: &Heading<'_>, rows: &[Row], moments: &[Moment]) -> Stri
         arguments.rounds,
         arguments.seconds,
     );
-    if !rows.is_empty() {
-        page.push_str(&table(rows));
-    }
-    if !moments.is_empty() {
-        let mut table = Table::new("minutes", ["events", "memory, MiB"]);
-        for moment in moments {
-            let cells = [moment.events.to_string(), (moment.memory >> 20).to_string()];
-            table.row(&format!("{:.1}", moment.seconds / 60.0), cells);
-        }
-        page.push_str(&table.text());
-    }
+    page.push_str(&table(rows));
     page
 }
 
@@ -115,7 +105,7 @@ fn processor(samples: &[Sample]) -> String {
 }
 
 /// The results for programs.
-pub fn json(heading: &Heading<'_>, rows: &[Row], moments: &[Moment]) -> Value {
+pub fn json(heading: &Heading<'_>, rows: &[Row]) -> Value {
     let (arguments, machine) = (heading.arguments, heading.machine);
     json!({
         "date": machine.date,
@@ -135,9 +125,6 @@ pub fn json(heading: &Heading<'_>, rows: &[Row], moments: &[Moment]) -> Value {
             "share": row.share().map(|share| share.median),
             "umbel": row.umbel.iter().map(of_sample).collect::<Vec<_>>(),
             "bare": row.bare.iter().map(of_sample).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "soak": moments.iter().map(|moment| json!({
-            "seconds": moment.seconds, "events": moment.events, "memory": moment.memory,
         })).collect::<Vec<_>>(),
     })
 }

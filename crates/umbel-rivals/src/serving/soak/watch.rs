@@ -1,0 +1,105 @@
+//! What the kernel says of the server's process.
+
+use std::path::Path;
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Bytes of memory of its own,
+    pub anonymous: u64,
+    /// and those that are pages of files.
+    pub of_files: u64,
+    /// Its threads.
+    pub threads: u64,
+    /// Its open sockets,
+    pub sockets: u64,
+    /// files and folders,
+    pub files: u64,
+    /// and descriptors of other kinds.
+    pub others: u64,
+}
+
+impl Vitals {
+    /// Those of the process with this number; `None` where the system does not tell.
+    pub fn of(process: u32) -> Option<Vitals> {
+        let folder = format!("/proc/{process}");
+        let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+        let mut vitals = Vitals::read(&status)?;
+        for entry in std::fs::read_dir(format!("{folder}/fd")).ok()? {
+            // One that is closed meanwhile counts no more.
+            let Ok(target) = std::fs::read_link(entry.ok()?.path()) else { continue };
+            match target.to_string_lossy() {
+                target if target.starts_with("socket:") => vitals.sockets += 1,
+                target if target.starts_with('/') && !target.starts_with("/dev/") => {
+                    vitals.files += 1;
+                }
+                _ => vitals.others += 1,
+            }
+        }
+        Some(vitals)
+    }
+
+    /// All its descriptors.
+    pub fn descriptors(&self) -> u64 {
+        self.sockets + self.files + self.others
+    }
+
+    fn read(status: &str) -> Option<Vitals> {
+        let field = |name: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        Some(Vitals {
+            anonymous: field("RssAnon:")? << 10,
+            of_files: (field("RssFile:")? + field("RssShmem:")?) << 10,
+            threads: field("Threads:")?,
+            ..Vitals::default()
+        })
+    }
+}
+
+/// Bytes of all files in a folder and those in it.
+pub fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let mut bytes = 0;
+    for entry in entries.flatten() {
+        // What is removed meanwhile has no bytes.
+        let Ok(metadata) = entry.metadata() else { continue };
+        bytes += if metadata.is_dir() { folder_bytes(&entry.path()) } else { metadata.len() };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_kernel_says() {
+        let status = "Name:\tumbel\nVmRSS:\t 300 kB\nRssAnon:\t 100 kB\nRssFile:\t 196 kB\n\
+                      RssShmem:\t 4 kB\nThreads:\t7\n";
+        let vitals = Vitals::read(status).unwrap();
+        assert_eq!((vitals.anonymous, vitals.of_files), (100 << 10, 200 << 10));
+        assert_eq!(vitals.threads, 7);
+        assert_eq!(Vitals::read("Name:\tumbel\n"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_and_a_socket_more_are_counted() {
+        let process = std::process::id();
+        let folder = std::env::temp_dir().join(format!("umbel-watch-{process}"));
+        std::fs::create_dir_all(folder.join("inner")).unwrap();
+        std::fs::write(folder.join("inner/file"), [0; 1000]).unwrap();
+        let before = Vitals::of(process).unwrap();
+        let file = std::fs::File::open(folder.join("inner/file")).unwrap();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let after = Vitals::of(process).unwrap();
+        // Other tests of this process may open and close theirs meanwhile.
+        assert!(after.files > 0 && after.sockets > 0);
+        assert!(after.descriptors() > 2 && before.threads > 0 && before.anonymous > 0);
+        assert_eq!(folder_bytes(&folder), 1000);
+        drop((file, socket));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
