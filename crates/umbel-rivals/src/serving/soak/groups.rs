@@ -1,4 +1,5 @@
-//! Groups that stay, with consumers who acknowledge, park and ask again; and those that come and go.
+//! Groups that stay, with consumers who acknowledge, park and ask again; and those that come and
+//! go.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,25 +15,27 @@ use crate::serving::report::Heading;
 const MIB: f64 = (1 << 20) as f64;
 
 const WHAT_IS_DONE: &str = "\
-Clients of one program ask one `umbel serve --insecure`, each worker over a connection of its own and \
-as often as the second table says: appends to new streams and to such as exist, with every kind of \
-expectation; batches; reads of streams, of all, of what is not there; subscriptions and groups that \
-are opened and left; connections; users; metadata; deletions. Two subscribers to all, one to \
-every eighth stream, and two consumers of each of three groups stay from the first event to the last; of \
-the groups' events a hundredth is parked and sent again half a minute later, a hundredth asked for \
-again. Every answer is compared with what it must be. Whoever reads in the order of all events checks that \
-each writer's events come once and in order. The server is stopped by SIGTERM while appends are under \
-way, is started again on its folder, and everything is read: what was acknowledged must be there, once, \
-in order; streams as long as they were; deleted ones deleted; users and groups as they were.
+Clients of one program ask one `umbel serve --insecure`, each worker over a connection of its \
+own and as often as the second table says: appends to new streams and to such as exist, with \
+every kind of expectation; batches; reads of streams, of all, of what is not there; \
+subscriptions and groups that are opened and left; connections; users; metadata; deletions. Two \
+subscribers to all, one to every eighth stream, and two consumers of each of three groups stay \
+from the first event to the last; of the groups' events a hundredth is parked and sent again \
+half a minute later, a hundredth asked for again. Every answer is compared with what it must be. \
+Whoever reads in the order of all events checks that each writer's events come once and in \
+order. The server is stopped by SIGTERM while appends are under way, is started again on its \
+folder, and everything is read: what was acknowledged must be there, once, in order; streams as \
+long as they were; deleted ones deleted; users and groups as they were.
 
-Memory is the kernel's count of what is not pages of files. Flat means: the median of the last sixth \
-is at most a tenth and 32 MiB above that of the second sixth; sockets and descriptors a tenth and 16, \
-threads 4. The first sixth is for filling what has a bound.
+Memory is the kernel's count of what is not pages of files. Flat means: the median of the last \
+sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and descriptors a \
+tenth and 16, threads 4. The first sixth is for filling what has a bound.
 
-By design these grow with what is stored, all within the budget that `--memory` sets or with a count of \
-files: the cache of blocks until it is full, indexes and filters of tables, the filter of streams that \
-exist (some 10 bits a stream), open files of tables and chunks, numbers of a view or a parked event in its stream. \
-Nothing is kept for each connection, subscription, read or user that is gone.
+By design these grow with what is stored, all within the budget that `--memory` sets or with a \
+count of files: the cache of blocks until it is full, indexes and filters of tables, the filter \
+of streams that exist (some 10 bits a stream), open files of tables and chunks, numbers of a \
+view or a parked event in its stream. Nothing is kept for each connection, subscription, read or \
+user that is gone.
 ";
 
 /// The report as a page.
@@ -79,10 +81,10 @@ fn verdict(outcome: &Outcome) -> String {
     let found = outcome.found;
     let _ = writeln!(
         text,
-        "\n{} events were acknowledged, {} are there after the restart, {} of them unacknowledged; {} \
-         others (users, metadata, links, checkpoints). Groups sent {} events, {} different ones. \
-         The server took {:.1} s to stop ({}) and {:.1} s to start again; its log has {} lines of \
-         errors and {} of warnings. Wrong answers: {}.",
+        "\n{} events were acknowledged, {} are there after the restart, {} of them unacknowledged; \
+         {} others (users, metadata, links, checkpoints). Groups sent {} events, {} different \
+         ones. The server took {:.1} s to stop ({}) and {:.1} s to start again; its log has {} \
+         lines of errors and {} of warnings. Wrong answers: {}.",
         outcome.acknowledged,
         found.events,
         found.unacknowledged,
