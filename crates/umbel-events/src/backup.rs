@@ -87,6 +87,9 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
             copied_files += 1;
             copied_bytes += new;
         }
+        if new == 0 {
+            backup.cut_off(&wanted.held)?;
+        }
         table.chunks.push(wanted.entry);
         files.push(wanted.held);
     }
@@ -194,6 +197,18 @@ impl Backup<'_> {
         let path = self.path(file);
         let files = &self.shared.env.files;
         Ok(files.exists(&path)? && files.open(&path, Access::Read)?.len()? >= file.len)
+    }
+
+    /// Takes off what stands in a file behind what the manifest says of it: no backup that counts
+    /// put it there, and a packed chunk is whole only with its own length.
+    fn cut_off(&self, held: &BackupFile) -> Result<()> {
+        let (path, files) = (self.path(held), &self.shared.env.files);
+        if files.open(&path, Access::Read)?.len()? > held.len {
+            let file = files.open(&path, Access::ReadWrite)?;
+            file.set_len(held.len)?;
+            file.sync()?;
+        }
+        Ok(())
     }
 
     /// Takes a file as it is that a backup left which did not come to its end, where the chunk is
