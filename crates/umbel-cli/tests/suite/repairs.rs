@@ -81,6 +81,26 @@ fn what_cannot_be_repaired_is_refused_with_a_sentence() {
 
 /// A store that was killed, with a bad byte in the chunk that was written: `verify` does not open
 /// it, which would leave out what stands behind.
+/// A link where a chunk should be was refused as too many levels of links.
+#[test]
+fn what_is_no_file_is_named_and_not_touched() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(60)).succeeds();
+    let (chunk, away) = (ground.store().join(CHUNK), ground.store().join("log/away"));
+    std::fs::rename(&chunk, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &chunk).unwrap();
+    let said = ["00000001.chunk: it is a symbolic link", "nothing is lost"];
+    ground.run(&["repair"]).fails(4, &said);
+    assert!(std::fs::symlink_metadata(&chunk).unwrap().is_symlink(), "the link is still one");
+    std::fs::remove_file(&chunk).unwrap();
+    std::fs::create_dir(&chunk).unwrap();
+    ground.run(&["repair"]).fails(4, &["00000001.chunk: it is not a regular file"]);
+    std::fs::remove_dir(&chunk).unwrap();
+    std::fs::rename(&away, &chunk).unwrap();
+    let said = ground.run(&["repair"]).succeeds().text();
+    assert!(said.contains("there is nothing to repair"), "{said}");
+}
+
 #[test]
 fn what_opening_would_leave_out_is_said_before() {
     let ground = Ground::new();

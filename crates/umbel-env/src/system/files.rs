@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::OFlags;
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
 use super::direct::{self, Direct};
@@ -273,6 +274,15 @@ fn reserve(_file: &fs::File, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Why a file was not opened: of a link the operating system says only that there are too many.
+fn or_link(path: &Path, error: io::Error) -> io::Error {
+    let is_link = || fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    match error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) && is_link() {
+        true => io::Error::other("it is a symbolic link, and none is followed"),
+        false => error,
+    }
+}
+
 impl FileSystem for SystemFiles {
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -294,7 +304,7 @@ impl FileSystem for SystemFiles {
             Access::ReadWrite => "open for writing",
         };
         let file = careful_options(access).open(path);
-        let file = file.map_err(|error| Error::io(operation, path, error))?;
+        let file = file.map_err(|error| Error::io(operation, path, or_link(path, error)))?;
         Ok(Arc::new(SystemFile::new(path, file, operation)?))
     }
 

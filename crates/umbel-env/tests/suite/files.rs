@@ -85,7 +85,10 @@ fn links_pipes_and_directories_are_not_opened() {
     env.files.create(&real).unwrap();
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    assert!(matches!(env.files.open(&link, Access::Read), Err(Error::Io { .. })));
+    let text = env.files.open(&link, Access::Read).unwrap_err().to_string();
+    let shown = link.display();
+    let reason = "it is a symbolic link, and none is followed";
+    assert_eq!(text, format!("could not open for reading {shown}: {reason}"));
     assert!(env.files.lock(&link).is_err());
     assert!(env.files.exists(&link).unwrap());
     let text = env.files.open(folder.path(), Access::Read).unwrap_err().to_string();
