@@ -24,6 +24,7 @@ mod suite {
     pub mod reading;
     pub mod repair_crashes;
     pub mod repairs;
+    pub mod repairs_copies;
     pub mod repairs_exchanged;
     pub mod repairs_index;
     pub mod repairs_misled;

@@ -102,6 +102,10 @@ struct Ghost {
 fn ghosts(env: &Env, folder: &Path, files: &[&ChunkFile]) -> Result<Vec<Ghost>> {
     let mut ghosts = Vec::new();
     for versions in files.chunk_by(|file, next| file.id == next.id) {
+        if versions[0].id > POSITION_MAX {
+            // No chunk has such an id, and there is none behind it.
+            continue;
+        }
         let (mut is_ghost, mut bytes) = (false, 0);
         for file in versions {
             let found = read_file(env, &version_path(folder, file.id, file.version))?;

@@ -186,13 +186,13 @@ impl Plan {
         });
         let files = chunk_files(env, folder)?;
         let versions = files.iter().filter(|file| file.id == entry.id).map(|file| file.version);
-        let named = entry.packed.map_or(0, |packed| packed.version);
+        let version = free_version(&versions.collect::<Vec<_>>(), entry.packed);
         self.rebuilds.push(Rebuild {
             number,
             id: entry.id,
             start: entry.start,
             path,
-            version: versions.max().unwrap_or(0).max(named) + 1,
+            version,
             offsets: saved.offsets,
             missing,
             gaps,
@@ -288,6 +288,14 @@ fn name_missing(missing: &[KnownEvent], lost: &mut Vec<Lost>) {
         places.map(|at| Lost { from: at, to: at + bytes, bytes, unproven: 0 }).collect();
     lost.extend(more);
     lost.sort_unstable_by_key(|range| range.from);
+}
+
+/// A version that no file of a chunk has: behind all of them, where there is such a number.
+fn free_version(versions: &[u64], packed: Option<Packed>) -> u64 {
+    let named = packed.map_or(0, |packed| packed.version);
+    let newest = versions.iter().copied().max().unwrap_or(0).max(named);
+    let is_free = |version: &u64| !versions.contains(version) && *version != named;
+    newest.checked_add(1).or_else(|| (1..).find(is_free)).unwrap_or(1)
 }
 
 /// What the index knows of the events of damaged chunks.
