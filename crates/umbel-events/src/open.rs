@@ -344,15 +344,14 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     if parts.existence.covered() != u64::MAX {
         parts.existence.truncate(parts.log.last_position().unwrap_or(0))?;
     }
-    let Some(last) = parts.log.last_position() else {
-        if most > 0 {
-            return Err(ahead(parts, most, 0));
+    let last = parts.log.last_position();
+    check_reach(parts, (streams_through, most), last.unwrap_or(0))?;
+    let Some(last) = last else {
+        if !parts.read_only {
+            ViewGaps::new(parts).tell(parts, u64::MAX)?;
         }
         return Ok(0);
     };
-    if most > last {
-        return Err(ahead(parts, most, last));
-    }
     let mut cursor = parts.log.cursor();
     let created = cursor.at(last)?.stamp.created;
     // The filter may lack what the index has; one that is made anew takes that from the index.
@@ -425,13 +424,17 @@ fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> 
     Ok(())
 }
 
-fn ahead(parts: &Parts, through: u64, last: u64) -> Error {
+/// An error where the index holds more than the log, whose last event stands at `last`. Where the
+/// log ends with what was scavenged, the views are told of that as well.
+fn check_reach(parts: &Parts, (streams, most): (u64, u64), last: u64) -> Result<()> {
+    if most <= last || (streams <= last && most <= parts.log.last_gap()?) {
+        return Ok(());
+    }
     let reason = format!(
-        "the index holds events up to position {through}, but the event log ends at {last}: the \
-         log is an older copy or was cut; restore it, or remove this folder to have the index \
-         made anew"
+        "the index holds events up to position {most}, but the event log ends at {last}: the log \
+         is an older copy or was cut; restore it, or remove this folder to have the index made anew"
     );
-    umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into()
+    Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
 }
 
 /// The ids of the newest events.

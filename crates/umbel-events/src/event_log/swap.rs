@@ -87,4 +87,18 @@ impl EventLog {
         let range = (chunk.start, chunk.start + chunk.capacity);
         packed::read_gaps(&*self.chunks.file(chunk)?, chunk.id, &points, range)
     }
+
+    /// Where the last run of events began that were left out of the last chunk that has events, or
+    /// of those behind it; 0 where there is none.
+    pub fn last_gap(&self) -> Result<u64> {
+        for chunk in self.chunks.all().iter().rev() {
+            if let Some(run) = self.gaps(chunk)?.runs.last() {
+                return Ok(run.position);
+            }
+            if chunk.last_event().is_some() {
+                break;
+            }
+        }
+        Ok(0)
+    }
 }

@@ -1,9 +1,32 @@
 //! Repairs of stores into which somebody put what is of another time, or of another copy of the
 //! store: one that was restored from a backup and went on.
 
-use super::repairs::{check, chunk, fix, specimen, without_index};
+use umbel_events::{Expected, RecordedEvent, RepairReport, Store};
+use umbel_sim::Sim;
+
+use super::repairs::{FOLDER, check, chunk, fix, specimen, without_index};
 use super::repairs_exchanged::{TABLE, left};
-use super::repairs_misled::put;
+use super::repairs_misled::{files, put};
+use super::scavenging;
+use super::support::{all, options};
+
+/// Checks that no event is given that nobody wrote, and that each that is missing is in a range
+/// that is lost, or in a file that the report names.
+fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
+    let lost =
+        report.chunks.iter().flat_map(|chunk| &chunk.lost).map(|range| (range.from, range.to));
+    let unplaced = report.unplaced.iter().map(|file| (file.from, file.to));
+    let ranges: Vec<_> = lost.chain(unplaced).collect();
+    let store = Store::open(FOLDER, options(sim)).expect("opened");
+    let after = all(&store);
+    assert!(after.iter().all(|event| before.contains(event)), "{what}: made up");
+    for event in before.iter().filter(|event| !after.contains(event)) {
+        let is_named = ranges.iter().any(|(from, to)| (from.0..to.0).contains(&event.position));
+        assert!(is_named, "{what}: {event:?} is in no range of {report}");
+    }
+    store.close().expect("closed");
+    assert!(fix(sim).is_whole(), "{what}: repaired twice");
+}
 
 /// A chunk's file was called as its highest version: the number behind that is 0, and the chunk that
 /// was written anew was taken for the one that had been appended to. All of it was lost, with exit
@@ -25,5 +48,37 @@ fn the_highest_version_is_no_reason_to_begin_again() {
         assert!(!report.is_loss(), "{what}: {report}");
         check(&named, &before, &report, &what);
         assert_eq!(left(&named), before.len() + 1, "{what}");
+    }
+}
+
+/// The chunks behind one were lost that a scavenge had written anew, at whose end it had taken
+/// events. The views were told of these when the repaired store was opened, and opening it again was
+/// refused, as if the log had been cut.
+#[test]
+fn a_log_that_ends_with_what_was_scavenged_is_opened_again_and_again() {
+    let (sim, _) = specimen(91);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    for stream in ["cart-2", "note"] {
+        store.delete(stream, Expected::Any).expect("deleted");
+    }
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    let packed = files(&sim, "/events/log");
+    assert!(packed.iter().filter(|(_, bytes)| bytes.starts_with(b"UmbelPck")).count() > 2);
+    for kept in 1..packed.len() {
+        let cut = sim.clone_disk();
+        packed[kept..].iter().for_each(|(path, _)| cut.remove(path));
+        without_index(&cut);
+        let report = fix(&cut);
+        for time in 0..3 {
+            let store = Store::open(FOLDER, options(&cut));
+            let store = store.unwrap_or_else(|error| panic!("{kept} kept, {time}: {error}"));
+            let verified = store.verify().expect("verified");
+            assert!(verified.damage.is_empty() && verified.index.damage.is_empty(), "{kept} kept");
+            store.close().expect("closed");
+            assert!(fix(&cut).is_whole(), "{kept} kept, {time}");
+        }
+        check_named(&cut, &before, &report, &format!("{kept} kept"));
     }
 }
