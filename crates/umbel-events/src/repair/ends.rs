@@ -25,9 +25,10 @@ pub fn note_behind(survey: &mut Survey, furthest: u64) {
         "it ends before, but the index holds events up to position {furthest}: it is an older copy \
          or was cut"
     );
+    // An index from before a scavenge knows what that took from the end of a chunk.
     let last_event = |found: &Found| {
         let ended = found.entry.ended.map_or(0, |ended| ended.last_event);
-        found.entry.start + found.entry.packed.map_or(ended, |packed| packed.last_event)
+        found.entry.start + found.entry.packed.map_or(0, |packed| packed.last_event).max(ended)
     };
     let end = survey.chunks.last().map_or(0, |last| last.entry.start + last.entry.capacity);
     let is_inside =

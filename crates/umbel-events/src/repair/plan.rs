@@ -1,6 +1,6 @@
 //! What a repair is going to do, and what it has to report: made before anything is changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
@@ -169,7 +169,11 @@ impl Plan {
             .iter()
             .filter_map(|offset| Some(source.frame(*offset)?.stamp.position))
             .collect();
-        let is_missing = |event: &&KnownEvent| positions.binary_search(&event.position).is_err();
+        let scavenged = scavenged(known, &gaps, &positions);
+        let is_missing = |event: &&KnownEvent| {
+            let position = &event.position;
+            positions.binary_search(position).is_err() && !scavenged.contains(position)
+        };
         let missing: Vec<KnownEvent> = known.iter().filter(is_missing).cloned().collect();
         name_missing(&missing, &mut saved.lost);
         let lost = saved.lost.iter().map(|lost: &Lost| LostRange {
@@ -288,6 +292,19 @@ fn name_missing(missing: &[KnownEvent], lost: &mut Vec<Lost>) {
         places.map(|at| Lost { from: at, to: at + bytes, bytes, unproven: 0 }).collect();
     lost.extend(more);
     lost.sort_unstable_by_key(|range| range.from);
+}
+
+/// The positions of events that a scavenge took and that an index from before it still knows.
+fn scavenged(known: &[KnownEvent], gaps: &Gaps, saved: &[u64]) -> HashSet<u64> {
+    let mut positions = HashSet::new();
+    for run in &gaps.runs {
+        let first = known.partition_point(|event| event.position < run.position);
+        let is_whole = known.get(first).is_some_and(|event| event.position == run.position);
+        let events = known[first..].iter().map(|event| event.position);
+        let events = events.take_while(|position| saved.binary_search(position).is_err());
+        positions.extend(events.take(run.events as usize).filter(|_| is_whole));
+    }
+    positions
 }
 
 /// A version that no file of a chunk has: behind all of them, where there is such a number.

@@ -8,7 +8,17 @@ use super::repairs::{FOLDER, check, chunk, fix, specimen, without_index};
 use super::repairs_exchanged::{TABLE, left};
 use super::repairs_misled::{files, put};
 use super::scavenging;
-use super::support::{all, options};
+use super::support::{all, append, append_large, options};
+
+/// The folder `name` of one folder instead of that of another.
+fn with_folder(sim: &Sim, name: &str, source: &Sim, from: &str) {
+    let target = format!("{FOLDER}/{name}");
+    files(sim, &target).into_iter().for_each(|(path, _)| sim.remove(path));
+    for (path, bytes) in files(source, &format!("{from}/{name}")) {
+        let file = path.file_name().expect("a name").to_string_lossy().into_owned();
+        put(sim, format!("{target}/{file}"), &bytes);
+    }
+}
 
 /// Checks that no event is given that nobody wrote, and that each that is missing is in a range
 /// that is lost, or in a file that the report names.
@@ -81,4 +91,29 @@ fn a_log_that_ends_with_what_was_scavenged_is_opened_again_and_again() {
         }
         check_named(&cut, &before, &report, &format!("{kept} kept"));
     }
+}
+
+/// The index of an hour ago, from before a scavenge: it knows that an event stood at the end of a
+/// chunk, which was said to have lost that, and everything that the scavenge had taken.
+#[test]
+fn an_index_from_before_a_scavenge_is_no_loss() {
+    let (sim, _) = specimen(92);
+    let old = sim.clone_disk();
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    append(&store, "cart-1", 6_000_000..6_000_004);
+    store.delete("cart-1", Expected::Any).expect("deleted");
+    append_large(&store, "note", 5_000_000, 3000);
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    with_folder(&sim, "index", &old, FOLDER);
+    let harmed = sim.clone_disk();
+    let report = fix(&sim);
+    assert!(report.is_whole(), "{report}");
+    assert_eq!(all(&Store::open(FOLDER, options(&sim)).expect("opened")), before);
+    harmed.flip("/events/log/00000002-000001.chunk", 5000, 1);
+    let report = fix(&harmed);
+    check_named(&harmed, &before, &report, "one damaged event");
+    let revisions: u64 = report.streams.iter().map(|lost| lost.last - lost.first + 1).sum();
+    assert_eq!(revisions, (before.len() - left(&harmed)) as u64, "and no other: {report}");
 }
