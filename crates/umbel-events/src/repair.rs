@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 
 mod adopt;
 mod carry_out;
+mod copies;
 mod edited;
 mod ends;
 mod examine;

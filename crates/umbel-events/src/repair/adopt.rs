@@ -9,6 +9,7 @@ use std::path::Path;
 
 use umbel_env::Env;
 
+use super::copies;
 use super::examine::{Candidate, best, is_prepared};
 use super::misplaced;
 use super::survey::{ChunkFile, Found, Survey, read_file};
@@ -28,6 +29,7 @@ pub fn adopt(
     accept_unproven: bool,
 ) -> Result<()> {
     forget_other(env, survey)?;
+    copies::forget_tail(env, folder, files, survey)?;
     let misnamed = misplaced::misnamed(env, folder, files);
     let is_named = |file: &&ChunkFile| misnamed.iter().all(|other| other.name != file.name);
     let named: Vec<ChunkFile> = files.iter().filter(is_named).cloned().collect();
@@ -85,6 +87,7 @@ fn forget_other(env: &Env, survey: &mut Survey) -> Result<()> {
     survey.table_damage =
         Some("it names other chunks than are there: it is another store's".into());
     survey.is_seed_lost = true;
+    survey.is_tail_lost = true;
     survey.chunks.clear();
     survey.remains_damage = None;
     Ok(())
@@ -180,7 +183,7 @@ fn place(candidates: Vec<Candidate>, ghosts: &[Ghost], survey: &mut Survey) {
             if let Some(last) = last {
                 last.capacity = entry.start - last.start;
             }
-        } else if entry.start > from && (survey.is_seed_lost || is_ghost(next_id, entry.id)) {
+        } else if entry.start > from && (survey.is_tail_lost || is_ghost(next_id, entry.id)) {
             let id = next_id;
             if let (Some(last), Some(used)) = (last, used_by_last) {
                 // Nothing tells how long its room was, but where its events end.

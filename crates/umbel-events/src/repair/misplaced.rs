@@ -38,6 +38,13 @@ fn stated(env: &Env, path: &Path) -> Option<(u64, u64)> {
     (checksum(id, 0, said) == u64::from_le_bytes(*sum)).then_some((id, 0))
 }
 
+/// A file with the id and the version that its header states, where that states any.
+pub fn stated_file(env: &Env, folder: &Path, file: &ChunkFile) -> ChunkFile {
+    let path = chunk_folder(folder).join(&file.name);
+    let (id, version) = stated(env, &path).unwrap_or((file.id, file.version));
+    ChunkFile { id, version, name: file.name.clone() }
+}
+
 /// The files whose headers say that they are others than their names do, with what the headers
 /// say.
 pub fn misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<ChunkFile> {

@@ -92,7 +92,7 @@ fn are_most_heads_right(
 
 /// How many of the first events that can be read in a chunk the index has to know, and how many it
 /// does.
-fn count_known(
+pub fn count_known(
     index: &OldIndex,
     env: &Env,
     folder: &Path,

@@ -72,6 +72,8 @@ pub struct Survey {
     pub generation: u64,
     /// Why the table has to be made anew.
     pub table_damage: Option<String>,
+    /// Whether the table does not tell which chunks there were behind its last one.
+    pub is_tail_lost: bool,
     /// Whether the store's seed is lost.
     pub is_seed_lost: bool,
     /// The chunks.
@@ -149,6 +151,7 @@ pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
     let mut survey = Survey {
         generation: table.generation,
         table_damage,
+        is_tail_lost: is_seed_lost,
         is_seed_lost,
         chunks: Vec::new(),
         left_out: Vec::new(),

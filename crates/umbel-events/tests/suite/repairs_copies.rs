@@ -1,11 +1,11 @@
 //! Repairs of stores into which somebody put what is of another time, or of another copy of the
 //! store: one that was restored from a backup and went on.
 
-use umbel_events::{Expected, RecordedEvent, RepairReport, Store};
+use umbel_events::{CopyOptions, Expected, RecordedEvent, RepairReport, Store, restore};
 use umbel_sim::Sim;
 
-use super::repairs::{FOLDER, check, chunk, fix, specimen, without_index};
-use super::repairs_exchanged::{TABLE, left};
+use super::repairs::{FOLDER, check, chunk, fill, fix, specimen, without_index};
+use super::repairs_exchanged::{TABLE, last_chunk, left};
 use super::repairs_misled::{files, put};
 use super::scavenging;
 use super::support::{all, append, append_large, options};
@@ -116,4 +116,56 @@ fn an_index_from_before_a_scavenge_is_no_loss() {
     check_named(&harmed, &before, &report, "one damaged event");
     let revisions: u64 = report.streams.iter().map(|lost| lost.last - lost.first + 1).sum();
     assert_eq!(revisions, (before.len() - left(&harmed)) as u64, "and no other: {report}");
+}
+
+/// A store, and on the same disk a copy of it that was restored from a backup in `/fork`. Both went
+/// on.
+fn forked(seed: u64) -> (Sim, Vec<RecordedEvent>) {
+    let (sim, _) = specimen(seed);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.backup("/backup", CopyOptions::default()).expect("backed up");
+    fill(&store, 1000..1200);
+    let before = all(&store);
+    store.close().expect("closed");
+    restore(&sim.env(), "/backup".as_ref(), "/fork".as_ref(), CopyOptions::default())
+        .expect("restored");
+    let fork = Store::open("/fork", options(&sim)).expect("opened");
+    for number in 0..60 {
+        append_large(&fork, "cart-2", 7_000_000 + number, 2000);
+    }
+    fork.close().expect("closed");
+    (sim, before)
+}
+
+/// The table of a copy that went on elsewhere: its first chunks are this store's, and its later ones
+/// have other positions. What stood in this store's was in no range, although the index knew all of
+/// it, and the files could be read.
+#[test]
+fn the_table_of_another_copy_hides_no_chunk() {
+    let (sim, before) = forked(93);
+    let table = sim.read("/fork/CHUNKS");
+    let shared = files(&sim, "/backup/log").len() as u64;
+    assert!(last_chunk(&sim, &before) > shared, "both went on");
+    for (has_index, gone) in
+        [(true, None), (false, None), (true, Some(shared + 1)), (false, Some(shared + 2))]
+    {
+        let what = format!("index: {has_index}, gone: {gone:?}");
+        let mixed = sim.clone_disk();
+        mixed.replace(TABLE, &table);
+        gone.into_iter().for_each(|id| mixed.remove(chunk(id)));
+        if !has_index {
+            without_index(&mixed);
+        }
+        let report = fix(&mixed);
+        if has_index {
+            let reason = report.table.as_deref().unwrap_or_default();
+            assert!(reason.contains("another copy"), "{what}: {report}");
+            assert_eq!(report.is_loss(), gone.is_some(), "{what}: {report}");
+        } else {
+            assert!(!report.unplaced.is_empty(), "{what}: {report}");
+        }
+        if gone.is_none() || has_index {
+            check_named(&mixed, &before, &report, &what);
+        }
+    }
 }
