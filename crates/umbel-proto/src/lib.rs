@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod gossip;
+pub mod kv;
 pub mod limits;
 pub mod monitoring;
 pub mod operations;

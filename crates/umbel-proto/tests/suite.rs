@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod suite {
+    mod definition;
     mod fields;
     mod persistent;
     mod second;
