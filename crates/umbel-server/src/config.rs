@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use umbel_proto::limits::PORT;
 
+use crate::kv_store::KeyValues;
 use crate::limits::{
     ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, PARTS_TIME, SLOW_TIME, UNREAD_BYTES_MAX,
 };
@@ -31,6 +32,8 @@ pub struct Config {
     pub tls: Option<Arc<dyn Certificates>>,
     /// The folder that backups go to which are asked for while it runs; none without.
     pub backup: Option<PathBuf>,
+    /// Keys and values that are served besides the events; none without.
+    pub kv: Option<KeyValues>,
     /// Most connections at a time.
     pub connections_max: usize,
     /// A client that says nothing for so long is asked whether it is there,
@@ -53,6 +56,7 @@ impl Default for Config {
             users: None,
             tls: None,
             backup: None,
+            kv: None,
             connections_max: CONNECTIONS_MAX,
             ask_after: ASK_AFTER,
             ask_time: ASK_TIME,

@@ -47,7 +47,7 @@ pub fn status(error: &Error) -> Status {
         Error::TooLarge { event: None, most, .. } => append_too_large(*most, error.to_string()),
         Error::Invalid(message) => Status::invalid_argument(message),
         Error::Runaway { .. } => Status::invalid_argument(error.to_string()),
-        Error::Store(error) => store_failed(error),
+        Error::Store(error) => of_engine(error),
         other => Status::unknown(other.to_string()),
     }
 }
@@ -274,9 +274,11 @@ pub fn stopping() -> Status {
     Status::unavailable("Server Is Not Ready: it is being stopped; try again")
 }
 
-fn store_failed(error: &umbel::Error) -> Status {
+/// What a client is told of a failure of the engine.
+pub fn of_engine(error: &umbel::Error) -> Status {
     let text = error.to_string();
     match error {
+        umbel::Error::Conflict(_) => Status::aborted(text),
         umbel::Error::Invalid(_) => Status::invalid_argument(text),
         umbel::Error::Corruption { .. } => Status::data_loss(text),
         umbel::Error::Full { .. } => Status::resource_exhausted(text),

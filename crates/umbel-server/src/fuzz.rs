@@ -22,7 +22,7 @@ use crate::group_key::GroupKey;
 use crate::read_request::ReadRequest;
 use crate::record::Record;
 use crate::trace::TraceId;
-use crate::{gates, group_keep, oversize, users};
+use crate::{gates, group_keep, kv, oversize, users};
 
 /// The longest stream that is sifted at once, and the limit of its messages.
 const SIFTED_BYTES_MAX: usize = 1 << 16;
@@ -113,8 +113,10 @@ fn again(key: &GroupKey, config: &GroupConfig) {
     assert_eq!((key, said), (&key_again, config_again.said(&key_again)));
 }
 
-/// Messages of clients: what a read, a group, a filter, an event and a record are to be.
+/// Messages of clients: what a read, a group, a filter, an event, a record, a batch of keys and a
+/// scan of them are to be.
 pub fn requests(input: &[u8]) {
+    kv::check(input);
     if let Ok(asked) = ReadReq::decode(input) {
         let _ = ReadRequest::read(asked.options);
     }

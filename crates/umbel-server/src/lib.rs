@@ -19,7 +19,8 @@
 //! ```
 //!
 //! A call comes in through `router`, which knows every path; what the messages mean is read and
-//! written in `convert`; the store, which blocks, is asked through `store` alone. Answers that
+//! written in `convert`; the store, which blocks, is asked through `store` alone, and that of keys and
+//! values, where there is one, through `kv_store`. Answers that
 //! go on for long are made while they are taken: a reader that takes nothing costs one page of
 //! events and no thread, and one that went away costs nothing. `docs/server.md` says what is served
 //! and what is answered.
@@ -69,6 +70,8 @@ mod groups;
 mod handler;
 mod http;
 mod known;
+mod kv;
+mod kv_store;
 pub mod limits;
 mod metrics;
 mod monitoring;
@@ -113,6 +116,7 @@ mod wrong_calls_client;
 mod wrong_calls_tests;
 
 pub use config::Config;
+pub use kv_store::KeyValues;
 pub use passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use server::{Interrupts, Running, Server, StartError};
 pub use tls::{Certificates, Pem};

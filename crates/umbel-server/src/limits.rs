@@ -103,6 +103,31 @@ pub const GROUP_RETRY_TIME: Duration = Duration::from_secs(1);
 /// How often a group may look for a checkpoint that is due.
 pub const GROUP_TICK: Duration = Duration::from_millis(100);
 
+/// The longest value of a key over the network.
+pub const KV_VALUE_BYTES_MAX: usize = EVENT_BYTES_MAX;
+/// Most keys of one `MultiGet`, whose values together have no more bytes than one alone may,
+pub const KV_KEYS_MAX: usize = 1000;
+/// operations of one batch,
+pub const KV_OPERATIONS_MAX: usize = 100_000;
+/// conditions of one,
+pub const KV_CONDITIONS_MAX: usize = 1000;
+/// and bytes of all of its keys and values.
+pub const KV_BATCH_BYTES_MAX: usize = 16 << 20;
+/// Most writes that are made durable by one sync.
+pub const WRITES_TOGETHER_MAX: usize = 1024;
+/// Most keys that a scan takes from the store at once; see [`PAGE_BYTES`], too.
+pub const SCAN_ENTRIES_MAX: usize = 4096;
+/// How long a scan may take: what it shows is kept in the store meanwhile.
+pub const SCAN_TIME: Duration = Duration::from_secs(600);
+/// Most watches at a time.
+pub const WATCHES_MAX: usize = 1000;
+/// Writes that wait for one of them at most,
+pub const WATCH_WRITES_MAX: usize = 4096;
+/// and their bytes, but for one write that has more alone;
+pub const WATCH_BYTES_MAX: usize = 4 << 20;
+/// and the bytes that wait for all of them together.
+pub const WATCHES_BYTES_MAX: usize = 256 << 20;
+
 /// Most threads that read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 

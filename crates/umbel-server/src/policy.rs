@@ -88,6 +88,20 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     ),
     ("/event_store.client.monitoring.Monitoring/", &[("Stats", Need::User)]),
     (
+        "/umbel.kv.v1.KeyValue/",
+        &[
+            ("Get", Need::Operator),
+            ("MultiGet", Need::Operator),
+            ("Put", Need::Operator),
+            ("Delete", Need::Operator),
+            ("Batch", Need::Operator),
+            ("Scan", Need::Operator),
+            ("Watch", Need::Operator),
+            ("ListKeyspaces", Need::Operator),
+            ("CreateKeyspace", Need::Operator),
+        ],
+    ),
+    (
         "/console/api/",
         &[
             ("overview", Need::User),
@@ -167,6 +181,11 @@ mod tests {
         for name in of_console {
             let row = format!("{VIEWS}{name}");
             assert!(rows.contains(&row), "{row} has no row");
+        }
+        for call in crate::kv::CALLS {
+            let path = format!("/{}/{call}", umbel_proto::kv::SERVICE);
+            assert_eq!(need(&path), Need::Operator, "{path}");
+            assert!(rows.contains(&path.to_ascii_lowercase()), "{path} has no row");
         }
         for path in crate::http::PATHS {
             assert!(rows.iter().any(|row| row == path), "{path} has no row");

@@ -18,11 +18,11 @@ use crate::oversize::Sieve;
 use crate::peers::Peer;
 use crate::service::Service;
 use crate::store::Deletion;
-use crate::{append, batch_append, console, delete, failure, features, gossip, http, monitoring};
-use crate::{operations, persistent, projections, read, user_calls, v2_calls};
+use crate::{append, batch_append, console, delete, failure, features, gossip, http, kv};
+use crate::{monitoring, operations, persistent, projections, read, user_calls, v2_calls};
 
 /// What the paths of calls begin with.
-const CALLS: [&str; 2] = ["/event_store.client.", "/kurrentdb.protocol."];
+const CALLS: [&str; 3] = ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv."];
 
 type HttpRequest = hyper::Request<Incoming>;
 type HttpResponse = hyper::Response<Body>;
@@ -179,6 +179,9 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
         }
         path if path.starts_with("/event_store.client.users.") => {
             user_calls::call(service, request).await
+        }
+        path if path.starts_with("/umbel.kv.v1.KeyValue/") => {
+            kv::call(service, deadline, request).await
         }
         path => failure::not_served(path).into_http(),
     }

@@ -18,6 +18,7 @@ use crate::backups::Backups;
 use crate::config::Config;
 use crate::connections::{self, Limits};
 use crate::gates::Gates;
+use crate::kv_store::{KeyValues, KvStore};
 use crate::passwords::Secret;
 use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
@@ -41,7 +42,8 @@ pub struct Running {
     ask: watch::Sender<bool>,
     connections: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
-    appender: Option<Box<dyn umbel_env::JoinHandle>>,
+    /// Those that write to the stores.
+    writers: Vec<Box<dyn umbel_env::JoinHandle>>,
     made: Vec<(&'static str, Secret)>,
 }
 
@@ -62,7 +64,8 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Serves `store` until it is told to stop. Who called closes the store after that.
+    /// Serves `store` until it is told to stop. Who called closes the store after that, and that of
+    /// keys and values where there is one.
     ///
     /// REQUIRES: the store has background threads; without them nobody says when an append is done.
     ///
@@ -109,13 +112,16 @@ impl Server {
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
         let limits = Limits::of(&config);
-        let service = Service::new(store, work, env, config, address.port(), stopped.clone())
-            .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        let (kv, kv_writer) = key_values(config.kv.clone(), &env)?;
+        let mut service =
+            Service::new(store, work, env, config, address.port(), stopped.clone())
+                .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
+        service.kv = kv;
         let ask = service.ask.clone();
         let serve = connections::serve(listener, Arc::new(service), tls, limits, stopped);
         let connections = Some(runtime.spawn(serve));
-        let (runtime, appender) = (Some(runtime), Some(appender));
-        Ok(Running { address, stop, ask, connections, runtime, appender, made })
+        let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
+        Ok(Running { address, stop, ask, connections, runtime, writers, made })
     }
 }
 
@@ -162,9 +168,9 @@ impl Running {
         // An error says that serving panicked: there is nothing left to wait for.
         let _ = runtime.block_on(connections);
         runtime.shutdown_timeout(LAST_READS);
-        // The calls went with the runtime, and the thread ends when there is nobody to append for.
-        if let Some(appender) = self.appender.take() {
-            appender.join();
+        // The calls went with the runtime, and the threads end when there is nobody to write for.
+        for writer in self.writers.drain(..) {
+            writer.join();
         }
     }
 }
@@ -238,6 +244,17 @@ impl Signals {
         // Where nobody can tell of Ctrl-C, it ends the process by itself.
         let _ = tokio::signal::ctrl_c().await;
     }
+}
+
+/// Begins to serve keys and values, where they are to be; and the thread that writes them.
+fn key_values(
+    what: Option<KeyValues>,
+    env: &Env,
+) -> Result<(Option<Arc<KvStore>>, Option<Box<dyn umbel_env::JoinHandle>>), StartError> {
+    let Some(what) = what else { return Ok((None, None)) };
+    let (store, writer) = KvStore::new(what, env)
+        .map_err(|error| StartError::system("begin to serve keys and values", other(&error)))?;
+    Ok((Some(Arc::new(store)), Some(writer)))
 }
 
 fn other(error: &umbel::Error) -> io::Error {

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
 use crate::group_registry::Groups;
+use crate::kv_store::KvStore;
 use crate::peers::Peers;
 use crate::scavenging::Scavenging;
 use crate::store::EventStore;
@@ -55,6 +56,8 @@ pub struct Service {
     pub groups: Groups,
     /// Copies the store while it is served.
     pub backups: Backups,
+    /// Keys and values, where they are served.
+    pub kv: Option<Arc<KvStore>>,
     /// Gives space back.
     pub scavenging: Arc<dyn Scavenging>,
     /// Tells whoever runs the server that a client asks it to stop.
@@ -98,6 +101,7 @@ impl Service {
             gates,
             groups: Groups::default(),
             backups,
+            kv: None,
             scavenging,
             ask,
             stop,

@@ -12,6 +12,10 @@ mod suite {
     mod console;
     mod filters;
     mod ground;
+    mod kv;
+    mod kv_access;
+    mod kv_client;
+    mod kv_watching;
     mod limits;
     mod logs;
     mod operations;

@@ -94,6 +94,21 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
     ("event_store.client.monitoring.Monitoring", &[("Stats", User)]),
     ("event_store.client.server_features.ServerFeatures", &[("GetSupportedMethods", Nobody)]),
     ("event_store.client.gossip.Gossip", &[("Read", Nobody)]),
+    (
+        "umbel.kv.v1.KeyValue",
+        &[
+            ("Get", Operator),
+            ("MultiGet", Operator),
+            ("Put", Operator),
+            ("Delete", Operator),
+            ("Batch", Operator),
+            ("Scan", Operator),
+            ("Watch", Operator),
+            ("ListKeyspaces", Operator),
+            ("CreateKeyspace", Operator),
+            ("NoSuchCall", Admin),
+        ],
+    ),
     ("event_store.client.streams.Streams", &[("NoSuchCall", Admin)]),
     ("no.such.Service", &[("NoSuchCall", Admin)]),
 ];

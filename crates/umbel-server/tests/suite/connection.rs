@@ -133,8 +133,23 @@ impl Connection {
         A: Message + Default + 'static,
         S: Stream<Item = Q> + Send + 'static,
     {
+        self.streaming_of(service, method, self.request(messages)).await
+    }
+
+    /// The same with a request that has more in it than its messages.
+    pub async fn streaming_of<Q, A, S>(
+        &self,
+        service: &str,
+        method: &str,
+        request: Request<S>,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+        S: Stream<Item = Q> + Send + 'static,
+    {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (self.request(messages), ProstCodec::<Q, A>::default());
+        let codec = ProstCodec::<Q, A>::default();
         let answers = grpc.streaming(request, path(service, method), codec).await;
         answers.map(Response::into_inner)
     }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use umbel::{Db, Options};
 use umbel_events::{Store, StoreOptions};
-use umbel_server::{Config, FirstPasswords, Running, Secret, Server};
+use umbel_server::{Config, FirstPasswords, KeyValues, Running, Secret, Server};
 
 use super::client::Client;
 
@@ -17,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Ground {
     _folder: TempDir,
     pub store: Store,
+    /// The store of keys and values, where there is one.
+    pub kv: Option<Db>,
     running: Option<Running>,
     address: SocketAddr,
 }
@@ -28,19 +31,33 @@ impl Ground {
 
     /// One that asks users who they are: `admin` with the password `first`, `ops` with `second`.
     pub fn with_users() -> Ground {
-        let secret = |text| Some(Secret::new(text));
-        let first = FirstPasswords { admin: secret("first"), ops: secret("second") };
-        Ground::with(Config { users: Some(first), ..Config::default() })
+        Ground::with(with_users())
+    }
+
+    /// One that serves keys and values, too.
+    pub fn with_kv() -> Ground {
+        Ground::with_kv_and(Config::default())
+    }
+
+    /// The same, configured so.
+    pub fn with_kv_and(config: Config) -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(folder.path().join("kv"), Options::default()).unwrap();
+        Ground::of(folder, Config { kv: Some(KeyValues::new(db)), ..config })
     }
 
     /// One that is configured so, but for where it listens.
     pub fn with(config: Config) -> Ground {
-        let folder = tempfile::tempdir().unwrap();
+        Ground::of(tempfile::tempdir().unwrap(), config)
+    }
+
+    fn of(folder: TempDir, config: Config) -> Ground {
         let store = Store::open(folder.path().join("events"), StoreOptions::default()).unwrap();
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
+        let kv = config.kv.as_ref().map(|kv| kv.db.clone());
         let running = Server::start(store.clone(), config).unwrap();
         let address = running.address();
-        Ground { _folder: folder, store, running: Some(running), address }
+        Ground { _folder: folder, store, kv, running: Some(running), address }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -77,6 +94,13 @@ impl Ground {
             test(client, self).await
         })
     }
+}
+
+/// Users are asked who they are: `admin` with the password `first`, `ops` with `second`.
+pub fn with_users() -> Config {
+    let secret = |text| Some(Secret::new(text));
+    let first = FirstPasswords { admin: secret("first"), ops: secret("second") };
+    Config { users: Some(first), ..Config::default() }
 }
 
 /// Runs a client's side of a test.

@@ -1,0 +1,101 @@
+//! Watch: what changes, behind what there was where that is wanted.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use umbel_proto::kv::{Entries, Started, WatchEvent, WatchRequest, WatchResponse};
+
+use super::permit::Permit;
+use super::scan::Pages;
+use super::{Call, request};
+use crate::access::Caller;
+use crate::answers::{Answers, in_steps};
+use crate::deadline::too_late;
+use crate::failure;
+use crate::kv_store::{Range, Scanner, Watched, Watcher};
+use crate::peers::Peer;
+
+type Answer = Result<WatchResponse, Status>;
+
+/// A watch on its way.
+#[derive(Debug)]
+struct Watch {
+    call: Call,
+    watcher: Watcher,
+    /// Everything up to this write is not told.
+    sequence: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Tells what there was.
+    Entries(Box<Pages>),
+    /// Has told that, if it was to.
+    Starting(Permit),
+    /// Tells what changes.
+    Changes(Permit),
+}
+
+/// Answers with what changes.
+pub async fn watch(
+    call: Call,
+    asked: Request<WatchRequest>,
+) -> Result<Response<Answers<WatchResponse>>, Status> {
+    let held = call.service.unread.held(asked.extensions().get::<Arc<Peer>>().cloned());
+    let permit = Permit::new(Caller::of(asked.extensions()));
+    let WatchRequest { keyspace, prefix, with_entries, keys_only } = asked.into_inner();
+    request::check_bound("prefix", &prefix)?;
+    let found = request::keyspace(&call.kv, &keyspace)?;
+    let name = request::name(&keyspace).to_string();
+    let watched = Watched { keyspace: name, prefix: prefix.clone(), keys_only };
+    let begun = call.kv.watch(watched).await.map_err(|_| failure::stopping())?;
+    let (watcher, snapshot) = begun?;
+    let sequence = snapshot.sequence();
+    let stage = match with_entries {
+        true => {
+            let range = Range::new(&prefix, Vec::new(), Vec::new());
+            let scanner = Scanner::new(found, range, 0).without_values(keys_only);
+            let pages = Pages::new(call.clone(), (held, permit), scanner, snapshot);
+            Stage::Entries(Box::new(pages))
+        }
+        false => Stage::Starting(permit),
+    };
+    let watch = Watch { call, watcher, sequence, stage };
+    Ok(Response::new(in_steps(watch, step)))
+}
+
+async fn step(watch: Watch) -> (Vec<Answer>, Option<Watch>) {
+    match next(watch).await {
+        Ok((event, watch)) => (vec![Ok(WatchResponse { event: Some(event) })], Some(watch)),
+        Err(status) => (vec![Err(status)], None),
+    }
+}
+
+async fn next(mut watch: Watch) -> Result<(WatchEvent, Watch), Status> {
+    let permit = match watch.stage {
+        Stage::Entries(mut pages) => match pages.next().await? {
+            Some(page) if !page.entries.is_empty() => {
+                watch.stage = Stage::Entries(pages);
+                let entries = Entries { entries: page.entries };
+                return Ok((WatchEvent::Entries(entries), watch));
+            }
+            _ => pages.into_permit(),
+        },
+        Stage::Starting(permit) => permit,
+        Stage::Changes(mut permit) => {
+            let Call { service, deadline, .. } = &watch.call;
+            let told = tokio::select! {
+                told = watch.watcher.next() => told?,
+                () = service.stopping() => return Err(failure::stopping()),
+                () = deadline.passed() => return Err(too_late()),
+            };
+            permit.renewed(service).await?;
+            watch.stage = Stage::Changes(permit);
+            return Ok((WatchEvent::Changes(told), watch));
+        }
+    };
+    watch.stage = Stage::Changes(permit);
+    let started = Started { sequence: watch.sequence };
+    Ok((WatchEvent::Started(started), watch))
+}
