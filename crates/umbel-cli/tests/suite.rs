@@ -9,6 +9,9 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
+    #[expect(dead_code, reason = "the calls of streams are for other suites")]
+    #[path = "../../../umbel-server/tests/suite/connection.rs"]
+    mod connection;
     mod doctor;
     mod events;
     mod filter;
@@ -19,6 +22,7 @@ mod suite {
     mod metadata;
     mod repairs;
     mod serve;
+    mod serve_kv;
     mod serve_log;
     mod transcript;
 }

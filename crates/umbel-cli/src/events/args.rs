@@ -177,6 +177,13 @@ pub struct ServeArgs {
     /// Answer an append once it survives power loss
     #[arg(long)]
     pub sync: bool,
+    /// Serve keys and values, too: they lie in the folder `kv` of the store
+    #[arg(long)]
+    pub kv: bool,
+    /// Bytes of memory for everything the store of keys and values keeps, like 64MiB
+    /// [default: 256MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub kv_memory: Option<String>,
     /// Bytes of the filter that knows which streams cannot be there; 0 for none, or `growing`
     /// [default: growing]
     #[arg(long, value_name = "BYTES")]

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use umbel::Durability;
-use umbel_events::StoreOptions;
-use umbel_server::{Certificates, Config, Running, Server, StartError};
+use umbel::{Db, Durability, Options};
+use umbel_events::{Store, StoreOptions};
+use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError};
 
 use super::args::ServeArgs;
 use super::serve_config::ServeConfig;
@@ -18,6 +18,9 @@ use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
 use crate::output::{Output, note};
+
+/// The folder of keys and values, in that of the store.
+const KV_FOLDER: &str = "kv";
 
 /// Serves the event store in the folder, which is created where it is missing or empty.
 pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) -> Outcome<()> {
@@ -41,13 +44,34 @@ fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Ou
         ..StoreOptions::default()
     };
     let store = store::open_or_create_with(Some(&config.db), options)?;
-    let running = match Server::start(store.clone(), server_config(config, security)) {
-        Ok(running) => running,
-        Err(error) => {
+    // The folder is that of an event store first: nobody else makes one of it.
+    let kv = match config.kv.then(|| key_values(config)).transpose() {
+        Ok(kv) => kv,
+        Err(failure) => {
             store.close()?;
-            return Err(failed(error));
+            return Err(failure);
         }
     };
+    let served = serve_stores(config, (&store, kv.clone()), security, log, json);
+    // Both are closed, whatever comes of either.
+    let closed = (store.close(), kv.map_or(Ok(()), |kv| kv.db.close()));
+    served?;
+    closed.0?;
+    closed.1?;
+    log.say("stopped; everything that was acknowledged is on disk");
+    Ok(())
+}
+
+/// Serves until somebody stops it.
+fn serve_stores(
+    config: &ServeConfig,
+    (store, kv): (&Store, Option<KeyValues>),
+    security: &Security,
+    log: &Log,
+    json: bool,
+) -> Outcome<()> {
+    let running = Server::start(store.clone(), server_config(config, kv, security));
+    let running = running.map_err(failed)?;
     // Whoever reads the address may stop the server at once.
     let interrupts = running
         .interrupts()
@@ -58,13 +82,17 @@ fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Ou
         Ok(())
     });
     running.shutdown();
-    store.close()?;
-    served?;
-    log.say("stopped; everything that was acknowledged is on disk");
-    Ok(())
+    served
 }
 
-fn server_config(config: &ServeConfig, security: &Security) -> Config {
+/// Opens the store of keys and values beside the events.
+fn key_values(config: &ServeConfig) -> Outcome<KeyValues> {
+    let options = Options { memory_bytes: Some(config.kv_memory), ..Options::default() };
+    let db = Db::open(config.db.join(KV_FOLDER), options)?;
+    Ok(KeyValues { sync: config.sync, ..KeyValues::new(db) })
+}
+
+fn server_config(config: &ServeConfig, kv: Option<KeyValues>, security: &Security) -> Config {
     let (users, tls) = match security {
         Security::Insecure => (None, None),
         Security::Users { first, tls } => {
@@ -75,7 +103,7 @@ fn server_config(config: &ServeConfig, security: &Security) -> Config {
     let (listen, advertise) = (config.listen, config.advertise.clone());
     let (parts_time, slow_time) = (config.append_time, config.log_slow);
     let backup = config.backup_dir.clone();
-    Config { listen, advertise, parts_time, users, tls, backup, slow_time, ..Config::default() }
+    Config { listen, advertise, parts_time, users, tls, backup, kv, slow_time, ..Config::default() }
 }
 
 /// The first line of output is what clients connect with.
@@ -122,6 +150,9 @@ fn announce(
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
     log.say(&format!("the store is in {}", config.db.display()));
+    if config.kv {
+        log.say(&format!("keys and values are in {}", config.db.join(KV_FOLDER).display()));
+    }
     log.say(&format!("the console is at {scheme}://{host}/console/"));
     let user = if matches!(security, Security::Insecure) { "" } else { "-u admin " };
     log.say(&format!(

@@ -22,6 +22,9 @@ const APPEND_TIME_MAX: u64 = 3600;
 /// The longest that a call may take before it is told as slow, in milliseconds.
 const LOG_SLOW_MAX: u64 = 3_600_000;
 
+/// Bytes of memory for the store of keys and values where nobody names any.
+const KV_MEMORY: u64 = 256 << 20;
+
 /// The folder of the store where nobody names one.
 const FOLDER: &str = "umbel-data";
 
@@ -54,6 +57,10 @@ pub struct ServeConfig {
     pub sync: bool,
     /// Bytes of memory for the store.
     pub memory: Option<u64>,
+    /// Whether keys and values are served,
+    pub kv: bool,
+    /// and bytes of memory for their store.
+    pub kv_memory: u64,
     /// How large the filter of streams is.
     pub existence: Size,
     /// How long an append may take from its first part to its last.
@@ -109,6 +116,8 @@ impl ServeConfig {
             backup_dir: path("backup-dir")?,
             sync: switch("sync")?,
             memory: number("memory", 1, 1 << 50)?,
+            kv: switch("kv")?,
+            kv_memory: number("kv-memory", 1, 1 << 50)?.unwrap_or(KV_MEMORY),
             existence: existence.unwrap_or(StoreOptions::default().existence),
             append_time: number("append-time", 1, APPEND_TIME_MAX)?
                 .map_or(plain.parts_time, Duration::from_secs),
@@ -193,6 +202,8 @@ impl ServeConfig {
             line("backup-dir", json!(self.backup_dir))?,
             line("sync", json!(self.sync))?,
             line("memory", json!(self.memory))?,
+            line("kv", json!(self.kv))?,
+            line("kv-memory", json!(self.kv_memory))?,
             line("stream-existence-filter-size", existence)?,
             line("append-time", json!(self.append_time.as_secs()))?,
             line("log-format", json!(self.log_format.name()))?,
@@ -337,6 +348,7 @@ mod tests {
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 2113)));
         assert_eq!(config.db, PathBuf::from("umbel-data"));
         assert!(!config.insecure && !config.sync && config.advertise.is_none());
+        assert!(!config.kv && config.kv_memory == 256 << 20);
         assert_eq!(config.append_time, Config::default().parts_time);
         assert_eq!(config.existence, StoreOptions::default().existence);
         assert_eq!(config.log_slow, Config::default().slow_time);
@@ -379,6 +391,8 @@ mod tests {
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
             ("UMBEL_SYNC", "maybe", "neither 1 (on) nor 0 (off)"),
             ("UMBEL_APPEND_TIME", "0", "must be 1 to 3600"),
+            ("UMBEL_KV", "perhaps", "neither 1 (on) nor 0 (off)"),
+            ("UMBEL_KV_MEMORY", "much", "UMBEL_KV_MEMORY is much"),
             ("UMBEL_LOG_FORMAT", "xml", "must be text or json"),
             ("UMBEL_LOG_LEVEL", "loud", "must be error, warn, info or debug"),
             ("UMBEL_LOG_SLOW_MILLISECONDS", "3600001", "must be 0 to 3600000"),

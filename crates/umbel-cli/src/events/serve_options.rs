@@ -21,7 +21,7 @@ const KURRENT: &str = "KURRENTDB_";
 
 /// The names of all options. KurrentDB's mean the same there; those that have parts of another
 /// option come behind it.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 26] = [
     "db",
     "insecure",
     "certificate-file",
@@ -41,6 +41,8 @@ pub const NAMES: [&str; 24] = [
     "backup-dir",
     "sync",
     "memory",
+    "kv",
+    "kv-memory",
     "stream-existence-filter-size",
     "append-time",
     "log-format",
@@ -48,7 +50,7 @@ pub const NAMES: [&str; 24] = [
     "log-slow-milliseconds",
 ];
 /// Options that KurrentDB has not.
-const NOT_KURRENT: [&str; 11] = [
+const NOT_KURRENT: [&str; 13] = [
     "admin-password",
     "ops-password",
     "listen",
@@ -56,6 +58,8 @@ const NOT_KURRENT: [&str; 11] = [
     "backup-dir",
     "sync",
     "memory",
+    "kv",
+    "kv-memory",
     "append-time",
     "log-format",
     "log-level",
@@ -308,6 +312,8 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
         ("backup-dir", args.backup_dir.clone()),
         ("sync", switch(args.sync)),
         ("memory", memory.map(|bytes| bytes.to_string())),
+        ("kv", switch(args.kv)),
+        ("kv-memory", args.kv_memory.clone()),
         ("stream-existence-filter-size", args.stream_existence_filter_size.clone()),
         ("append-time", args.append_time.clone()),
         ("log-format", args.log_format.clone()),
