@@ -19,8 +19,8 @@
 //! ```
 //!
 //! A call comes in through `router`, which knows every path; what the messages mean is read and
-//! written in `convert`; the store, which blocks, is asked through `store` alone, and that of keys and
-//! values, where there is one, through `kv_store`. Answers that
+//! written in `convert`; the store, which blocks, is asked through `store` alone, and that of keys
+//! and values, where there is one, through `kv_store`. Answers that
 //! go on for long are made while they are taken: a reader that takes nothing costs one page of
 //! events and no thread, and one that went away costs nothing. `docs/server.md` says what is served
 //! and what is answered.
@@ -91,6 +91,7 @@ mod read;
 mod read_request;
 mod reader;
 mod record;
+mod reflection;
 mod rich_failure;
 mod router;
 mod rules;

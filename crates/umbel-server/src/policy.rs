@@ -101,6 +101,9 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
             ("CreateKeyspace", Need::Operator),
         ],
     ),
+    // What is told there is public; that somebody asks costs the server a task.
+    ("/grpc.reflection.v1.ServerReflection/", &[("ServerReflectionInfo", Need::User)]),
+    ("/grpc.reflection.v1alpha.ServerReflection/", &[("ServerReflectionInfo", Need::User)]),
     (
         "/console/api/",
         &[

@@ -19,10 +19,13 @@ use crate::peers::Peer;
 use crate::service::Service;
 use crate::store::Deletion;
 use crate::{append, batch_append, console, delete, failure, features, gossip, http, kv};
-use crate::{monitoring, operations, persistent, projections, read, user_calls, v2_calls};
+use crate::{
+    monitoring, operations, persistent, projections, read, reflection, user_calls, v2_calls,
+};
 
 /// What the paths of calls begin with.
-const CALLS: [&str; 3] = ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv."];
+const CALLS: [&str; 4] =
+    ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv.", "/grpc.reflection."];
 
 type HttpRequest = hyper::Request<Incoming>;
 type HttpResponse = hyper::Response<Body>;
@@ -183,6 +186,7 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
         path if path.starts_with("/umbel.kv.v1.KeyValue/") => {
             kv::call(service, deadline, request).await
         }
+        path if path.starts_with("/grpc.reflection.") => reflection::call(&service, request).await,
         path => failure::not_served(path).into_http(),
     }
 }

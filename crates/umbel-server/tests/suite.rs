@@ -22,6 +22,7 @@ mod suite {
     mod persistent;
     mod projections;
     mod records;
+    mod reflection;
     mod second;
     mod sessions;
     mod streams;

@@ -80,53 +80,19 @@ impl Said {
     }
 }
 
-fn said() -> Said {
-    let mut said = Said(BTreeMap::new());
-    let (keyspace, key, value) = (|| "k".to_string(), || b"a".to_vec(), || b"v".to_vec());
-    let bytes = || key().into();
+/// What is compared of watches.
+fn watches(said: &mut Said) {
+    let bytes = || b"a".to_vec().into();
     let entry = || Entry { key: bytes(), value: bytes() };
     let range = || KeyRange { start: bytes(), end: bytes() };
     let change = |kind| Change { kind: Some(kind) };
     let told = |event| WatchResponse { event: Some(event) };
-    let done = |kind| Operation { keyspace: keyspace(), kind: Some(kind) };
-    said.says("Entry", &[entry()]);
-    said.says("KeyRange", &[range()]);
-    said.says("GetRequest", &[GetRequest { keyspace: keyspace(), key: key() }]);
-    said.says("GetResponse", &[GetResponse { value: Some(bytes()) }]);
-    said.says("MultiGetRequest", &[MultiGetRequest { keyspace: keyspace(), keys: vec![key()] }]);
-    let found = FoundValue { value: Some(bytes()) };
-    said.says("FoundValue", &[found.clone()]);
-    said.says("MultiGetResponse", &[MultiGetResponse { values: vec![found], sequence: 1 }]);
-    let put = PutRequest { keyspace: keyspace(), key: key(), value: value(), sync: true };
-    said.says("PutRequest", &[put]);
-    said.says("PutResponse", &[PutResponse { sequence: 1 }]);
-    let delete = DeleteRequest { keyspace: keyspace(), key: key(), sync: true };
-    said.says("DeleteRequest", &[delete]);
-    said.says("DeleteResponse", &[DeleteResponse { sequence: 1 }]);
-    let operations = vec![
-        done(OperationKind::Put(entry())),
-        done(OperationKind::Delete(bytes())),
-        done(OperationKind::DeleteRange(range())),
-    ];
-    said.says("Operation", &operations);
-    let condition = Condition { keyspace: keyspace(), key: key(), value: Some(value()) };
-    said.says("Condition", &[condition.clone()]);
-    let batch = BatchRequest { operations, conditions: vec![condition], sync: true };
-    said.says("BatchRequest", &[batch]);
-    said.says("BatchResponse", &[BatchResponse { sequence: 1 }]);
-    let scan = ScanRequest {
-        keyspace: keyspace(),
-        prefix: key(),
-        start: key(),
-        end: key(),
-        reverse: true,
-        limit: 1,
+    let watch = WatchRequest {
+        keyspace: "k".to_string(),
+        prefix: b"a".to_vec(),
+        with_entries: true,
         keys_only: true,
     };
-    said.says("ScanRequest", &[scan]);
-    said.says("ScanResponse", &[ScanResponse { entries: vec![entry()], sequence: 1 }]);
-    let watch =
-        WatchRequest { keyspace: keyspace(), prefix: key(), with_entries: true, keys_only: true };
     said.says("WatchRequest", &[watch]);
     let changes = [
         change(ChangeKind::Put(entry())),
@@ -145,6 +111,52 @@ fn said() -> Said {
         told(WatchEvent::Changes(changes)),
     ];
     said.says("WatchResponse", &events);
+}
+
+fn said() -> Said {
+    let mut said = Said(BTreeMap::new());
+    let (keyspace, key, value) = (|| "k".to_string(), || b"a".to_vec(), || b"v".to_vec());
+    let bytes = || key().into();
+    let entry = || Entry { key: bytes(), value: bytes() };
+    let range = || KeyRange { start: bytes(), end: bytes() };
+    let done = |kind| Operation { keyspace: keyspace(), kind: Some(kind) };
+    said.says("Entry", &[entry()]);
+    said.says("KeyRange", &[range()]);
+    said.says("GetRequest", &[GetRequest { keyspace: keyspace(), key: key() }]);
+    said.says("GetResponse", &[GetResponse { value: Some(bytes()) }]);
+    said.says("MultiGetRequest", &[MultiGetRequest { keyspace: keyspace(), keys: vec![key()] }]);
+    let found = FoundValue { value: Some(bytes()) };
+    said.says("FoundValue", &[found.clone()]);
+    said.says("MultiGetResponse", &[MultiGetResponse { values: vec![found], sequence: 1 }]);
+    let put = PutRequest { keyspace: keyspace(), key: key(), value: value(), sync: true };
+    said.says("PutRequest", &[put]);
+    said.says("PutResponse", &[PutResponse { sequence: 1 }]);
+    said.says("DeleteResponse", &[DeleteResponse { sequence: 1 }]);
+    said.says("BatchResponse", &[BatchResponse { sequence: 1 }]);
+    let delete = DeleteRequest { keyspace: keyspace(), key: key(), sync: true };
+    said.says("DeleteRequest", &[delete]);
+    let operations = vec![
+        done(OperationKind::Put(entry())),
+        done(OperationKind::Delete(bytes())),
+        done(OperationKind::DeleteRange(range())),
+    ];
+    said.says("Operation", &operations);
+    let condition = Condition { keyspace: keyspace(), key: key(), value: Some(value()) };
+    said.says("Condition", &[condition.clone()]);
+    let batch = BatchRequest { operations, conditions: vec![condition], sync: true };
+    said.says("BatchRequest", &[batch]);
+    let scan = ScanRequest {
+        keyspace: keyspace(),
+        prefix: key(),
+        start: key(),
+        end: key(),
+        reverse: true,
+        limit: 1,
+        keys_only: true,
+    };
+    said.says("ScanRequest", &[scan]);
+    said.says("ScanResponse", &[ScanResponse { entries: vec![entry()], sequence: 1 }]);
+    watches(&mut said);
     said.says("ListKeyspacesRequest", &[()]);
     said.says("ListKeyspacesResponse", &[ListKeyspacesResponse { names: vec![keyspace()] }]);
     said.says("CreateKeyspaceRequest", &[CreateKeyspaceRequest { name: keyspace() }]);

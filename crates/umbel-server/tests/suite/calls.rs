@@ -109,6 +109,8 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
             ("NoSuchCall", Admin),
         ],
     ),
+    ("grpc.reflection.v1.ServerReflection", &[("ServerReflectionInfo", User)]),
+    ("grpc.reflection.v1alpha.ServerReflection", &[("ServerReflectionInfo", User)]),
     ("event_store.client.streams.Streams", &[("NoSuchCall", Admin)]),
     ("no.such.Service", &[("NoSuchCall", Admin)]),
 ];

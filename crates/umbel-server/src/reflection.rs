@@ -1,0 +1,39 @@
+//! Reflection: which services there are, and what their messages look like, for clients that have
+//! no definition files. It tells of what has a definition here: keys and values, where they are
+//! served, and itself.
+
+use std::convert::Infallible;
+
+use hyper::body::Incoming;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic_reflection::server::{Builder, Error};
+use umbel_proto::kv::DESCRIPTORS;
+
+use crate::service::Service;
+
+/// Serves a call of either version. What answers is made for each: a client asks once.
+pub async fn call(service: &Service, request: hyper::Request<Incoming>) -> hyper::Response<Body> {
+    let mut builder = Builder::configure();
+    if service.kv.is_some() {
+        builder = builder.register_encoded_file_descriptor_set(DESCRIPTORS);
+    }
+    let is_alpha = request.uri().path().starts_with("/grpc.reflection.v1alpha.");
+    let answered: Result<Result<hyper::Response<Body>, Infallible>, Error> = if is_alpha {
+        match builder.build_v1alpha() {
+            Ok(mut built) => Ok(built.call(request).await),
+            Err(error) => Err(error),
+        }
+    } else {
+        match builder.build_v1() {
+            Ok(mut built) => Ok(built.call(request).await),
+            Err(error) => Err(error),
+        }
+    };
+    match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(error) => Status::internal(format!("no service can be told of: {error}")).into_http(),
+    }
+}
