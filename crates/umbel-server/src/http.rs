@@ -52,7 +52,10 @@ pub async fn answer(
             response(StatusCode::OK, Some(JSON), page)
         }
         _ => match service.store.stats().await {
-            Ok(stats) => of_stats(service, path, &stats),
+            Ok(stats) if path == "/stats" => {
+                response(StatusCode::OK, Some(JSON), pages::stats(&stats).to_string())
+            }
+            Ok(stats) => metrics(service, &stats).await,
             Err(error) => {
                 let text = format!("the store does not answer: {error}\n");
                 response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
@@ -61,11 +64,12 @@ pub async fn answer(
     }
 }
 
-fn of_stats(service: &Service, path: &str, stats: &Stats) -> Response<Body> {
-    if path == "/stats" {
-        return response(StatusCode::OK, Some(JSON), pages::stats(stats).to_string());
-    }
-    match metrics::text(stats, service) {
+async fn metrics(service: &Service, stats: &Stats) -> Response<Body> {
+    let kv = match &service.kv {
+        Some(kv) => kv.stats().await,
+        None => None,
+    };
+    match metrics::text(stats, kv.as_ref(), service) {
         Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
         Err(error) => {
             let text = format!("the metrics could not be written: {error}\n");

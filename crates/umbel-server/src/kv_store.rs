@@ -9,6 +9,8 @@ mod feed;
 mod scanner;
 mod writer;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +26,7 @@ pub use writer::{Condition, Operation, Write};
 use crate::failure;
 use crate::limits::{QUICK_EVENTS_MAX, SCAN_TIME};
 use crate::quick::Quick;
+use feed::Counts;
 use writer::{Job, Writer};
 
 /// The keys and values that a server serves besides its events.
@@ -44,6 +47,18 @@ pub struct KvStore {
     jobs: mpsc::UnboundedSender<Job>,
     quick: Quick,
     scan_time: Duration,
+    counts: Arc<Counts>,
+}
+
+/// What a store of keys and values has and does, for whoever watches over it.
+#[derive(Debug)]
+pub struct KvStats {
+    /// That of the engine.
+    pub engine: umbel::Stats,
+    /// How many watches go on,
+    pub watches: usize,
+    /// and how many were let go because they did not keep up.
+    pub let_go: u64,
 }
 
 /// What a call for something of the store comes to.
@@ -73,9 +88,10 @@ impl KvStore {
         db.keyspace(DEFAULT_KEYSPACE, None)?;
         // It holds no more than the calls do: each waits for the answer.
         let (jobs, taken) = mpsc::unbounded_channel();
-        let writer = Writer::new(db.clone(), sync);
+        let counts = Arc::new(Counts::default());
+        let writer = Writer::new(db.clone(), sync, Arc::clone(&counts));
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
-        Ok((KvStore { db, jobs, quick: Quick::new(env), scan_time }, thread))
+        Ok((KvStore { db, jobs, quick: Quick::new(env), scan_time, counts }, thread))
     }
 
     /// How long a scan may take.
@@ -123,6 +139,14 @@ impl KvStore {
     /// The present state.
     pub fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
+    }
+
+    /// What it has and does.
+    pub async fn stats(&self) -> Option<KvStats> {
+        let db = self.db.clone();
+        let engine = tokio::task::spawn_blocking(move || db.stats()).await.ok()?;
+        let watches = self.counts.watches.load(Ordering::Relaxed);
+        Some(KvStats { engine, watches, let_go: self.counts.let_go.load(Ordering::Relaxed) })
     }
 
     /// Reads few keys, here where such reads are quick, else on a thread that may wait.

@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use umbel_events::{ExistenceStats, Stats};
 
 use crate::calls::Labels;
+use crate::kv_store::KvStats;
 use crate::service::Service;
 
 /// The content type of the text.
@@ -24,7 +25,11 @@ type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<u64>>;
 
 /// Everything as text.
-pub fn text(stats: &Stats, service: &Service) -> Result<String, std::fmt::Error> {
+pub fn text(
+    stats: &Stats,
+    kv: Option<&KvStats>,
+    service: &Service,
+) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
     service.calls.register(&mut registry);
     of_memory(&mut registry, service);
@@ -32,6 +37,9 @@ pub fn text(stats: &Stats, service: &Service) -> Result<String, std::fmt::Error>
     of_existence(&mut registry, &stats.existence);
     of_index(&mut registry, &stats.index);
     of_levels(&mut registry, &stats.index);
+    if let Some(kv) = kv {
+        of_key_values(&mut registry, kv);
+    }
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -118,6 +126,23 @@ fn of_index(registry: &mut Registry, index: &umbel::Stats) {
     ] {
         counter(registry, &format!("index_{name}"), help, value);
     }
+}
+
+/// The store of keys and values, and who watches it.
+fn of_key_values(registry: &mut Registry, kv: &KvStats) {
+    let engine = &kv.engine;
+    let is_read_only = f64::from(u8::from(engine.read_only_reason.is_some()));
+    for (name, help, value) in [
+        ("sequence", "The number of the newest write", engine.last_sequence as f64),
+        ("read_only", "1 where nothing can be written any more", is_read_only),
+        ("memory_bytes", "Memory that the store takes", engine.memory.held_bytes as f64),
+        ("memory_budget_bytes", "Memory that it may take", engine.memory.budget_bytes as f64),
+        ("snapshots", "States that scans and watches keep", engine.readers.snapshots as f64),
+        ("watches", "Watches that go on", kv.watches as f64),
+    ] {
+        gauge(registry, &format!("kv_{name}"), help, value);
+    }
+    counter(registry, "kv_watches_let_go", "Watches that did not keep up", kv.let_go);
 }
 
 /// Numbers of the levels, each with its keyspace and its number.

@@ -5,6 +5,7 @@
 //! hold too much: the one that holds the most goes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prost::bytes::Bytes;
@@ -28,10 +29,20 @@ pub struct Watched {
     pub keys_only: bool,
 }
 
+/// How many watch, and how many were let go.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Who watch, as far as it was noticed that others have left.
+    pub watches: AtomicUsize,
+    /// Who did not keep up, since the start.
+    pub let_go: AtomicU64,
+}
+
 /// Everybody who watches.
 #[derive(Debug)]
 pub struct Feed {
     queues: Vec<Arc<Queue>>,
+    counts: Arc<Counts>,
     watches_max: usize,
     bytes_max: usize,
 }
@@ -62,13 +73,13 @@ pub struct Watcher {
     queue: Arc<Queue>,
 }
 
-impl Default for Feed {
-    fn default() -> Feed {
-        Feed { queues: Vec::new(), watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
-    }
-}
-
 impl Feed {
+    /// Nobody, to begin with.
+    pub fn new(counts: Arc<Counts>) -> Feed {
+        let queues = Vec::new();
+        Feed { queues, counts, watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
+    }
+
     /// Begins a watch.
     pub fn begin(&mut self, watched: Watched) -> Result<Watcher, Status> {
         self.forget();
@@ -81,6 +92,7 @@ impl Feed {
         }
         let queue = Arc::new(Queue { watched, state: Mutex::default(), bell: Notify::new() });
         self.queues.push(Arc::clone(&queue));
+        self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
         Ok(Watcher { queue })
     }
 
@@ -117,14 +129,19 @@ impl Feed {
         for queue in self.queues.drain(..) {
             queue.end(crate::failure::of_engine(error));
         }
+        self.counts.watches.store(0, Ordering::Relaxed);
     }
 
     /// Lets go of those who take nothing any more.
     fn forget(&mut self) {
+        let mut let_go = 0;
         self.queues.retain(|queue| {
             let state = queue.locked();
+            let_go += u64::from(!state.is_left && state.end.is_some());
             !state.is_left && state.end.is_none()
         });
+        self.counts.let_go.fetch_add(let_go, Ordering::Relaxed);
+        self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
     }
 
     fn make_room(&self) {

@@ -18,7 +18,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let db = Db::open(folder.path().join("kv"), Options::default()).unwrap();
         let [keyspace, other] = ["default", "other"].map(|name| db.keyspace(name, None).unwrap());
-        Stage { feed: Feed::default(), keyspace, other, _folder: folder }
+        Stage { feed: Feed::new(Arc::default()), keyspace, other, _folder: folder }
     }
 
     fn watch(&mut self, prefix: &str) -> Watcher {
@@ -130,6 +130,9 @@ fn who_takes_nothing_is_let_go_and_nothing_of_it_is_kept() {
     assert_eq!(slow.queue.locked().bytes, 0, "what waited was thrown away");
     assert_eq!(told(&slow), (vec![], Some(Code::Aborted)));
     assert_eq!(stage.feed.queues.len(), 1, "nobody tells him any more");
+    let counts = &stage.feed.counts;
+    let counted = (counts.watches.load(Ordering::Relaxed), counts.let_go.load(Ordering::Relaxed));
+    assert_eq!(counted, (1, 1));
     for sequence in 10..10 + WATCH_WRITES_MAX as u64 + 1 {
         stage.put(sequence, "key", 1);
     }

@@ -1,11 +1,13 @@
 //! [`Writer`]: the thread that writes.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel::{Db, Durability, Keyspace, Result, Snapshot};
 use umbel_proto::kv::OperationKind;
 
-use super::feed::{Feed, Watched, Watcher};
+use super::feed::{Counts, Feed, Watched, Watcher};
 use crate::budget::Share;
 use crate::limits::WRITES_TOGETHER_MAX;
 
@@ -66,8 +68,9 @@ pub struct Writer {
 
 impl Writer {
     /// One for this store, which syncs every write where it is told to.
-    pub fn new(db: Db, sync: bool) -> Writer {
-        Writer { db, sync, feed: Feed::default(), untold: Vec::new(), waiting: Vec::new() }
+    pub fn new(db: Db, sync: bool, counts: Arc<Counts>) -> Writer {
+        let feed = Feed::new(counts);
+        Writer { db, sync, feed, untold: Vec::new(), waiting: Vec::new() }
     }
 
     /// Does what comes until nobody can ask any more.
@@ -147,3 +150,7 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::ground::{Ground, with_users};
 use super::kv_client::{Kv, changes, event};
 use super::users::{change, create};
+use super::watching::{asked, metric};
 
 #[test]
 fn keys_and_values_are_for_those_who_look_after_the_server() {
@@ -71,6 +72,23 @@ fn who_waits_when_the_server_stops_is_told_to_come_back() {
         let stopped = ground.stop();
         assert_eq!(event(&mut watch).await.unwrap_err().code(), Code::Unavailable);
         stopped.await.unwrap();
+    });
+}
+
+#[test]
+fn the_metrics_tell_of_the_store_and_of_who_watches() {
+    Ground::with_kv().run(async |client, ground| {
+        let kv = Kv::new(&client);
+        let last = kv.put(b"key", b"value").await.unwrap();
+        let mut watch = kv.watch(WatchRequest::default()).await.unwrap();
+        assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(_)));
+        let address = ground.address();
+        let asked = tokio::task::spawn_blocking(move || asked(address, "GET", "/metrics"));
+        let (_, text) = asked.await.unwrap();
+        let value = |name: &str| metric(&text, name, &[]);
+        assert_eq!(value("umbel_kv_sequence"), last as f64);
+        assert_eq!((value("umbel_kv_watches"), value("umbel_kv_read_only")), (1.0, 0.0));
+        assert_eq!(value("umbel_kv_watches_let_go_total"), 0.0);
     });
 }
 

@@ -10,7 +10,8 @@ use super::client::{ANY, NO_STREAM, events};
 use super::ground::Ground;
 
 /// The head and the body of the answer to `METHOD path` over HTTP/1.1.
-fn asked(address: SocketAddr, method: &str, path: &str) -> (String, String) {
+/// The head and the body of the answer to a request over HTTP/1.1.
+pub fn asked(address: SocketAddr, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: a:7\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -26,7 +27,7 @@ fn json(address: SocketAddr, path: &str) -> Value {
 }
 
 /// The value of a line of metrics that begins with `name` and has all of `labels`.
-fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
+pub fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
     let mut lines = text.lines().filter(|line| {
         let begins = line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         begins && labels.iter().all(|label| line.contains(label))
