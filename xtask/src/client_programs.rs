@@ -107,6 +107,11 @@ pub fn python_groups() -> Result<Command, String> {
     python_script("python_groups.py")
 }
 
+/// Keys and values, with nothing of the client but the gRPC that it brings along.
+pub fn python_kv() -> Result<Command, String> {
+    python_script("python_kv.py")
+}
+
 /// A script for the client in Python.
 pub fn python_script(name: &str) -> Result<Command, String> {
     let python = installed::python("client-python", "kurrentdbclient", PYTHON_CLIENT)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::client_programs::{
     Client, Languages, PYTHON_CLIENT, Server, Sums, count, go, java, node, node_groups,
-    node_second, python, python_groups, python_second, rust,
+    node_second, python, python_groups, python_kv, python_second, rust,
 };
 use crate::steps::{Counts, Outcome};
 use crate::transcript::transcript;
@@ -23,10 +23,12 @@ const CLIENTS: [(&str, Client, bool); 5] = [
     ("Go", go, false),
 ];
 
-/// Calls of the second protocol, of projections and of groups, where a client has them apart.
-const SECONDS: [(&str, Client); 4] = [
+/// Calls of the second protocol, of projections, of groups, and of keys and values, where a client
+/// has them apart.
+const SECONDS: [(&str, Client); 5] = [
     ("Python", python_second),
     ("Python", python_groups),
+    ("Python", python_kv),
     ("Node", node_second),
     ("Node", node_groups),
 ];
@@ -51,7 +53,8 @@ pub fn clients(languages: Languages) -> Outcome {
 /// Runs the clients against a server that is started for them. The first time each keeps in a file
 /// what it needs to go on the second time.
 fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -> Outcome {
-    let server = match Server::start(&folder.join("events"), |command| command.arg("--insecure")) {
+    let flags = ["--insecure", "--kv"];
+    let server = match Server::start(&folder.join("events"), |command| command.args(flags)) {
         Ok(server) => server,
         Err(complaint) => {
             println!("{complaint}");
@@ -75,7 +78,7 @@ fn visit(folder: &Path, languages: Languages, is_first: bool, sums: &mut Sums) -
             Err(_) => {}
         }
     }
-    // Calls of the second protocol, of projections and of groups keep nothing to go on with.
+    // These keep nothing to go on with.
     for (name, client) in SECONDS.into_iter().filter(|_| is_first) {
         if let Ok(mut command) = client() {
             count(&mut outcome, sums, name, command.arg(&server.connection));

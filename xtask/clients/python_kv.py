@@ -1,0 +1,163 @@
+"""Keys and values from Python, with nothing but gRPC and what the server says of itself.
+
+    python python_kv.py CONNECTION
+
+CONNECTION is what clients of event stores connect with: kurrentdb://HOST:PORT?tls=false. No file is
+generated from the definition: reflection tells it. Each case is a line, the last line says how many
+passed, failed and were skipped.
+"""
+
+import sys
+import threading
+import traceback
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+SERVICE = "umbel.kv.v1.KeyValue"
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def fields(data):
+    """The fields of an encoded message: pairs of a number and bytes; numbers are left out."""
+
+    def varint(at):
+        value = shift = 0
+        while True:
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                return value, at
+
+    at = 0
+    while at < len(data):
+        key, at = varint(at)
+        value, at = varint(at)
+        if key & 7 == 2:
+            yield key >> 3, data[at : at + value]
+            at += value
+
+
+class KeyValue:
+    """The service: each of its calls by its name."""
+
+    def __init__(self, channel):
+        # ServerReflectionRequest.file_containing_symbol is field 4.
+        question = bytes([0x22, len(SERVICE)]) + SERVICE.encode()
+        ask = channel.stream_stream(REFLECTION)
+        (answer,) = list(ask(iter([question]), timeout=10))
+        # file_descriptor_response is field 4, and in it file_descriptor_proto field 1.
+        (files,) = [value for number, value in fields(answer) if number == 4]
+        (file,) = [value for number, value in fields(files) if number == 1]
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(file)
+        self.channel, self.pool = channel, pool
+        self.service = pool.FindServiceByName(SERVICE)
+        self.comments = bool(descriptor_pb2.FileDescriptorProto.FromString(file).source_code_info.location)
+
+    def message(self, name):
+        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName("umbel.kv.v1." + name))
+
+    def __getattr__(self, name):
+        method = self.service.FindMethodByName(name)
+        asked = message_factory.GetMessageClass(method.input_type)
+        answer = message_factory.GetMessageClass(method.output_type)
+        make = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
+        call = make(f"/{SERVICE}/{name}", asked.SerializeToString, answer.FromString)
+        return lambda timeout=10, **said: call(asked(**said), timeout=timeout)
+
+
+def fails(code, work):
+    try:
+        work()
+    except grpc.RpcError as error:
+        assert error.code() == code, error
+        return error.details()
+    raise AssertionError("it did not fail")
+
+
+@case
+def learn_the_service_by_reflection(kv):
+    names = {method.name for method in kv.service.methods}
+    assert {"Get", "Put", "Delete", "Batch", "Scan", "Watch"} <= names, names
+    assert kv.comments, "the definition comes with what it says of itself"
+
+
+@case
+def put_get_and_delete_a_key(kv):
+    first = kv.Put(key=b"ada", value=b"1815").sequence
+    found = kv.Get(key=b"ada")
+    assert found.HasField("value") and found.value == b"1815"
+    assert kv.Delete(key=b"ada").sequence > first
+    assert not kv.Get(key=b"ada").HasField("value")
+    assert "empty" in fails(grpc.StatusCode.INVALID_ARGUMENT, lambda: kv.Get(key=b""))
+
+
+@case
+def write_a_batch_if_its_conditions_hold(kv):
+    kv.CreateKeyspace(name="users")
+    operation, entry = kv.message("Operation"), kv.message("Entry")
+    put = operation(keyspace="users", put=entry(key=b"lock", value=b"ada"))
+    absent = kv.message("Condition")(keyspace="users", key=b"lock")
+    kv.Batch(operations=[operation(keyspace="users", delete=b"lock")])
+    kv.Batch(operations=[put], conditions=[absent])
+    work = lambda: kv.Batch(operations=[put], conditions=[absent])
+    assert "lock" in fails(grpc.StatusCode.ABORTED, work)
+    assert "users" in kv.ListKeyspaces().names
+
+
+@case
+def scan_a_prefix_both_ways(kv):
+    for number in range(10):
+        kv.Put(key=b"scan-%d" % number, value=b"v")
+    scan = lambda **said: [e.key for page in kv.Scan(prefix=b"scan-", **said) for e in page.entries]
+    assert scan() == [b"scan-%d" % number for number in range(10)]
+    assert scan(reverse=True, limit=2) == [b"scan-9", b"scan-8"]
+    assert scan(start=b"scan-3", end=b"scan-5", keys_only=True) == [b"scan-3", b"scan-4"]
+
+
+@case
+def watch_what_there_is_and_what_comes(kv):
+    kv.Put(key=b"watch-1", value=b"old")
+    watch = kv.Watch(prefix=b"watch-", with_entries=True)
+    first, second = next(watch), next(watch)
+    assert [entry.value for entry in first.entries.entries] == [b"old"]
+    assert second.WhichOneof("event") == "started"
+    writer = threading.Thread(target=lambda: kv.Put(key=b"watch-1", value=b"new"))
+    writer.start()
+    told = next(watch).changes
+    writer.join()
+    assert told.sequence > second.started.sequence
+    assert [change.put.value for change in told.changes] == [b"new"]
+    watch.cancel()
+
+
+def main(connection):
+    passed = failed = 0
+    address = connection.split("://")[1].split("?")[0]
+    with grpc.insecure_channel(address) as channel:
+        kv = KeyValue(channel)
+        for function in CASES:
+            name = "Python: " + function.__name__.replace("_", " ")
+            try:
+                function(kv)
+            except Exception:
+                failed += 1
+                print(f"FAILED {name}")
+                traceback.print_exc(file=sys.stdout)
+            else:
+                passed += 1
+                print(f"ok {name}")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
