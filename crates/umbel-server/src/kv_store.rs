@@ -33,6 +33,8 @@ use writer::{Job, Writer};
 #[derive(Debug, Clone)]
 pub struct KeyValues {
     /// The store. Who opened it closes it, after the server has stopped.
+    ///
+    /// REQUIRES: nobody else writes to it meanwhile. Watches would not be told.
     pub db: Db,
     /// Whether every write is answered once it survives power loss.
     pub sync: bool,
