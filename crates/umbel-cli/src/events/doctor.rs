@@ -262,16 +262,17 @@ async fn advertised(address: &ServerAddress, body: &[u8]) -> (State, String) {
     let (Some(host), Some(port)) = (host, port.and_then(|port| u16::try_from(port).ok())) else {
         return (State::Wrong, "its gossip names no member".to_string());
     };
-    if (host, port) == (&address.host[..], address.port) {
-        return (State::Fine, format!("{host}:{port}, the same"));
+    let shown = ServerAddress { host: host.to_string(), port, ..address.clone() }.shown();
+    if shown == address.shown() {
+        return (State::Fine, format!("{shown}, the same"));
     }
     let there = tokio::net::TcpStream::connect((host, port));
     match tokio::time::timeout(Duration::from_secs(5), there).await {
-        Ok(Ok(_)) => (State::Fine, format!("{host}:{port}, which can be reached from here")),
+        Ok(Ok(_)) => (State::Fine, format!("{shown}, which can be reached from here")),
         _ => {
             let said = "which cannot be reached from here: clients that discover it will not \
                         come back; set --advertise";
-            (State::Doubtful, format!("{host}:{port}, {said}"))
+            (State::Doubtful, format!("{shown}, {said}"))
         }
     }
 }

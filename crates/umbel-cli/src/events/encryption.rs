@@ -10,7 +10,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -51,6 +52,19 @@ fn refused(error: &io::Error) -> Failure {
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => "; come by a name that is in it",
+        Some(Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => "; it has to be replaced on the server",
+        // The kind of what is below has no name here.
+        Some(Error::InvalidCertificate(why))
+            if format!("{why:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "; it is that of an authority, as openssl req -x509 makes it: have it sign another one \
+             for the server, or write tlsVerifyCert=false"
+        }
+        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            "; what listens there speaks no HTTP/2, and may be no server of this kind"
+        }
         _ => "",
     };
     Failure::System(format!("no encrypted connection: {error}{hint}"))
@@ -151,5 +165,56 @@ impl ServerCertVerifier for Anybody {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// What is said of a server that shows a certificate of its own and speaks this.
+    fn said(is_authority: bool, protocol: &[u8]) -> String {
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.pem");
+        std::fs::write(&file, certificate.pem()).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let chain = vec![certificate.der().clone()];
+        let mut server = builder.with_no_client_auth().with_single_cert(chain, key.into()).unwrap();
+        server.alpn_protocols = vec![protocol.to_vec()];
+        let wanted = Encryption { verifies: true, authorities: Some(file), user: None };
+        let runtime = crate::events::connection::runtime().unwrap();
+        runtime.block_on(async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            tokio::spawn(async move {
+                let (stream, _) = listener.accept().await.unwrap();
+                drop(TlsAcceptor::from(Arc::new(server)).accept(stream).await);
+            });
+            let wrapped = wrap(stream, "localhost", &wanted).await;
+            wrapped.map(drop).expect_err("refused").to_string()
+        })
+    }
+
+    /// A certificate as `openssl req -x509` makes it was refused with the name of a kind of errors.
+    #[test]
+    fn why_there_is_no_encryption_is_told_with_what_to_do() {
+        let of_authority = said(true, b"h2");
+        assert!(of_authority.contains("have it sign another one"), "{of_authority}");
+        let other = said(false, b"http/1.1");
+        assert!(other.contains("speaks no HTTP/2"), "{other}");
     }
 }
