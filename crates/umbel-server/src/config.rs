@@ -9,7 +9,7 @@ use umbel_proto::limits::PORT;
 
 use crate::kv_store::KeyValues;
 use crate::limits::{
-    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, PARTS_TIME, SLOW_TIME, UNREAD_BYTES_MAX,
+    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, GROUPS_BYTES_MAX, PARTS_TIME, SLOW_TIME, UNREAD_BYTES_MAX,
 };
 use crate::tls::Certificates;
 use crate::users::FirstPasswords;
@@ -42,6 +42,8 @@ pub struct Config {
     pub ask_time: Duration,
     /// Bytes that may have been read for clients that have not taken them, for all together.
     pub unread_bytes_max: usize,
+    /// Bytes of the events that all groups of consumers together may hold.
+    pub groups_bytes_max: usize,
     /// A call whose answer begins later than this is slow, and told of.
     pub slow_time: Duration,
 }
@@ -61,6 +63,7 @@ impl Default for Config {
             ask_after: ASK_AFTER,
             ask_time: ASK_TIME,
             unread_bytes_max: UNREAD_BYTES_MAX,
+            groups_bytes_max: GROUPS_BYTES_MAX,
             slow_time: SLOW_TIME,
         }
     }

@@ -3,6 +3,9 @@
 //!
 //! INVARIANT: an event is held until it is done: acknowledged, left out, or written to the stream
 //! of parked events. The floor is never beyond an event that is held.
+//!
+//! What an event says may be let go of while it is held. Once it waits or is to be parked it is
+//! missing, and is read again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -69,7 +72,10 @@ impl Consumer {
 
 #[derive(Debug)]
 struct Held {
-    event: Arc<ResolvedEvent>,
+    /// `None` where it was let go of.
+    event: Option<Arc<ResolvedEvent>>,
+    id: EventId,
+    bytes: usize,
     pin: u64,
     retries: u32,
     state: State,
@@ -95,13 +101,19 @@ pub struct Consumers {
     held: BTreeMap<Key, Held>,
     waiting: BTreeSet<Key>,
     parking: BTreeSet<Key>,
+    /// Those that wait or are to be parked, and were let go of.
+    missing: BTreeSet<Key>,
     /// When those on the way are late, with how often each had been sent before.
     due: VecDeque<(Instant, Key, ConsumerId, u32)>,
     /// Where each pin has events on the way, and how many.
     pinned: HashMap<u64, (ConsumerId, usize)>,
     bytes: usize,
-    /// The last place that was taken in.
+    /// The last place that was taken in,
     last: Option<u64>,
+    /// and that behind which reading goes on: before it, where something is missing.
+    read: Option<u64>,
+    /// The last revision of the stream of parked events that was taken in.
+    last_parked: Option<u64>,
     /// How many were done since somebody asked.
     pub done: u64,
     /// How many were sent.
@@ -121,10 +133,13 @@ impl Consumers {
             held: BTreeMap::new(),
             waiting: BTreeSet::new(),
             parking: BTreeSet::new(),
+            missing: BTreeSet::new(),
             due: VecDeque::new(),
             pinned: HashMap::new(),
             bytes: 0,
             last: after,
+            read: after,
+            last_parked: None,
             done: 0,
             sent: 0,
         }
@@ -154,21 +169,42 @@ impl Consumers {
         &self.consumers
     }
 
-    /// Takes in an event.
+    /// Takes in an event. One that is held and not missing, or was done before, is left out: it was
+    /// read again together with one that is missing.
     pub fn offer(&mut self, key: Key, event: ResolvedEvent) {
-        if let Key::Source(place) = key {
-            self.last = self.last.max(Some(place));
+        let is_new = self.is_new(key);
+        match key {
+            Key::Source(place) => {
+                self.last = self.last.max(Some(place));
+                if let Some(before) = place.checked_sub(1) {
+                    self.looked_at(before);
+                }
+                self.read = self.read.max(Some(place));
+            }
+            Key::Parked(revision) => self.last_parked = self.last_parked.max(Some(revision)),
         }
-        let pin = pin(self.strategy, &event);
-        self.bytes += bytes_of(&event);
-        let held = Held { event: Arc::new(event), pin, retries: 0, state: State::Waiting };
-        self.held.insert(key, held);
-        self.waiting.insert(key);
+        if is_new {
+            let (pin, id, bytes) = (pin(self.strategy, &event), ack_id(&event), bytes_of(&event));
+            let event = Some(Arc::new(event));
+            self.held
+                .insert(key, Held { event, id, bytes, pin, retries: 0, state: State::Waiting });
+            self.bytes += bytes;
+            self.waiting.insert(key);
+        } else if self.missing.remove(&key)
+            && let Some(held) = self.held.get_mut(&key)
+        {
+            self.bytes += held.bytes;
+            held.event = Some(Arc::new(event));
+            self.turn_up(key);
+        }
     }
 
-    /// Everything up to this place was looked at.
-    pub fn pass(&mut self, place: u64) {
-        self.last = self.last.max(Some(place));
+    /// Whether an event was never taken in.
+    pub fn is_new(&self, key: Key) -> bool {
+        match key {
+            Key::Source(place) => self.last.is_none_or(|last| place > last),
+            Key::Parked(revision) => self.last_parked.is_none_or(|last| revision > last),
+        }
     }
 
     /// The next event for somebody who has room.
@@ -185,10 +221,11 @@ impl Consumers {
         };
         self.waiting.remove(&key);
         let held = self.held.get_mut(&key)?;
+        let event = Arc::clone(held.event.as_ref()?);
         let consumer = self.consumers.get_mut(&id)?;
         held.state = State::InFlight(id);
         let retries = held.retries;
-        consumer.in_flight.entry(ack_id(&held.event)).or_default().insert(key);
+        consumer.in_flight.entry(held.id).or_default().insert(key);
         consumer.count += 1;
         consumer.sent += 1;
         self.sent += 1;
@@ -198,7 +235,7 @@ impl Consumers {
         if let Some(due) = due {
             self.due.push_back((due, key, id, retries));
         }
-        Some(Sending { consumer: id, event: Arc::clone(&held.event), retries })
+        Some(Sending { consumer: id, event, retries })
     }
 
     /// Who gets the next event where streams do not matter.
@@ -285,7 +322,7 @@ impl Consumers {
     pub fn to_park(&self, most: usize) -> Vec<(Key, Arc<ResolvedEvent>, String)> {
         let keys = self.parking.iter().take(most);
         keys.filter_map(|key| match self.held.get(key)? {
-            Held { event, state: State::Parking(reason), .. } => {
+            Held { event: Some(event), state: State::Parking(reason), .. } => {
                 Some((*key, Arc::clone(event), reason.clone()))
             }
             _ => None,
@@ -297,8 +334,9 @@ impl Consumers {
     pub fn finish(&mut self, key: Key) {
         self.waiting.remove(&key);
         self.parking.remove(&key);
+        self.missing.remove(&key);
         if let Some(held) = self.held.remove(&key) {
-            self.bytes -= bytes_of(&held.event);
+            self.bytes -= held.event.map_or(0, |_| held.bytes);
             self.done += 1;
         }
     }
@@ -325,12 +363,7 @@ impl Consumers {
         }
     }
 
-    /// The last place that was taken in.
-    pub fn last(&self) -> Option<u64> {
-        self.last
-    }
-
-    /// How many events are held, and their bytes.
+    /// How many events are held, and the bytes of what they say.
     pub fn held(&self) -> (usize, usize) {
         (self.held.len(), self.bytes)
     }
@@ -340,9 +373,10 @@ impl Consumers {
         let again = |key: &&Key| {
             matches!(key, Key::Parked(_)) || self.held.get(key).is_some_and(|held| held.retries > 0)
         };
-        let again = self.waiting.iter().filter(again).count();
+        let waiting = self.waiting.len() + self.missing.len();
+        let again = self.waiting.iter().chain(&self.missing).filter(again).count();
         let on_the_way = self.consumers.values().map(Consumer::in_flight).sum();
-        (self.waiting.len() - again, again, on_the_way)
+        (waiting - again, again, on_the_way)
     }
 
     /// Takes an event back from a consumer.
@@ -368,11 +402,10 @@ impl Consumers {
             }
         }
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        let ack_id = ack_id(&held.event);
-        if let Some(keys) = consumer.in_flight.get_mut(&ack_id) {
+        if let Some(keys) = consumer.in_flight.get_mut(&held.id) {
             keys.remove(&key);
             if keys.is_empty() {
-                consumer.in_flight.remove(&ack_id);
+                consumer.in_flight.remove(&held.id);
             }
         }
         consumer.count -= 1;
@@ -393,14 +426,14 @@ impl Consumers {
         if let Some(held) = self.held.get_mut(&key) {
             held.retries = held.retries.saturating_add(u32::from(!planted(Bug::RetryNotCounted)));
             held.state = State::Waiting;
-            self.waiting.insert(key);
+            self.turn_up(key);
         }
     }
 
     fn park(&mut self, key: Key, reason: String) {
         if let Some(held) = self.held.get_mut(&key) {
             held.state = State::Parking(reason);
-            self.parking.insert(key);
+            self.turn_up(key);
         }
     }
 }
@@ -438,6 +471,8 @@ fn hash(value: impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
+#[path = "consumers_missing.rs"]
+mod missing;
 #[cfg(test)]
 #[path = "consumers_tests.rs"]
 mod tests;

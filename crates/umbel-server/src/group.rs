@@ -23,9 +23,8 @@ use crate::group_keep;
 use crate::group_key::GroupKey;
 use crate::group_message::{Joined, Message};
 use crate::group_pace::Pace;
-use crate::limits::{
-    GROUP_BYTES, GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE,
-};
+use crate::group_room::{Part, Wanted};
+use crate::limits::{GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARKED_AT_ONCE};
 use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::{convert, failure};
@@ -62,6 +61,14 @@ pub struct Group {
     checkpointed: (u64, Instant),
     /// When what was refused is tried again.
     again: Option<Instant>,
+    /// What it holds of the room of all groups,
+    part: Part,
+    /// and whether others wait for some.
+    wanted: Wanted,
+    /// When it looks next for what it can let go of, while others wait.
+    looks: Option<Instant>,
+    /// How many events had been sent and were done when that last changed, and when that was.
+    moved: (u64, Instant),
     ended: Option<oneshot::Sender<()>>,
 }
 
@@ -95,6 +102,10 @@ impl Group {
             parked_from: opened.parked.0,
             checkpointed: (0, Instant::now()),
             again: None,
+            part: service.group_room.part(),
+            wanted: service.group_room.wanted(),
+            looks: None,
+            moved: (0, Instant::now()),
             ended: None,
             service,
             key,
@@ -115,9 +126,13 @@ impl Group {
                 }
                 self.again = Instant::now().checked_add(GROUP_RETRY_TIME);
             }
+            self.settle(Instant::now());
             let wait = Deadline::at(self.wakes());
-            let reads = self.again.is_none() && self.has_room() && !self.joined.is_empty();
-            let is_ready = reads && !self.is_at_the_end;
+            let (is_ready, follows) = (self.has_more(), self.may_go_on());
+            if !is_ready {
+                self.part.leave();
+            }
+            let gives_back = self.consumers.held().1 > 0 && !self.wanted.is_now();
             tokio::select! {
                 biased;
                 message = messages.recv() => match message {
@@ -129,8 +144,9 @@ impl Group {
                     let _ = self.keep_checkpoint().await;
                     return;
                 }
-                () = std::future::ready(()), if is_ready => {}
-                () = rung(&mut self.bell), if reads => {
+                () = self.part.page_comes(), if is_ready => {}
+                () = self.wanted.comes(), if gives_back => {}
+                () = rung(&mut self.bell), if follows => {
                     (self.bell, self.is_at_the_end) = (None, false);
                 }
                 () = wait.passed() => self.again = None,
@@ -157,6 +173,8 @@ impl Group {
         self.write_parked().await?;
         self.read_parked().await?;
         self.read().await?;
+        // What was missing to be parked may be there now.
+        self.write_parked().await?;
         self.send(Instant::now());
         if self.checkpoint_is_due(now) {
             self.keep_checkpoint().await?;
@@ -171,67 +189,7 @@ impl Group {
         let is_worth = self.has_news() && self.has_enough_news();
         let checkpoint = is_worth.then(|| at.checked_add(wait)).flatten();
         let checkpoint = checkpoint.map(|at| at.max(Instant::now() + GROUP_TICK));
-        [self.consumers.due(), self.again, checkpoint].into_iter().flatten().min()
-    }
-
-    fn has_room(&self) -> bool {
-        let (count, bytes) = self.consumers.held();
-        let most = usize::try_from(self.config.settings.history_buffer_size).unwrap_or(0);
-        count < most.max(1) && bytes < GROUP_BYTES
-    }
-
-    /// Reads a page of what the group is of.
-    async fn read(&mut self) -> Result<(), Error> {
-        if self.joined.is_empty() || self.is_at_the_end || !self.has_room() {
-            return Ok(());
-        }
-        let mut follower = match self.follower.take() {
-            Some(follower) => follower,
-            None => self.follow().await?,
-        };
-        if self.bell.is_none() {
-            self.bell = Some(follower.bell());
-        }
-        if let Some(name) = self.key.stream.as_deref() {
-            follower.show_through(self.service.gates.through(name));
-        }
-        let page = self.service.store.follow(follower).await?;
-        self.is_at_the_end = page.is_caught_up;
-        for found in page.found.into_iter().skip(usize::from(planted(Bug::PageSkips))) {
-            match found {
-                Found::Event(event) => {
-                    let Some(original) = original(&event) else { continue };
-                    let place = match self.key.stream {
-                        Some(_) => original.revision,
-                        None => original.position,
-                    };
-                    self.last_known = Some(place);
-                    if self.key.stream.is_none() && group_keep::is_of_a_group(&original.stream) {
-                        self.consumers.pass(place);
-                    } else {
-                        self.consumers.offer(Key::Source(place), event);
-                    }
-                }
-                Found::Checkpoint(position) => self.consumers.pass(position),
-            }
-        }
-        if let Some(place) = page.follower.place() {
-            self.consumers.pass(place);
-        }
-        self.follower = Some(page.follower);
-        Ok(())
-    }
-
-    /// Begins to read anew behind what was taken in.
-    async fn follow(&self) -> Result<Follower, Error> {
-        let (key, config) = (self.key.clone(), self.config.clone());
-        let after = self.consumers.last();
-        let subscribing =
-            self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
-        let resolves = self.config.settings.resolve_links;
-        let interval = self.config.filter.is_some().then_some(u64::MAX);
-        let clock = &self.service.env.clock;
-        Ok(Follower::new(subscribing.await?, clock, interval, resolves, false))
+        [self.consumers.due(), self.again, checkpoint, self.looks].into_iter().flatten().min()
     }
 
     /// Writes down what is to be parked.
@@ -255,29 +213,6 @@ impl Group {
                 self.consumers.finish(key);
             }
         }
-    }
-
-    /// Reads what is parked and is to be sent again.
-    async fn read_parked(&mut self) -> Result<(), Error> {
-        while let Some((from, before)) = self.replay.filter(|_| self.has_room()) {
-            if from >= before {
-                self.replay = None;
-                break;
-            }
-            let stream = self.key.parked_stream();
-            let read = move |store: &Store| group_keep::read_parked(store, &stream, from, before);
-            let events = self.service.store.blocking(read).await?;
-            let Some(last) = events.last().map(|(revision, _)| *revision) else {
-                self.replay = None;
-                break;
-            };
-            let skipped = usize::from(planted(Bug::ReplaySkips));
-            for (revision, event) in events.into_iter().skip(skipped) {
-                self.consumers.offer(Key::Parked(revision), event);
-            }
-            self.replay = Some((last + 1, before));
-        }
-        Ok(())
     }
 
     /// Takes from the stream of parked events what was sent again and is done.
@@ -368,7 +303,8 @@ impl Group {
                     return;
                 }
                 let id = self.consumers.connect(joining.room);
-                self.joined.insert(id, Joined { joining, pace: Pace::new(Instant::now()) });
+                let now = Instant::now();
+                self.joined.insert(id, Joined { joining, pace: Pace::new(now), taken: (0, now) });
                 if answer.send(Ok(id)).is_err() {
                     self.leave(id);
                 }
@@ -483,6 +419,11 @@ pub fn end(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
     Ok(newest.next().transpose()?.map(|event| event.revision))
 }
 
+#[path = "group_reading.rs"]
+mod reading;
+#[cfg(test)]
+#[path = "group_room_tests.rs"]
+mod room_tests;
 #[cfg(test)]
 #[path = "group_model_tests.rs"]
 mod tests;

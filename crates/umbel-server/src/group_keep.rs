@@ -13,7 +13,7 @@ use umbel_events::{
 use crate::consumers::Key;
 use crate::group_config::{GroupConfig, parse_place, place};
 use crate::group_key::GroupKey;
-use crate::limits::{GROUP_BYTES, PARKED_AT_ONCE};
+use crate::limits::{PAGE_BYTES, PARKED_AT_ONCE};
 use crate::reader::bytes_of;
 
 /// The stream that says which groups there are. Its last event counts.
@@ -155,7 +155,7 @@ pub fn read_parked(
     let mut bytes = 0;
     for link in store.read(stream, Revision(from), Direction::Forwards).take(PARKED_AT_ONCE) {
         let link = link?;
-        if link.revision >= before || bytes >= GROUP_BYTES {
+        if link.revision >= before || bytes >= PAGE_BYTES {
             break;
         }
         let revision = link.revision;

@@ -1,6 +1,9 @@
 //! [`Message`]: what a group of consumers is asked.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tonic::Status;
 use umbel_events::EventId;
 use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
@@ -8,6 +11,7 @@ use umbel_proto::streams::read_req::UuidForm;
 
 use crate::consumers::{Action, ConsumerId};
 use crate::group_pace::Pace;
+use crate::peers::Peer;
 
 /// What a consumer is sent.
 pub type Answer = Result<ReadResp, Status>;
@@ -42,6 +46,8 @@ pub struct Joining {
     pub username: String,
     /// Where events go. It has room for two more than may be on the way.
     pub answers: mpsc::Sender<Answer>,
+    /// The connection by which it came; `None` where nobody can end it.
+    pub peer: Option<Arc<Peer>>,
 }
 
 /// A consumer that has joined.
@@ -51,4 +57,7 @@ pub struct Joined {
     pub joining: Joining,
     /// How many events it is sent in a second.
     pub pace: Pace,
+    /// How much it had taken of what it was sent when that last changed, as far as somebody looked,
+    /// and when that was.
+    pub taken: (u64, Instant),
 }

@@ -222,8 +222,13 @@ impl<'a> Model<'a> {
     async fn connect(&mut self, room: usize) -> Result<ConsumerId, String> {
         let (sender, answers) = mpsc::channel(room + 2);
         let (answer, answered) = oneshot::channel();
-        let joining =
-            Joining { room, form: UuidForm::String(()), username: String::new(), answers: sender };
+        let joining = Joining {
+            room,
+            form: UuidForm::String(()),
+            username: String::new(),
+            answers: sender,
+            peer: None,
+        };
         self.group().take(Message::Connect(joining, answer));
         let id = answered.await.map_err(told)?.map_err(told)?;
         let seen = Seen { answers, room, has: BTreeMap::new(), had: Vec::new() };
@@ -310,6 +315,11 @@ impl<'a> Model<'a> {
             late.extend(gone);
         }
         late.into_iter().for_each(|key| self.retry(key));
+        if self.seed % 2 == 1 {
+            // As where others wait for room. What events say is read again when it is needed.
+            let of_waiting = self.seed % 4 == 1;
+            self.group().consumers.let_go(of_waiting, |_| true);
+        }
         self.group().work().await.map_err(told)?;
         self.check_parked()?;
         self.receive()?;

@@ -66,6 +66,7 @@ mod group_key;
 mod group_message;
 mod group_pace;
 mod group_registry;
+mod group_room;
 mod groups;
 mod handler;
 mod http;

@@ -94,7 +94,14 @@ pub const GROUP_CONSUMERS_MAX: usize = 1000;
 pub const GROUP_EVENTS_MAX: usize = 10_000;
 /// Bytes of the events that a group holds after which it reads no more,
 pub const GROUP_BYTES: usize = 16 << 20;
-/// and the messages to it that wait at most.
+/// and those that all groups together hold: who finds no room waits.
+pub const GROUPS_BYTES_MAX: usize = 256 << 20;
+/// While somebody waits, a group lets go of events that nobody was sent for so long, and of those
+/// that consumers work on, and reads them again later;
+pub const GROUP_IDLE_TIME: Duration = Duration::from_secs(5);
+/// and the connection of a consumer ends that took nothing of what it is sent for so long.
+pub const GROUP_UNTAKEN_TIME: Duration = Duration::from_secs(30);
+/// Messages to a group that wait at most.
 pub const GROUP_MESSAGES_MAX: usize = 64;
 /// Most events that are parked with one append.
 pub const PARKED_AT_ONCE: usize = 256;

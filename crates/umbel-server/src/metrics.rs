@@ -61,6 +61,8 @@ fn of_memory(registry: &mut Registry, service: &Service) {
     gauge(registry, "appends_bytes", "Bytes of appends that are not in the log yet", appends);
     let unread = service.unread.bytes() as f64;
     gauge(registry, "unread_bytes", "Bytes read for clients that have not taken them", unread);
+    let groups = service.group_room.bytes() as f64;
+    gauge(registry, "groups_bytes", "Bytes that all groups of consumers hold", groups);
 }
 
 fn of_log(registry: &mut Registry, stats: &Stats) {

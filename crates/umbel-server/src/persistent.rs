@@ -25,6 +25,7 @@ use crate::group_message::{Answer, Joining, Message};
 use crate::groups::Change;
 use crate::handler::{Handler, grpc};
 use crate::limits::GROUP_EVENTS_MAX;
+use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::service::Service;
 use crate::{convert, failure};
@@ -179,6 +180,7 @@ async fn read(
 ) -> Result<Response<Answers<ReadResp>>, Status> {
     let caller = Caller::of(request.extensions());
     let username = caller.name().unwrap_or_default().to_string();
+    let peer = request.extensions().get::<Arc<Peer>>().cloned();
     let mut said = request.into_inner();
     let options = match deadline.limit(said.message()).await?? {
         Some(ReadReq { content: Some(Said::Options(options)) }) => options,
@@ -206,7 +208,7 @@ async fn read(
     renewed(&mut permit, &service, is_of_all).await?;
     let group = service.groups.serve(&service, &key).await?;
     let (answers, events) = mpsc::channel(room + 2);
-    let joining = Joining { room, form, username, answers: answers.clone() };
+    let joining = Joining { room, form, username, answers: answers.clone(), peer };
     let (answer, joined) = oneshot::channel();
     // Where the group ended meanwhile, nobody answers.
     let _ = group.send(Message::Connect(joining, answer)).await;

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::failure;
 use crate::gates::Gates;
 use crate::group_registry::Groups;
+use crate::group_room::GroupRoom;
 use crate::kv_store::KvStore;
 use crate::peers::Peers;
 use crate::scavenging::Scavenging;
@@ -54,6 +55,8 @@ pub struct Service {
     pub gates: Gates,
     /// Groups of consumers.
     pub groups: Groups,
+    /// What they may hold in memory.
+    pub group_room: Arc<GroupRoom>,
     /// Copies the store while it is served.
     pub backups: Backups,
     /// Keys and values, where they are served.
@@ -81,6 +84,7 @@ impl Service {
         let instance = EventId::from_random(random);
         let budget = Arc::new(Budget::default());
         let Config { advertise, parts_time, users, unread_bytes_max, slow_time, .. } = config;
+        let group_room = Arc::new(GroupRoom::new(config.groups_bytes_max));
         let access = Access::new(Arc::clone(store.rules()), &env, users.is_some())?;
         let (unread, peers) = (Arc::new(Unread::new(unread_bytes_max)), Arc::default());
         let (calls, call_log) = (Calls::default(), Arc::new(CallLog::new(&env, slow_time)));
@@ -100,6 +104,7 @@ impl Service {
             parts_time,
             gates,
             groups: Groups::default(),
+            group_room,
             backups,
             kv: None,
             scavenging,
