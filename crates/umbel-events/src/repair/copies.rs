@@ -1,9 +1,9 @@
 //! A table of another copy of the store, as of one that was restored from a backup and went on: it
 //! knows the first chunks, and where both went on says of chunks what is not this copy's.
 //!
-//! The index tells: it knows events of a file where the table has none. Then the table's chunks from
-//! there on are forgotten, and found as without it. Where there is no index, nothing tells which of
-//! the two is this store's; the file is named.
+//! The index tells: it knows events of a file where the table has none. Then the table's chunks
+//! from there on are forgotten, and found as without it. Where there is no index, nothing tells
+//! which of the two is this store's; the file is named.
 
 use std::path::Path;
 

@@ -38,9 +38,9 @@ fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what:
     assert!(fix(sim).is_whole(), "{what}: repaired twice");
 }
 
-/// A chunk's file was called as its highest version: the number behind that is 0, and the chunk that
-/// was written anew was taken for the one that had been appended to. All of it was lost, with exit
-/// code 0.
+/// A chunk's file was called as its highest version: the number behind that is 0, and the chunk
+/// that was written anew was taken for the one that had been appended to. All of it was lost, with
+/// exit code 0.
 #[test]
 fn the_highest_version_is_no_reason_to_begin_again() {
     let (sim, before) = specimen(90);
@@ -62,8 +62,8 @@ fn the_highest_version_is_no_reason_to_begin_again() {
 }
 
 /// The chunks behind one were lost that a scavenge had written anew, at whose end it had taken
-/// events. The views were told of these when the repaired store was opened, and opening it again was
-/// refused, as if the log had been cut.
+/// events. The views were told of these when the repaired store was opened, and opening it again
+/// was refused, as if the log had been cut.
 #[test]
 fn a_log_that_ends_with_what_was_scavenged_is_opened_again_and_again() {
     let (sim, _) = specimen(91);
@@ -137,9 +137,9 @@ fn forked(seed: u64) -> (Sim, Vec<RecordedEvent>) {
     (sim, before)
 }
 
-/// The table of a copy that went on elsewhere: its first chunks are this store's, and its later ones
-/// have other positions. What stood in this store's was in no range, although the index knew all of
-/// it, and the files could be read.
+/// The table of a copy that went on elsewhere: its first chunks are this store's, and its later
+/// ones have other positions. What stood in this store's was in no range, although the index knew
+/// all of it, and the files could be read.
 #[test]
 fn the_table_of_another_copy_hides_no_chunk() {
     let (sim, before) = forked(93);
