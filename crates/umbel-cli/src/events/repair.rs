@@ -28,11 +28,12 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> 
         )));
     }
     let options = RepairOptions { dry_run: args.dry_run, accept_unproven: args.accept_unproven };
-    let report = umbel_events::repair(&Env::system(), folder, options).map_err(|error| {
-        if let Error::Store(umbel::Error::Full { .. } | umbel::Error::Io { .. }) = error {
-            note("nothing is lost; once the cause is gone, run `umbel repair` again");
-        }
-        Failure::from(error)
+    let report = umbel_events::repair(&Env::system(), folder, options);
+    let report = report.map_err(|error| match error {
+        Error::Store(umbel::Error::Full { .. } | umbel::Error::Io { .. }) => Failure::System(
+            format!("{error}; nothing is lost: once the cause is gone, run `umbel repair` again"),
+        ),
+        error => Failure::from(error),
     })?;
     if report.is_unlocked {
         note(
