@@ -324,6 +324,9 @@ fn a_name_that_no_option_has_is_refused_with_the_nearest() {
     let file = options(&ground, "insecure = true\nNodePrt = 7\n");
     let run = ground.run(&["serve", "--config", &file]);
     run.fails(2, &["`NodePrt` in ", "did you mean `node-port`?"]);
+    // Memory was filled with one without end.
+    let run = ground.run(&["serve", "--config", "/dev/zero"]);
+    run.fails(2, &["/dev/zero has more than 1048576 bytes"]);
     let run = ground.run(&["serve", "--config", "nowhere.toml"]);
     run.fails(4, &["could not read nowhere.toml"]);
     let mut command = ground.command();
