@@ -1,11 +1,12 @@
-//! [`Budget`]: what the appends of all connections together may hold in memory.
+//! [`Budget`]: what all connections together may hold in memory: of appends, and of messages that
+//! have come in part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::APPENDS_BYTES_MAX;
 
-/// Bytes that all appends together may hold, and how many they hold.
+/// Bytes that all together may hold, and how many they hold.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: usize,

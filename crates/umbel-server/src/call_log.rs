@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -104,9 +103,9 @@ impl Pace {
 
 impl CallLine {
     /// The line of a request; nothing where nobody takes lines.
-    pub fn begin(
+    pub fn begin<B>(
         log: &Arc<CallLog>,
-        request: &Request<Incoming>,
+        request: &Request<B>,
         peer: Option<SocketAddr>,
         is_call: bool,
     ) -> Option<CallLine> {

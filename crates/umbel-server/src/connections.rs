@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::opening::Opening;
 use crate::peers::{Peer, Peers};
 use crate::router;
@@ -169,7 +170,7 @@ async fn connection<S>(
         }
         async move {
             let (answer, line) = router::answer(service, request).await;
-            Ok::<_, Infallible>(call.until_the_end_of(answer, line))
+            Ok::<_, Infallible>(Counted::of(call, answer, line))
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));

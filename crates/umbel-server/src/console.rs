@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::Body as _;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -23,12 +23,15 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::access::Caller;
+use crate::asked::Asked;
 use crate::console_query::Query;
+use crate::console_views::Shown;
 use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME};
+use crate::peers::Peer;
 use crate::service::Service;
-use crate::{console_changes, console_views};
+use crate::{console_changes, console_views, failure, http};
 
-type HttpRequest = hyper::Request<Incoming>;
+type HttpRequest = hyper::Request<Asked>;
 type HttpResponse = Response<Body>;
 
 /// The pages: their paths, what they are, and their bytes.
@@ -139,13 +142,27 @@ async fn body(request: HttpRequest) -> Result<Value, Status> {
     let limited = Limited::new(request.into_body(), CONSOLE_BYTES_MAX).collect();
     let come = tokio::time::timeout(HEADERS_TIME, limited).await;
     let late = |_| Status::deadline_exceeded("the request did not come in time");
-    let read = come.map_err(late)?.map_err(|error| {
-        Status::invalid_argument(format!(
-            "the request has {CONSOLE_BYTES_MAX} bytes at most: {error}"
-        ))
+    let read = come.map_err(late)?.map_err(|error| match error.downcast::<Status>() {
+        Ok(status) => failure::of_the_client(*status),
+        Err(_) => {
+            Status::invalid_argument(format!("the request has {CONSOLE_BYTES_MAX} bytes at most"))
+        }
     })?;
     serde_json::from_slice(&read.to_bytes())
         .map_err(|error| Status::invalid_argument(format!("the request is no JSON: {error}")))
+}
+
+/// What a page shows. As long as it is not written its room is taken.
+fn shown(answer: Result<Shown, Status>) -> HttpResponse {
+    let (answer, room) =
+        answer.map_or_else(|status| (Err(status), None), |(value, room)| (Ok(value), room));
+    let mut response = told(answer);
+    if let Some((held, room)) = room {
+        let bytes = response.body().size_hint().exact().unwrap_or_default();
+        held.hold(room, usize::try_from(bytes).unwrap_or(usize::MAX));
+        response.extensions_mut().insert(held.unsent());
+    }
+    response
 }
 
 fn told(answer: Result<Value, Status>) -> HttpResponse {
@@ -158,7 +175,8 @@ fn told(answer: Result<Value, Status>) -> HttpResponse {
 
 fn http_status(code: Code) -> StatusCode {
     match code {
-        Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        // Who broke off sees none.
+        Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,

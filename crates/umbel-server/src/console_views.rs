@@ -17,17 +17,39 @@ use crate::console_query::Query;
 use crate::features::VERSION;
 use crate::group_key::GroupKey;
 use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
+use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::reader::{Reader, Source};
 use crate::service::Service;
+use crate::unread::{Held, Room};
 use crate::{failure, pages, users};
 
 /// What can be asked for.
 pub const NAMES: [&str; 9] =
     ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
 
-/// Answers one of them.
+/// What an answer is made of, and room for it, where that is counted.
+pub type Shown = (Value, Option<(Held, Room)>);
+
+/// Answers one of them, over this connection.
 pub async fn view(
+    service: &Arc<Service>,
+    (caller, peer): (&Caller, Option<Arc<Peer>>),
+    name: &str,
+    query: &Query,
+) -> Result<Shown, Status> {
+    let stream = match name {
+        "stream" => stream(query)?,
+        "all" => ALL_STREAM,
+        _ => return Ok((small(service, caller, name, query).await?, None)),
+    };
+    let held = service.unread.held(peer);
+    let room = held.room().await.ok_or_else(failure::stopping)?;
+    Ok((events(service, caller, stream, query).await?, Some((held, room))))
+}
+
+/// Answers one that has no events.
+async fn small(
     service: &Arc<Service>,
     caller: &Caller,
     name: &str,
@@ -37,12 +59,18 @@ pub async fn view(
         "overview" => overview(service, caller).await,
         "streams" => streams(service, query).await,
         "views" => views(service, query).await,
-        "stream" => events(service, caller, query.text("stream"), query).await,
-        "all" => events(service, caller, ALL_STREAM, query).await,
         "groups" => groups(service).await,
         "levels" => levels(service).await,
         "advice" => advice(service).await,
         _ => everybody(service, query).await,
+    }
+}
+
+/// The stream whose events are asked for.
+fn stream(query: &Query) -> Result<&str, Status> {
+    match query.text("stream") {
+        "" => Err(Status::invalid_argument("the request names no stream: say stream=NAME")),
+        name => Ok(name),
     }
 }
 

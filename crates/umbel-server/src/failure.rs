@@ -7,7 +7,7 @@ use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, Expected};
 
 use crate::group_key::GroupKey;
-use crate::limits::APPENDS_BYTES_MAX;
+use crate::limits::{APPENDS_BYTES_MAX, RECEIVING_BYTES_MAX};
 use crate::planted::{Bug, planted};
 
 /// The trailer that names the failure.
@@ -144,13 +144,24 @@ const NO_MESSAGE: [&str; 4] = [
     "protocol error: received message with",
 ];
 
-/// Whose message is none has asked wrongly: it is no failure of the server.
+/// What is said of a request whose end does not come.
+const BROKEN_OFF: &str = "the client broke off before it had sent all of its request";
+
+/// How the body of such a request fails. It is no cancellation yet: what reads messages takes that
+/// for their end.
+pub fn broken_off() -> Status {
+    Status::aborted(BROKEN_OFF)
+}
+
+/// Whose message is none has asked wrongly, and who broke off has left: these are no failures of
+/// the server.
 pub fn of_the_client(status: Status) -> Status {
     let is_no_message = NO_MESSAGE.iter().any(|begin| status.message().starts_with(begin));
     match status.code() {
         Code::Internal if is_no_message && !planted(Bug::NoMessageIsOurs) => {
             Status::invalid_argument(status.message())
         }
+        Code::Aborted if status.message() == BROKEN_OFF => Status::cancelled(BROKEN_OFF),
         _ => status,
     }
 }
@@ -167,6 +178,19 @@ pub fn no_room() -> Status {
     Status::resource_exhausted(format!(
         "appends that have come hold {APPENDS_BYTES_MAX} bytes, which is what they may; try again"
     ))
+}
+
+/// Messages that have come in part fill the memory there is for them.
+pub fn no_room_for_messages() -> Status {
+    Status::resource_exhausted(format!(
+        "messages that are on their way hold {RECEIVING_BYTES_MAX} bytes, which is what they may; \
+         try again"
+    ))
+}
+
+/// A message began and did not come whole in time.
+pub fn message_late() -> Status {
+    Status::deadline_exceeded("a message began and did not come whole in time")
 }
 
 /// The last part of an append did not come in time.

@@ -14,6 +14,15 @@ pub const QUIET_TIME: Duration = Duration::from_secs(1);
 pub const CONCURRENT_CALLS_MAX: u32 = 1024;
 /// Most bytes of all headers of one request together.
 pub const HEADER_BYTES_MAX: u32 = 32 << 10;
+/// What a client is sending of a request that is answered already is taken and left out, so that it
+/// sees the answer: up to so many bytes,
+pub const UNASKED_BYTES_MAX: usize = 64 << 20;
+/// for so long,
+pub const UNASKED_TIME: Duration = Duration::from_secs(10);
+/// and until nothing came for so long in the middle of a message or page
+pub const UNASKED_QUIET: Duration = Duration::from_secs(1);
+/// or between messages, where another one may never come.
+pub const UNASKED_PAUSE: Duration = Duration::from_millis(100);
 /// Most headers of one HTTP/1.1 request,
 pub const HEADERS_MAX: usize = 64;
 /// which must have come after so long.
@@ -46,6 +55,12 @@ pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 pub const APPENDS_BYTES_MAX: usize = 256 << 20;
 /// and the bytes that each event counts beside what it brings.
 pub const EVENT_BYTES_BESIDE: usize = 128;
+/// Bytes that messages may hold which have come in part, all of them together,
+pub const RECEIVING_BYTES_MAX: usize = 256 << 20;
+/// but for so many of each,
+pub const RECEIVING_BYTES_FREE: usize = 16 << 10;
+/// and how much longer one may take than an append: what waits for a whole one speaks first.
+pub const MESSAGE_TIME_MORE: Duration = Duration::from_secs(1);
 /// Data and metadata of an event are copied out of the message in which they came, unless they are
 /// so long: then the message is kept for them, and counted in their place.
 pub const LONG_BYTES: usize = MESSAGE_BYTES_MAX / 2;

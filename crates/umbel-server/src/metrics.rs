@@ -59,6 +59,8 @@ fn of_memory(registry: &mut Registry, service: &Service) {
     gauge(registry, "connections", "Connections that are open", connections);
     let appends = service.budget.bytes() as f64;
     gauge(registry, "appends_bytes", "Bytes of appends that are not in the log yet", appends);
+    let receiving = service.receiving.bytes() as f64;
+    gauge(registry, "receiving_bytes", "Bytes of messages that have come in part", receiving);
     let unread = service.unread.bytes() as f64;
     gauge(registry, "unread_bytes", "Bytes read for clients that have not taken them", unread);
     let groups = service.group_room.bytes() as f64;

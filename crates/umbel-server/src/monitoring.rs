@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use serde_json::Value;
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
@@ -12,6 +11,7 @@ use umbel_proto::monitoring::{StatsReq, StatsResp};
 
 use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
+use crate::asked::Asked;
 use crate::deadline::{self, Deadline};
 use crate::handler::{Handler, grpc};
 use crate::limits::STATS_TIME_MIN;
@@ -22,7 +22,7 @@ use crate::{failure, pages};
 pub async fn call(
     service: Arc<Service>,
     deadline: Deadline,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.monitoring.Monitoring/") {

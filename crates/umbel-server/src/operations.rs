@@ -3,23 +3,20 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_proto::operations::{
     ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeReq, StopScavengeReq,
 };
 
+use crate::asked::Asked;
 use crate::handler::{Handler, grpc};
 use crate::scavenging::{Begun, ScavengeOptions};
 use crate::service::Service;
 use crate::{failure, persistent};
 
 /// Serves a call.
-pub async fn call(
-    service: Arc<Service>,
-    request: hyper::Request<Incoming>,
-) -> hyper::Response<Body> {
+pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.operations.Operations/") {
         Some("StartScavenge") => {

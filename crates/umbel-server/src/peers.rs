@@ -7,25 +7,20 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
-use hyper::body::{Bytes, Frame, SizeHint};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
-use tonic::Status;
-use tonic::body::Body;
 
-use crate::call_log::CallLine;
+use crate::limits::PAGES_MAX;
 
 /// The connections there are.
 #[derive(Debug, Default)]
 pub struct Peers {
     next: AtomicU64,
-    all: Mutex<HashMap<u64, Arc<Peer>>>,
+    all: sync::Mutex<HashMap<u64, Arc<Peer>>>,
 }
 
 /// A connection, as what serves its calls sees it.
@@ -39,7 +34,17 @@ pub struct Peer {
     calls: AtomicUsize,
     /// When the last one began or ended, in milliseconds since the connection began.
     quiet_since: AtomicU64,
+    /// Places for pages that were answered and are not written.
+    pages: Arc<Semaphore>,
+    /// Which of its calls waits for room for what it reads.
+    turn: Mutex<()>,
     end: watch::Sender<bool>,
+}
+
+/// The place of a page among those of its connection, until all of it was written.
+#[derive(Debug, Clone)]
+pub struct PagePlace {
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// A connection among the others, until this is dropped.
@@ -59,6 +64,8 @@ impl Peers {
             began: Instant::now(),
             calls: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(0),
+            pages: Arc::new(Semaphore::new(PAGES_MAX)),
+            turn: Mutex::new(()),
             end: watch::Sender::new(false),
         });
         self.locked(|all| all.insert(peer.number, Arc::clone(&peer)));
@@ -106,6 +113,17 @@ impl Peer {
         self.address
     }
 
+    /// Waits for a place for a page.
+    pub async fn page(&self) -> Option<PagePlace> {
+        let place = Arc::clone(&self.pages).acquire_owned().await;
+        place.ok().map(|place| PagePlace { _permit: Arc::new(place) })
+    }
+
+    /// Waits until no other call of the connection waits for room for what it reads.
+    pub async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
     /// Whether it is about to end.
     pub fn is_ending(&self) -> bool {
         *self.end.borrow()
@@ -142,15 +160,6 @@ impl Call {
     pub fn peer(&self) -> Arc<Peer> {
         Arc::clone(&self.peer)
     }
-
-    /// An answer, until whose end the call is open, and at whose end the log is told of it.
-    pub fn until_the_end_of(
-        self,
-        answer: hyper::Response<Body>,
-        line: Option<CallLine>,
-    ) -> hyper::Response<Counted> {
-        answer.map(|body| Counted { body, line, _call: self })
-    }
 }
 
 impl Drop for Call {
@@ -159,49 +168,6 @@ impl Drop for Call {
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.peer.quiet_since.store(now, Ordering::Release);
         self.peer.calls.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// The body of an answer, with the call it is of.
-#[derive(Debug)]
-pub struct Counted {
-    body: Body,
-    line: Option<CallLine>,
-    _call: Call,
-}
-
-impl hyper::body::Body for Counted {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let mut polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &mut polled
-            && let Some(trailers) = frame.trailers_mut()
-            && let Some(line) = self.line.take()
-        {
-            line.end(trailers);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Some(line) = self.line.take() {
-            line.over(hyper::body::Body::is_end_stream(&self.body));
-        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
@@ -17,6 +16,7 @@ use umbel_proto::shared::{StreamIdentifier, Uuid};
 
 use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
+use crate::asked::Asked;
 use crate::consumers::{Action, ConsumerId};
 use crate::deadline::{self, Deadline};
 use crate::group_config::{GroupConfig, group_name};
@@ -34,7 +34,7 @@ use crate::{convert, failure};
 pub async fn call(
     service: Arc<Service>,
     deadline: Deadline,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let path = request.uri().path();
     let method =

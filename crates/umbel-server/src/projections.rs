@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
-use hyper::body::Incoming;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tonic::body::Body;
@@ -15,6 +14,7 @@ use umbel_proto::projections::{
     ValueResp,
 };
 
+use crate::asked::Asked;
 use crate::failure;
 use crate::gates::{self, Change, Gate, View};
 use crate::handler::{Handler, grpc};
@@ -34,10 +34,7 @@ const NOT_KEPT: &str = "is not kept by this server; $by_category, $by_event_type
 type Statistics = Pin<Box<dyn Stream<Item = Result<StatisticsResp, Status>> + Send>>;
 
 /// Serves a call.
-pub async fn call(
-    service: Arc<Service>,
-    request: hyper::Request<Incoming>,
-) -> hyper::Response<Body> {
+pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.projections.Projections/") {
         Some("Create") => grpc::<(), _>().unary(Handler::new(create), request).await,
@@ -66,7 +63,7 @@ pub async fn call(
 async fn changing(
     service: Arc<Service>,
     change: Change,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let change = Handler::new(move |asked| changed(service, change, asked));
     grpc::<(), _>().unary(change, request).await

@@ -48,6 +48,7 @@ pub async fn read(
         }
         None => None,
     };
+    let unsent = held.unsent();
     let answers = match asked.extent {
         Extent::Count(count, direction) => {
             let (source, from) = begin(&service, &asked.origin, filter);
@@ -76,7 +77,9 @@ pub async fn read(
             in_steps(subscription, Subscription::step)
         }
     };
-    Ok(Response::new(answers))
+    let mut response = Response::new(answers);
+    response.extensions_mut().insert(unsent);
+    Ok(response)
 }
 
 /// What a read is of, and where it begins.

@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::access::CertificateUser;
+use crate::asked::Asked;
 use crate::call_log::CallLine;
 use crate::deadline::Deadline;
 use crate::handler::{Handler, grpc};
@@ -27,15 +28,16 @@ use crate::{
 const CALLS: [&str; 4] =
     ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv.", "/grpc.reflection."];
 
-type HttpRequest = hyper::Request<Incoming>;
+type HttpRequest = hyper::Request<Asked>;
 type HttpResponse = hyper::Response<Body>;
 
 /// Answers a request. What the log is to be told of it at its end comes with the answer.
 pub async fn answer(
     service: Arc<Service>,
-    request: HttpRequest,
+    request: hyper::Request<Incoming>,
 ) -> (HttpResponse, Option<CallLine>) {
     let is_call = is_call(request.headers());
+    let (request, rest) = Asked::of(&service, request, is_call);
     let peer = request.extensions().get::<Arc<Peer>>().and_then(|peer| peer.address());
     let mut line = CallLine::begin(&service.call_log, &request, peer, is_call);
     let mut response = match is_call {
@@ -43,6 +45,7 @@ pub async fn answer(
         false => page_answer(service, request, &mut line).await,
     };
     let line = line.and_then(|line| line.head(&mut response));
+    rest.leave_out().await;
     (response, line)
 }
 
@@ -64,7 +67,11 @@ async fn page_answer(
         let path = request.uri().path();
         http::answer(&service, request.method(), path, reached(&request).as_ref()).await
     };
-    if is_head { response.map(|_| Body::empty()) } else { response }
+    let mut response = if is_head { response.map(|_| Body::empty()) } else { response };
+    if let Some(place) = place {
+        response.extensions_mut().insert(place);
+    }
+    response
 }
 
 /// Answers a call.
@@ -101,13 +108,14 @@ async fn call_answer(
     response
 }
 
-/// An answer in which a message that is none is the client's fault. Calls of one message are read
-/// before any of ours sees them.
+/// An answer in which a message that is none, or breaks off, is the client's fault. Calls of one
+/// message are read before any of ours sees them.
 fn readable(response: HttpResponse) -> HttpResponse {
     match Status::from_header_map(response.headers()) {
-        Some(status) if status.code() == Code::Internal => {
+        Some(status) if matches!(status.code(), Code::Internal | Code::Aborted) => {
+            let code = status.code();
             let blamed = failure::of_the_client(status);
-            if blamed.code() == Code::Internal { response } else { blamed.into_http() }
+            if blamed.code() == code { response } else { blamed.into_http() }
         }
         _ => response,
     }

@@ -19,6 +19,7 @@ use crate::gates::Gates;
 use crate::group_registry::Groups;
 use crate::group_room::GroupRoom;
 use crate::kv_store::KvStore;
+use crate::limits::RECEIVING_BYTES_MAX;
 use crate::peers::Peers;
 use crate::scavenging::Scavenging;
 use crate::store::EventStore;
@@ -37,6 +38,8 @@ pub struct Service {
     pub call_log: Arc<CallLog>,
     /// What appends may hold in memory.
     pub budget: Arc<Budget>,
+    /// What messages may hold that have come in part.
+    pub receiving: Arc<Budget>,
     /// What was read for clients that have not taken it.
     pub unread: Arc<Unread>,
     /// The connections there are.
@@ -95,6 +98,7 @@ impl Service {
             calls,
             call_log,
             budget,
+            receiving: Arc::new(Budget::new(RECEIVING_BYTES_MAX)),
             unread,
             peers,
             env,

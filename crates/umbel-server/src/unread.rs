@@ -1,16 +1,20 @@
 //! [`Unread`]: what was read from the store for clients that have not taken it yet.
 //!
-//! A call holds what it read last until it is asked for more, and that may never come: a client
-//! can open many calls, let each begin, and take nothing. All pages together stay within a budget.
-//! Room for the largest page there can be is taken before the store is read, and what the page does
-//! not need is given back at once. Who finds no room waits, first come, first served, and while he
-//! waits connections end that hold pages nobody took for some seconds, the one with the most first.
+//! A client can open many calls, let each begin, and take nothing. What was read for it is held
+//! until more is asked for, and then by the frames that were made of it: the connection takes one
+//! after the other, and keeps each until its client has room. All pages together stay within a
+//! budget. Room for the largest page there can be is taken before the store is read, and what the
+//! page does not need is given back at once, the rest when the last frame was written. Who finds no
+//! room waits, first come, first served but one call of a connection at a time, and while he waits
+//! connections end that hold pages nobody took anything of for some seconds, the one with the most
+//! first.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -27,7 +31,7 @@ const PAGE_UNITS: u32 = (UNREAD_PAGE_BYTES / UNIT_BYTES) as u32;
 pub struct Unread {
     units: usize,
     room: Arc<Semaphore>,
-    /// By the number of the call.
+    /// By their numbers.
     held: Mutex<Pages>,
 }
 
@@ -39,18 +43,38 @@ struct Pages {
 
 #[derive(Debug)]
 struct PageHeld {
+    /// When it came, or when a frame of it was written last.
     since: Instant,
-    permit: OwnedSemaphorePermit,
+    units: usize,
     /// Whose it is; `None` where nobody can end it.
     peer: Option<Arc<Peer>>,
 }
 
-/// What one call holds.
+/// What was read last for one call.
 #[derive(Debug)]
 pub struct Held {
     unread: Arc<Unread>,
-    number: u64,
     peer: Option<Arc<Peer>>,
+    unsent: Unsent,
+}
+
+/// The same, for whoever makes frames of it.
+#[derive(Debug, Clone, Default)]
+pub struct Unsent(Arc<Mutex<Option<Arc<Page>>>>);
+
+/// A page, as long as its call or a frame of it is there.
+#[derive(Debug)]
+struct Page {
+    unread: Arc<Unread>,
+    number: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Bytes of a page on their way.
+#[derive(Debug)]
+struct Carried {
+    bytes: Bytes,
+    page: Arc<Page>,
 }
 
 /// Room for a page that is being read.
@@ -72,11 +96,7 @@ impl Unread {
 
     /// What a call over this connection holds: nothing yet.
     pub fn held(self: &Arc<Unread>, peer: Option<Arc<Peer>>) -> Held {
-        let number = self.locked(|held| {
-            held.next += 1;
-            held.next
-        });
-        Held { unread: Arc::clone(self), number, peer }
+        Held { unread: Arc::clone(self), peer, unsent: Unsent::default() }
     }
 
     /// Waits for room for a page.
@@ -97,7 +117,7 @@ impl Unread {
             for page in held.pages.values().filter(|page| page.since.elapsed() >= unread) {
                 if let Some(peer) = page.peer.as_ref().filter(|peer| !peer.is_ending()) {
                     let sum = sums.entry(Arc::as_ptr(peer)).or_insert((0, Arc::clone(peer)));
-                    sum.0 += page.permit.num_permits();
+                    sum.0 += page.units;
                 }
             }
             sums.into_values().max_by_key(|(units, _)| *units)
@@ -114,15 +134,20 @@ impl Unread {
 }
 
 impl Held {
-    /// Gives back what the last page held: its answers were taken.
+    /// Gives back what the last page held, but for the frames of it that were not written.
     pub fn give_back(&self) {
-        self.unread.locked(|held| held.pages.remove(&self.number));
+        self.unsent.locked(|page| *page = None);
     }
 
     /// Gives back what the last page held, and waits for room for the next one. `None` where there
     /// will be none any more.
     pub async fn room(&self) -> Option<Room> {
         self.give_back();
+        // However many calls a connection has, the others wait behind one of them.
+        let _turn = match &self.peer {
+            Some(peer) => Some(peer.turn().await),
+            None => None,
+        };
         self.unread.room().await
     }
 
@@ -134,14 +159,59 @@ impl Held {
         if units == 0 {
             return;
         }
-        let page = PageHeld { since: Instant::now(), permit, peer: self.peer.clone() };
-        self.unread.locked(|held| held.pages.insert(self.number, page));
+        let page = PageHeld { since: Instant::now(), units, peer: self.peer.clone() };
+        let number = self.unread.locked(|held| {
+            held.next += 1;
+            held.pages.insert(held.next, page);
+            held.next
+        });
+        let page = Page { unread: Arc::clone(&self.unread), number, _permit: permit };
+        self.unsent.locked(|held| *held = Some(Arc::new(page)));
+    }
+
+    /// What is held, for whoever makes frames of it. It outlives this: the last page is made into
+    /// frames when there is nothing more to read.
+    pub fn unsent(&self) -> Unsent {
+        self.unsent.clone()
     }
 }
 
-impl Drop for Held {
+impl Unsent {
+    /// Bytes that hold the page they are of until they were written.
+    pub fn carry(&self, bytes: Bytes) -> Bytes {
+        match self.locked(|page| page.clone()) {
+            Some(page) if !bytes.is_empty() => Bytes::from_owner(Carried { bytes, page }),
+            _ => bytes,
+        }
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut Option<Arc<Page>>) -> T) -> T {
+        // Nothing here can leave it half changed.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Page {
     fn drop(&mut self) {
-        self.give_back();
+        self.unread.locked(|held| held.pages.remove(&self.number));
+    }
+}
+
+impl AsRef<[u8]> for Carried {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        // Something of it was taken.
+        let now = Instant::now();
+        self.page.unread.locked(|held| {
+            if let Some(page) = held.pages.get_mut(&self.page.number) {
+                page.since = now;
+            }
+        });
     }
 }
 
@@ -184,6 +254,67 @@ mod tests {
             assert_eq!(unread.bytes(), MIB);
             call.give_back();
             assert_eq!(unread.bytes(), 0);
+        });
+    }
+
+    /// The connection takes a frame before its client has room for it, and asks for more. A page
+    /// whose frames lay there was given back: clients that read nothing had as much read for them
+    /// as they liked.
+    #[test]
+    fn a_page_is_held_until_its_last_frame_was_written() {
+        run(async {
+            let unread = Arc::new(Unread::new(2 * UNREAD_PAGE_BYTES));
+            let call = unread.held(None);
+            let unsent = call.unsent();
+            assert_eq!(unsent.carry(Bytes::from_static(b"head")), "head");
+            call.hold(call.room().await.unwrap(), MIB);
+            let frames = [&b"one"[..], b"two"].map(|text| unsent.carry(Bytes::from_static(text)));
+            assert_eq!((&frames[0][..], unread.bytes()), (&b"one"[..], MIB));
+            let room = call.room().await.unwrap();
+            call.hold(room, 2 * MIB);
+            assert_eq!(unread.bytes(), 3 * MIB, "the first one's frames are there");
+            let [one, two] = frames;
+            drop((one, two.slice(1..)));
+            assert_eq!(unread.bytes(), 3 * MIB);
+            drop(two);
+            assert_eq!(unread.bytes(), 2 * MIB);
+            // The last page is still to be made into frames when its call has no more to read.
+            drop(call);
+            let last = unsent.carry(Bytes::from_static(b"last"));
+            drop(unsent);
+            assert_eq!(unread.bytes(), 2 * MIB);
+            drop(last);
+            assert_eq!(unread.bytes(), 0);
+        });
+    }
+
+    /// A thousand calls of one connection stood in front of whoever came next: he waited until each
+    /// had had its page, and for its end.
+    #[test]
+    fn many_calls_of_a_connection_wait_as_one() {
+        run(async {
+            let peers = Arc::new(Peers::default());
+            let [many, one] = [(); 2].map(|()| peers.place(None));
+            let unread = Arc::new(Unread::new(UNREAD_PAGE_BYTES));
+            let first = unread.held(Some(Arc::clone(&many.peer)));
+            let room = first.room().await.unwrap();
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut waiting = Vec::new();
+            for (name, peer) in [("many", &many), ("many", &many), ("many", &many), ("one", &one)] {
+                let call = unread.held(Some(Arc::clone(&peer.peer)));
+                let order = Arc::clone(&order);
+                waiting.push(tokio::spawn(async move {
+                    let room = call.room().await.unwrap();
+                    order.lock().unwrap().push(name);
+                    drop(room);
+                }));
+                tokio::task::yield_now().await;
+            }
+            drop(room);
+            for call in waiting {
+                call.await.unwrap();
+            }
+            assert_eq!(*order.lock().unwrap(), ["many", "one", "many", "many"]);
         });
     }
 }

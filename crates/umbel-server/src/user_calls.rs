@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
-use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_env::Entropy;
@@ -16,6 +15,7 @@ use umbel_proto::users::{
 
 use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
+use crate::asked::Asked;
 use crate::credentials::Basic;
 use crate::failure;
 use crate::handler::{Handler, grpc};
@@ -26,10 +26,7 @@ use crate::users::{self, ADMINS, User};
 type Details = Pin<Box<dyn Stream<Item = Result<DetailsResp, Status>> + Send>>;
 
 /// Serves a call.
-pub async fn call(
-    service: Arc<Service>,
-    request: hyper::Request<Incoming>,
-) -> hyper::Response<Body> {
+pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.users.Users/") {
         Some("Create") => {
@@ -73,7 +70,7 @@ pub enum Change {
 async fn changing(
     service: Arc<Service>,
     change: Change,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let change = Handler::new(move |asked| self::change(service, change, asked));
     grpc::<(), _>().unary(change, request).await

@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use tonic::body::Body;
 
 use crate::append_records::append_records;
 use crate::append_session::append_session;
+use crate::asked::Asked;
 use crate::failure;
 use crate::handler::{Handler, grpc};
 use crate::service::Service;
 
 /// Serves a call.
-pub async fn call(
-    service: Arc<Service>,
-    request: hyper::Request<Incoming>,
-) -> hyper::Response<Body> {
+pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     match request.uri().path() {
         "/kurrentdb.protocol.v2.streams.StreamsService/AppendSession" => {
             let append = Handler::new(move |parts| append_session(service, parts));

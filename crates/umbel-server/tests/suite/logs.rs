@@ -5,8 +5,12 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::client::GrpcService;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Status};
 use tracing::Level;
@@ -185,6 +189,35 @@ fn what_is_slow_is_told_and_what_does_well_is_a_detail() {
         assert!(answers.message().await.unwrap().is_some());
         drop(answers);
         line(&given, "client left").await;
+    });
+}
+
+/// Each client that left in the middle of a request was an error of the server's: a line at `ERROR`
+/// for every one that crashed.
+#[test]
+fn who_breaks_off_is_no_failure_of_the_server() {
+    listen();
+    Ground::new().run(async |client, _| {
+        for (number, method) in [(8, "Append"), (9, "Read")] {
+            let (given, said) = trace(number);
+            let mut grpc = client.clone();
+            let path = format!("http://localhost/event_store.client.streams.Streams/{method}");
+            let (sender, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(1);
+            let frames = futures_util::stream::unfold(body, async |mut body| {
+                body.recv().await.map(|frame| (frame, body))
+            });
+            let request = hyper::Request::post(path)
+                .header("content-type", "application/grpc")
+                .header("traceparent", said)
+                .body(Body::new(StreamBody::new(frames)));
+            let call = tokio::spawn(GrpcService::call(&mut grpc, request.unwrap()));
+            sender.send(Ok(Frame::data(Bytes::from_static(&[0, 0])))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            sender.send(Err(Status::cancelled("it breaks off"))).await.unwrap();
+            let told = line(&given, "call failed").await;
+            assert_eq!((&told["level"], &told["code"]), (&"INFO".into(), &"Cancelled".into()));
+            call.abort();
+        }
     });
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use umbel_server::Config;
-use umbel_server::limits::HEADER_BYTES_MAX;
+use umbel_server::limits::{HEADER_BYTES_MAX, PAGES_MAX};
 
 use super::raw::{
-    CONTINUATION, END, END_HEADERS, HEADERS, PING, RESET, Raw, SETTINGS, WINDOW_UPDATE, call,
-    frame, header,
+    CONTINUATION, END, END_HEADERS, HEADERS, INITIAL_WINDOW, PING, RESET, Raw, SETTINGS,
+    WINDOW_UPDATE, call, frame, header,
 };
 use super::target::{Target, serves};
 
@@ -164,6 +164,38 @@ fn pages_that_are_asked_for_and_not_read() {
         }
         assert!(sent < 64 << 20, "it takes them all");
         serves(address, 9).await;
+    });
+}
+
+/// The same over HTTP/2, where a connection has many at once: a window of nothing takes none of
+/// them, and each was made and kept.
+#[test]
+fn pages_of_many_streams_that_are_not_read() {
+    Target::attack(Config::default(), async |address| {
+        let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
+        let asked: Vec<u32> = (1..200).step_by(2).collect();
+        let block: Vec<u8> =
+            [(":method", "GET"), (":scheme", "http"), (":path", "/stats"), (":authority", "a")]
+                .iter()
+                .flat_map(|(name, value)| header(name, value))
+                .collect();
+        for stream in &asked {
+            raw.send(&frame(HEADERS, END_HEADERS | END, *stream, &block)).await.unwrap();
+        }
+        let moment = Duration::from_millis(500);
+        let mut answered = 0;
+        while let Ok(frame) = tokio::time::timeout(moment, raw.frame()).await {
+            answered += usize::from(frame.unwrap().kind == HEADERS);
+        }
+        assert_eq!(answered, PAGES_MAX, "the others wait");
+        serves(address, 10).await;
+        // Who takes them gets all.
+        let [high, low] = INITIAL_WINDOW.to_be_bytes();
+        raw.send(&frame(SETTINGS, 0, 0, &[high, low, 0, 1, 0, 0])).await.unwrap();
+        raw.send(&frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes())).await.unwrap();
+        while answered < asked.len() {
+            answered += usize::from(raw.frame().await.unwrap().kind == HEADERS);
+        }
     });
 }
 

@@ -14,7 +14,7 @@ use super::super::client::{ANY, Client, event, of_all, of_stream, subscription};
 use super::raw::{
     DATA, END, END_HEADERS, HEADERS, INITIAL_WINDOW, Raw, WINDOW_UPDATE, call, frame, message,
 };
-use super::target::{Target, serves};
+use super::target::{MORE_MAX, Target, resident, serves};
 
 /// A stream of 64 MiB.
 async fn large(address: SocketAddr) {
@@ -68,6 +68,42 @@ fn reads_that_take_nothing() {
         let ended = stuck.into_iter().map(|raw| tokio::time::timeout(TAKES, raw.ended()));
         let ended = join_all(ended).await;
         assert!(ended.iter().any(Result::is_ok), "nobody was ended");
+    });
+}
+
+/// Windows as large as can be, and a client that takes nothing off the wire: each of a thousand
+/// streams had a page with the connection, and the pages behind it were read as if it had gone.
+#[test]
+fn reads_whose_frames_nobody_takes() {
+    let budget = 3 * UNREAD_PAGE_BYTES;
+    let config = Config { unread_bytes_max: budget, ..Config::default() };
+    Target::attack(config, async |address| {
+        large(address).await;
+        let before = resident();
+        let mut stuck = Vec::new();
+        for _ in 0..20 {
+            let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0x7fff_ffff)]).await;
+            let more = 0x7fff_ffff - 65_535_u32;
+            raw.send(&frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes())).await.unwrap();
+            for stream in (1..100).step_by(2) {
+                let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
+                sent.extend(frame(DATA, END, stream, &asks()));
+                raw.send(&sent).await.unwrap();
+            }
+            stuck.push(raw);
+        }
+        let mut most = 0;
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            most = most.max(resident().saturating_sub(before));
+        }
+        assert!(most < MORE_MAX, "{} MiB are held", most >> 20);
+        let held = unread(address).await;
+        assert!(held > 0 && held <= budget, "{held} bytes of {budget}");
+        // He waits for a round of theirs, not for one of each connection.
+        let began = tokio::time::Instant::now();
+        serves(address, 5).await;
+        assert!(began.elapsed() < TAKES, "he waited {:?}", began.elapsed());
     });
 }
 

@@ -16,7 +16,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// How much more memory the process may have after an attack than before it: what the store keeps
 /// of its largest stream, what the allocator does not give back, and what other tests take.
-const MORE_MAX: usize = 768 << 20;
+pub const MORE_MAX: usize = 768 << 20;
 
 /// A server on a store of its own.
 pub struct Target {
@@ -68,7 +68,7 @@ pub async fn serves(address: SocketAddr, number: u64) {
 }
 
 /// Bytes of memory that the process has.
-fn resident() -> usize {
+pub fn resident() -> usize {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
