@@ -83,8 +83,12 @@ pub async fn answer(
         if !is_reading {
             return not_allowed("GET, HEAD");
         }
-        let query = Query::parse(request.uri().query().unwrap_or_default());
-        return told(console_views::view(&service, &caller, name, &query).await);
+        let query = match Query::parse(request.uri().query().unwrap_or_default()) {
+            Ok(query) => query,
+            Err(status) => return told(Err(status)),
+        };
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        return shown(console_views::view(&service, (&caller, peer), name, &query).await);
     }
     if console_changes::NAMES.contains(&name) {
         if request.method() != Method::POST {
@@ -124,7 +128,7 @@ fn check_name(service: &Service, reached: Option<&Authority>) -> Result<(), &'st
 /// Whether the pages from here ask, and no other site's.
 fn check_change(headers: &HeaderMap, reached: Option<&Authority>) -> Result<(), &'static str> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_json = text(&CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json"));
+    let is_json = http::media_type(headers).is_some_and(|kind| kind == "application/json");
     let is_from_here = text(&FETCH_SITE).is_none_or(|site| site == "same-origin");
     let host = reached.map_or("", Authority::as_str);
     let is_origin = text(&ORIGIN).is_none_or(|origin| {

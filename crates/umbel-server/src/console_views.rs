@@ -134,10 +134,8 @@ fn after(query: &Query) -> Option<String> {
 }
 
 async fn views(service: &Service, query: &Query) -> Result<Value, Status> {
-    let kind = match query.text("kind") {
-        "type" => ViewKind::Type,
-        _ => ViewKind::Category,
-    };
+    let kinds = [("category", ViewKind::Category), ("type", ViewKind::Type)];
+    let kind = query.one_of("kind", kinds)?.unwrap_or(ViewKind::Category);
     let (prefix, after) = (query.text("prefix").to_string(), after(query));
     let listed = service
         .store
@@ -158,11 +156,9 @@ async fn events(
     stream: &str,
     query: &Query,
 ) -> Result<Value, Status> {
+    let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
+    let direction = query.one_of("direction", directions)?.unwrap_or(Direction::Backwards);
     let mut permit = Permit::new(service, caller.clone(), stream).await?;
-    let direction = match query.text("direction") {
-        "forwards" => Direction::Forwards,
-        _ => Direction::Backwards,
-    };
     let from = query.number("from")?.unwrap_or(match direction {
         Direction::Forwards => 0,
         Direction::Backwards => u64::MAX,

@@ -62,8 +62,9 @@ pub fn headers(input: &[u8]) {
             let _ = Deadline::of(&headers);
         }
     }
-    if let Ok(text) = std::str::from_utf8(input) {
-        let query = Query::parse(text);
+    if let Ok(text) = std::str::from_utf8(input)
+        && let Ok(query) = Query::parse(text)
+    {
         let _ = (query.text("stream").len(), query.number("from"));
     }
 }

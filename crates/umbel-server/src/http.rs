@@ -5,7 +5,7 @@ use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use hyper::http::HeaderValue;
 use hyper::http::uri::Authority;
-use hyper::{Method, Response, StatusCode};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -98,6 +98,19 @@ pub fn refused(refusal: &Status, says_who: bool) -> Response<Body> {
 pub fn no_call() -> Response<Body> {
     let text = "calls come by HTTP/2 with application/grpc\n".to_string();
     response(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some(TEXT), text)
+}
+
+/// A request over HTTP/1.1 that does not say to whom it goes, or says so twice.
+pub fn no_host() -> Response<Body> {
+    let text = "a request over HTTP/1.1 has one host header\n".to_string();
+    response(StatusCode::BAD_REQUEST, Some(TEXT), text)
+}
+
+/// What a request says it brings, without what is behind a semicolon, in small letters.
+pub fn media_type(headers: &HeaderMap) -> Option<String> {
+    let said = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = said.split_once(';').map_or(said, |(kind, _)| kind);
+    Some(kind.trim().to_ascii_lowercase())
 }
 
 fn response(status: StatusCode, kind: Option<&'static str>, text: String) -> Response<Body> {

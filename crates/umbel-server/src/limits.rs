@@ -33,8 +33,10 @@ pub const OPENING_TIME: Duration = Duration::from_secs(10);
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How often a server looks whether its certificates were replaced.
 pub const CERTIFICATE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of an HTTP/1.1 request that are held at most; the server reads heads only.
-pub const HTTP1_BUFFER_BYTES: usize = 64 << 10;
+/// Bytes of an HTTP/1.1 request that are held at most: its head fits in, and no longer one.
+pub const HTTP1_BUFFER_BYTES: usize = HEADER_BYTES_MAX as usize;
+/// Pages that one connection may have been answered and not taken; further ones wait.
+pub const PAGES_MAX: usize = 16;
 /// Bytes that a client may send ahead of what the server has taken, for each call and connection.
 pub const WINDOW_BYTES: u32 = 1 << 20;
 /// A client that says nothing for so long is asked whether it is there,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::http::HeaderValue;
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, Version};
 use tonic::body::Body;
@@ -55,8 +56,14 @@ async fn page_answer(
     mut request: HttpRequest,
     line: &mut Option<CallLine>,
 ) -> HttpResponse {
+    let place = match request.extensions().get::<Arc<Peer>>() {
+        Some(peer) => peer.page().await,
+        None => None,
+    };
     let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
-    let response = if CALLS.iter().any(|begin| request.uri().path().starts_with(begin)) {
+    let response = if request.version() == Version::HTTP_11 && !has_one_host(request.headers()) {
+        http::no_host()
+    } else if CALLS.iter().any(|begin| request.uri().path().starts_with(begin)) {
         http::no_call()
     } else if let Err(status) = admit(&service, &mut request, line).await {
         http::refused(&status, request.headers().contains_key(AUTHORIZATION))
@@ -199,8 +206,24 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
     }
 }
 
+/// Whether a request is a call: `application/grpc-web` and the like are none.
 fn is_call(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    http::media_type(headers).is_some_and(|kind| {
+        let rest = kind.strip_prefix("application/grpc");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    })
+}
+
+/// Whether a request over HTTP/1.1 says to whom it goes, as it must.
+fn has_one_host(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let is_host = |host: &HeaderValue| host.to_str().is_ok_and(is_authority);
+    hosts.next().is_some_and(is_host) && hosts.next().is_none()
+}
+
+/// Whether a text is a host, with a port or not; an empty one stands where there is none to say.
+fn is_authority(host: &str) -> bool {
+    host.is_empty() || host.parse::<Authority>().is_ok()
 }
 
 /// Under which name the client reached the server.

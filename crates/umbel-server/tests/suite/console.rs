@@ -107,6 +107,8 @@ fn only_its_own_pages_change_anything() {
         &["content-type: application/json"][..],
         &["x-umbel-console: 1"],
         &["content-type: text/plain", "x-umbel-console: 1"],
+        &["content-type: application/jsonx", "x-umbel-console: 1"],
+        &["content-type: application/json-patch+json", "x-umbel-console: 1"],
         &[OURS[0], OURS[1], "origin: http://evil.example"],
         &[OURS[0], OURS[1], "origin: null"],
         &[OURS[0], OURS[1], "sec-fetch-site: cross-site"],
@@ -115,7 +117,9 @@ fn only_its_own_pages_change_anything() {
         assert_eq!(post(refused).status, 403, "{refused:?}");
     }
     assert_eq!(post(&[OURS[0], OURS[1], &own, "sec-fetch-site: same-origin"]).status, 200);
-    assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "0");
+    let with_more = ["content-type: Application/JSON ; charset=utf-8", "x-umbel-console: 1"];
+    assert_eq!(post(&with_more).status, 200);
+    assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "1");
 }
 
 /// A browser speaks HTTP/2 where a server encrypts, and there the name it came to is no header.
@@ -257,6 +261,10 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
         (json!({ "stream": "a", "type": "T", "data": "1", "expected": "soon" }), "expected must"),
         (json!({ "stream": "$all", "type": "T", "data": "1" }), "$all"),
         (json!([1, 2]), "no stream"),
+        (json!({ "stream": 7, "type": "T", "data": "1" }), "stream must be a text"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "expected": 5 }), "expected must be"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "metadata": {} }), "metadata must be"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "isJson": "no" }), "isJson must be"),
     ] {
         let refused = change(address, "append", &wrong);
         assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
@@ -266,8 +274,41 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
     let long = "x".repeat(2 << 20);
     let refused = ask(address, "POST", "/console/api/append", &OURS, &long);
     assert_eq!(refused.status, 400, "{}", refused.head);
-    for path in ["stream?stream=a&from=x", "stream?stream=a&count=-1"] {
-        assert_eq!(get(address, &format!("/console/api/{path}")).status, 400, "{path}");
+}
+
+/// What was not understood was taken for something else: no name for the stream without one, any
+/// direction for backwards, bytes that are no text for other letters.
+#[test]
+fn what_a_page_does_not_understand_is_refused() {
+    let ground = Ground::new();
+    let address = ground.address();
+    for (path, why) in [
+        ("stream?stream=a&from=x", "from is x, but must be a number"),
+        ("stream?stream=a&count=-1", "count is -1"),
+        ("stream?stream=a&direction=sideways", "direction is sideways"),
+        ("all?direction=Forwards", "must be forwards or backwards"),
+        ("views?kind=colour", "must be category or type"),
+        ("stream", "names no stream"),
+        ("stream?stream=", "names no stream"),
+        ("stream?name=a", "names no stream"),
+        ("stream?stream=%ff", "no UTF-8"),
+        ("streams?prefix=caf%e9", "no UTF-8"),
+    ] {
+        let refused = get(address, &format!("/console/api/{path}"));
+        assert!(refused.status == 400 && refused.body.contains(why), "{path}: {refused:?}");
+    }
+    for path in ["stream?stream=a&direction=backwards", "all?direction=", "views?kind=type"] {
+        assert_eq!(get(address, &format!("/console/api/{path}")).status, 200, "{path}");
+    }
+    for (user, why) in [
+        (json!({ "groups": "$admins" }), "groups must be a list of texts"),
+        (json!({ "groups": ["$ops", 7] }), "groups must be a list of texts"),
+        (json!({ "password": 7 }), "password must be a text"),
+    ] {
+        let mut asked = json!({ "do": "create", "login": "ada", "password": "x" });
+        asked.as_object_mut().unwrap().extend(user.as_object().unwrap().clone());
+        let refused = change(address, "user", &asked);
+        assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
     }
 }
 

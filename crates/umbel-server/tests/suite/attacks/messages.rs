@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use umbel_server::Config;
+use umbel_server::limits::HEADER_BYTES_MAX;
 
 use super::raw::{
     CONTINUATION, DATA, END, END_HEADERS, HEADERS, PING, PREFACE, RESET, Raw, SETTINGS,
@@ -160,6 +161,15 @@ fn requests_that_are_none() {
     Target::attack(Config::default(), async |address| {
         let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(200_000));
         let many = format!("GET /ping HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(1000));
+        let head = |bytes: u32| {
+            let value = "x".repeat(bytes as usize);
+            format!("GET /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx: {value}\r\n\r\n")
+        };
+        let long_head = head(HEADER_BYTES_MAX);
+        let mut raw = Raw::silent(address).await;
+        raw.send(head(HEADER_BYTES_MAX - 100).as_bytes()).await.unwrap();
+        let answer = raw.text().await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "it is no longer than it may be: {answer}");
         for (what, sent) in [
             ("no HTTP", "hello\r\n\r\n"),
             ("another version", "GET / HTTP/3.7\r\n\r\n"),
@@ -191,6 +201,10 @@ fn requests_that_are_none() {
               connection: close\r\n\r\nffffffffffffffffff\r\n",
             ),
             ("a header without a name", "GET /ping HTTP/1.1\r\n: x\r\n\r\n"),
+            ("no host", "GET /ping HTTP/1.1\r\nconnection: close\r\n\r\n"),
+            ("two hosts", "GET /ping HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n"),
+            ("a host that is none", "GET /ping HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n"),
+            ("a head over the limit", &long_head),
             ("a line in a header", "GET /ping HTTP/1.1\r\nhost: a\0b\r\n\r\n"),
             ("a path without end", &long),
             ("headers without end", &many),
