@@ -7,6 +7,9 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// Connections that the system takes for the server while it is busy. Who finds no room among them
+/// tries again after a second.
+pub const BACKLOG: u32 = 4096;
 /// Where there is no place for a new one, the connection that has had no call for the longest time
 /// gives its own up, if that is as long as this.
 pub const QUIET_TIME: Duration = Duration::from_secs(1);

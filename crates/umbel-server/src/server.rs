@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::BLOCKING_THREADS_MAX;
-use tokio::net::TcpListener;
+use crate::limits::{BACKLOG, BLOCKING_THREADS_MAX};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,6 +46,7 @@ pub struct Running {
     /// Those that write to the stores.
     writers: Vec<Box<dyn umbel_env::JoinHandle>>,
     made: Vec<(&'static str, Secret)>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// Why a server did not start.
@@ -81,7 +83,7 @@ impl Server {
             .build()
             .map_err(|source| StartError::system("start threads", source))?;
         let listener = runtime
-            .block_on(TcpListener::bind(config.listen))
+            .block_on(async { listen(config.listen) })
             .map_err(|source| StartError::bind(config.listen, source))?;
         let tls = match &config.tls {
             Some(certificates) => {
@@ -118,10 +120,10 @@ impl Server {
                 .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         service.kv = kv;
         let ask = service.ask.clone();
-        let serve = connections::serve(listener, Arc::new(service), tls, limits, stopped);
+        let serve = connections::serve(listener, Arc::new(service), tls.clone(), limits, stopped);
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
-        Ok(Running { address, stop, ask, connections, runtime, writers, made })
+        Ok(Running { address, stop, ask, connections, runtime, writers, made, tls })
     }
 }
 
@@ -144,13 +146,15 @@ impl Running {
 
     /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such
     /// signals, for `SIGTERM`. From here on none of them ends the process: [`Interrupts::wait`]
-    /// tells of it, however early it came.
+    /// tells of it, however early it came. `SIGHUP` does not either: the certificates are looked at
+    /// at once.
     pub fn interrupts(&self) -> io::Result<Interrupts> {
         let runtime = self.runtime.as_ref().ok_or_else(|| io::Error::other("it was stopped"))?;
         let handle = runtime.handle().clone();
         let _inside = handle.enter();
         let asked = self.ask.subscribe();
-        Signals::listen().map(|signals| Interrupts { handle: handle.clone(), signals, asked })
+        let (signals, tls) = (Signals::listen()?, self.tls.clone());
+        Ok(Interrupts { handle: handle.clone(), signals, asked, tls })
     }
 
     /// Takes no more calls, tells subscribers to come back, lets calls that are being served end
@@ -187,6 +191,7 @@ pub struct Interrupts {
     handle: Handle,
     signals: Signals,
     asked: watch::Receiver<bool>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Interrupts {
@@ -198,13 +203,41 @@ impl Interrupts {
                 std::future::pending().await
             }
         };
+        let mut asked = pin!(asked);
         self.handle.block_on(async {
-            tokio::select! {
-                () = self.signals.next() => {}
-                () = asked => {}
+            loop {
+                tokio::select! {
+                    told = self.signals.next() => match told {
+                        Told::Stop => return,
+                        Told::Look => self.tls.iter().for_each(|tls| tls.look()),
+                    },
+                    () = asked.as_mut() => return,
+                }
             }
         });
     }
+}
+
+/// Listens there. REQUIRES: it is called inside a runtime.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Without it a server that starts again waits for what the former one's connections left.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    Stop,
+    /// Look whether there are other certificates.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
+    Look,
 }
 
 #[cfg(unix)]
@@ -212,20 +245,23 @@ impl Interrupts {
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
     fn listen() -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Signals { terminate, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Told {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hang_up.recv() => Told::Look,
         }
     }
 }
@@ -240,9 +276,10 @@ impl Signals {
         Ok(Signals)
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Told {
         // Where nobody can tell of Ctrl-C, it ends the process by itself.
         let _ = tokio::signal::ctrl_c().await;
+        Told::Stop
     }
 }
 
@@ -294,5 +331,34 @@ impl std::error::Error for StartError {
             StartError::AddressInUse(_) | StartError::Certificates(_) => None,
             StartError::System { source, .. } => Some(source),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hundreds who came at once while the server was busy: the system kept 128 of them for it, and
+    /// the others, strangers to that crowd among them, tried again after a second and longer.
+    #[test]
+    fn who_comes_in_a_crowd_finds_room() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = listener.local_addr().unwrap();
+            // Nobody takes them.
+            let mut crowd = Vec::new();
+            for number in 0..system_backlog().min(1000) {
+                let coming = tokio::net::TcpStream::connect(address);
+                let come = tokio::time::timeout(LAST_READS, coming).await;
+                crowd.push(come.unwrap_or_else(|_| panic!("{number} found none")).unwrap());
+            }
+        });
+    }
+
+    /// How many the system keeps at most.
+    fn system_backlog() -> usize {
+        let said = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+        said.trim().parse().unwrap_or(128)
     }
 }

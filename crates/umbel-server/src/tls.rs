@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::crypto::ring::default_provider;
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls::{CommonState, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use umbel_env::Clock;
@@ -23,6 +23,7 @@ use x509_cert::Certificate;
 use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Decode, Tag, Tagged};
+use x509_cert::time::Validity;
 
 use crate::access::CertificateUser;
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
@@ -67,6 +68,9 @@ pub struct Tls {
     certificates: Arc<dyn Certificates>,
     clock: Arc<dyn Clock>,
     latest: watch::Sender<Latest>,
+    look: Notify,
+    /// Why clients refuse the certificate, as it was told last.
+    refused: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -89,17 +93,25 @@ impl Tls {
     pub fn open(certificates: Arc<dyn Certificates>, clock: Arc<dyn Clock>) -> Result<Tls, String> {
         let pem = certificates.read().map_err(|error| error.to_string())?;
         let config = config(&pem)?;
-        if let Some(news) = expired(&pem, &*clock) {
-            certificates.tell(&news);
-        }
         let latest = watch::Sender::new(Latest { pem, config });
-        Ok(Tls { certificates, clock, latest })
+        let tls =
+            Tls { certificates, clock, latest, look: Notify::new(), refused: Mutex::default() };
+        tls.tell_when_it_holds();
+        Ok(tls)
+    }
+
+    /// Has [`Tls::follow`] look at once.
+    pub fn look(&self) {
+        self.look.notify_one();
     }
 
     /// Looks again and again whether there are other certificates.
     pub async fn follow(self: Arc<Tls>) {
         loop {
-            tokio::time::sleep(CERTIFICATE_TIME).await;
+            tokio::select! {
+                () = tokio::time::sleep(CERTIFICATE_TIME) => {}
+                () = self.look.notified() => {}
+            }
             let tls = Arc::clone(&self);
             // An error says that the server stops.
             if tokio::task::spawn_blocking(move || tls.renew()).await.is_err() {
@@ -111,21 +123,30 @@ impl Tls {
     fn renew(&self) {
         let former = self.latest.borrow().pem.clone();
         let pem = match self.certificates.read() {
-            Ok(pem) if pem == former => return,
+            // It may have come to its end meanwhile.
+            Ok(pem) if pem == former => return self.tell_when_it_holds(),
             Ok(pem) => pem,
             Err(error) => return self.certificates.tell(&format!("{error}; the former is kept")),
         };
         match config(&pem) {
             Ok(config) => {
                 self.certificates.tell("another certificate is shown from now on");
-                if let Some(news) = expired(&pem, &*self.clock) {
-                    self.certificates.tell(&news);
-                }
                 self.latest.send_replace(Latest { pem, config });
+                self.tell_when_it_holds();
             }
             // The files are written one after the other: the next look may find both.
             Err(why) => self.certificates.tell(&format!("{why}; the former is kept")),
         }
+    }
+
+    /// Tells once where the server's certificate holds no longer, or not yet.
+    fn tell_when_it_holds(&self) {
+        let news = refused(&self.latest.borrow().pem, &*self.clock);
+        let mut told = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(news) = news.as_ref().filter(|news| told.as_ref() != Some(news)) {
+            self.certificates.tell(news);
+        }
+        *told = news;
     }
 
     /// Shakes hands with who connected; `None` where he does not come through, or does not speak
@@ -186,13 +207,21 @@ fn common_name(certificate: &Certificate) -> Option<String> {
     Some(text)
 }
 
-/// What is to be told where the server's certificate holds no longer.
-fn expired(pem: &Pem, clock: &dyn Clock) -> Option<String> {
+/// What is to be told where the server's certificate holds no longer, or not yet.
+fn refused(pem: &Pem, clock: &dyn Clock) -> Option<String> {
     let first = CertificateDer::pem_slice_iter(&pem.certificates).next()?.ok()?;
     let certificate = Certificate::from_der(&first).ok()?;
-    let until = certificate.tbs_certificate.validity.not_after;
-    let is_over = until.to_unix_duration().as_micros() < u128::from(clock.wall_micros());
-    is_over.then(|| format!("the certificate holds until {until} only: clients will refuse it"))
+    let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
+    let now = u128::from(clock.wall_micros());
+    if not_after.to_unix_duration().as_micros() < now {
+        return Some(format!(
+            "the certificate holds until {not_after} only: clients will refuse it"
+        ));
+    }
+    let is_early = not_before.to_unix_duration().as_micros() > now;
+    is_early.then(|| {
+        format!("the certificate holds from {not_before} on only: clients refuse it until then")
+    })
 }
 
 fn config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
@@ -236,7 +265,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use umbel_env::Env;
@@ -276,15 +305,7 @@ mod tests {
     }
 
     fn made(year: i32) -> Pem {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
-        params.not_after = date_time_ymd(year, 1, 1);
-        let certificate = params.self_signed(&key).unwrap();
-        Pem {
-            certificates: certificate.pem().into_bytes(),
-            key: key.serialize_pem().into_bytes(),
-            authorities: Vec::new(),
-        }
+        made_from(1990, year)
     }
 
     #[test]
@@ -332,10 +353,74 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_too_old_is_told() {
-        let shelf = Arc::new(Shelf(Mutex::new((Ok(made(2001)), Vec::new()))));
-        Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap();
+    fn what_was_replaced_is_taken_at_once_where_that_is_asked_for() {
+        let second = made(4000);
+        let shelf = Arc::new(Shelf(Mutex::new((Ok(made(4000)), Vec::new()))));
+        let tls = Arc::new(Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            tokio::spawn(Arc::clone(&tls).follow());
+            shelf.put(Ok(second.clone()));
+            tls.look();
+            let mut shown = tls.latest.subscribe();
+            let taken = shown.wait_for(|latest| latest.pem == second);
+            tokio::time::timeout(CERTIFICATE_TIME / 2, taken).await.unwrap().unwrap();
+        });
+    }
+
+    fn made_from(from: i32, to: i32) -> Pem {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        let certificate = params.self_signed(&key).unwrap();
+        let certificates = certificate.pem().into_bytes();
+        Pem { certificates, key: key.serialize_pem().into_bytes(), authorities: Vec::new() }
+    }
+
+    /// One that was not valid yet was shown without a word.
+    #[test]
+    fn a_certificate_that_is_too_old_or_too_new_is_told_once() {
+        for (years, why) in
+            [((1990, 2001), "holds until 2001-01-01"), ((3000, 4000), "holds from 3000-01-01")]
+        {
+            let pem = made_from(years.0, years.1);
+            let shelf = Arc::new(Shelf(Mutex::new((Ok(pem), Vec::new()))));
+            let tls = Tls::open(Arc::clone(&shelf) as _, Env::system().clock).unwrap();
+            tls.renew();
+            let told = shelf.told();
+            assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+        }
+    }
+
+    /// A clock that is put where it is wanted.
+    #[derive(Debug, Default)]
+    struct Put(AtomicU64);
+
+    impl Clock for Put {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn wall_micros(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// The end of one that is shown came, and nobody was told.
+    #[test]
+    fn a_certificate_that_comes_to_its_end_while_it_is_shown_is_told() {
+        let shelf = Arc::new(Shelf(Mutex::new((Ok(made_from(1971, 1972)), Vec::new()))));
+        let clock = Arc::new(Put::default());
+        let year = 366 * 86_400_000_000;
+        clock.0.store(year + year / 2, Ordering::Relaxed);
+        let tls = Tls::open(Arc::clone(&shelf) as _, Arc::clone(&clock) as _).unwrap();
+        tls.renew();
+        assert!(shelf.told().is_empty());
+        clock.0.store(2 * year, Ordering::Relaxed);
+        tls.renew();
+        tls.renew();
         let told = shelf.told();
-        assert!(told[0].contains("holds until 2001-01-01"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("holds until 1972-01-01"), "{told:?}");
     }
 }

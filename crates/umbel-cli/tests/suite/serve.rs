@@ -82,6 +82,20 @@ fn a_server_says_where_it_is_and_ends_without_an_error_when_told_to() {
     }
 }
 
+/// Who hangs up wants other servers of events to look at their certificates; it ended this one.
+#[test]
+fn a_server_whose_terminal_is_gone_goes_on() {
+    let ground = Ground::new();
+    let serving = Serving::start(&ground, &[]);
+    let pid = Pid::from_raw(serving.process.id().try_into().unwrap()).unwrap();
+    for _ in 0..3 {
+        kill_process(pid, Signal::HUP).unwrap();
+        assert_eq!(get(serving.address(), "/health/live"), "HTTP/1.1 204 No Content");
+    }
+    let (code, _, notes) = serving.stop(Signal::TERM);
+    assert!(code == Some(0) && notes.contains("stopped"), "{notes}");
+}
+
 /// What is noted can be pasted as it is.
 #[test]
 fn an_event_is_appended_by_what_the_server_says() {

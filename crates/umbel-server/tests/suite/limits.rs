@@ -116,6 +116,12 @@ fn the_page_repeats_the_limits() {
     let rows = [
         ("one message", format!("{} bytes", written(MESSAGE_BYTES_MAX))),
         ("connections", written(limits::CONNECTIONS_MAX)),
+        ("connections that the system", written(limits::BACKLOG as usize)),
+        ("pages of one connection", limits::PAGES_MAX.to_string()),
+        ("what is taken and left out", format!("{} MiB", limits::UNASKED_BYTES_MAX >> 20)),
+        ("what is taken and left out", format!("{} s, and", limits::UNASKED_TIME.as_secs())),
+        ("bytes of all messages", format!("{} MiB", limits::RECEIVING_BYTES_MAX >> 20)),
+        ("bytes of all messages", format!("{} KiB", limits::RECEIVING_BYTES_FREE >> 10)),
         ("calls open", written(CONCURRENT_CALLS_MAX as usize)),
         ("headers", format!("{} KiB", limits::HEADER_BYTES_MAX >> 10)),
         ("headers", format!("and {} of them", limits::HEADERS_MAX)),
