@@ -21,13 +21,10 @@ use umbel_env::{Clock, Env};
 
 use crate::failure;
 use crate::limits::{CREDENTIALS_KEPT, CREDENTIALS_TIME, CREDENTIALS_WAITING, WRONG_TIME};
-use crate::passwords::{self, PASSWORD_BYTES_MAX, Secret};
+use crate::passwords::{self, AT_A_TIME, PASSWORD_BYTES_MAX, Secret};
 use crate::rules::{KnownUser, Rules};
 use crate::store::EventStore;
 use crate::users::NAME_BYTES_MAX;
-
-/// How many passwords are looked at at a time.
-const AT_A_TIME: usize = 2;
 
 /// A name and a password, as a request says them.
 #[derive(Debug, Clone, PartialEq, Eq)]
