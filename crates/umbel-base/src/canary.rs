@@ -100,6 +100,22 @@ pub enum Switch {
     ViewBlockShort = 1 << 43,
     /// A subscription to a view goes on one entry too far behind its place.
     ViewResumesLate = 1 << 44,
+    /// Of several streams of a session that are not as expected the last is told.
+    ServerSessionTellsLast = 1 << 45,
+    /// A later part of a batch may name another stream or expect something else.
+    ServerBatchChangesMind = 1 << 46,
+    /// A batch whose deadline has passed is written all the same.
+    ServerBatchTooLateWritten = 1 << 47,
+    /// A user who is disabled is let in.
+    ServerDisabledLetIn = 1 << 48,
+    /// Another password may be chosen without knowing the one there is.
+    ServerPasswordUnasked = 1 << 49,
+    /// A group that is changed works as before.
+    ServerGroupUpdateForgotten = 1 << 50,
+    /// A group takes one consumer more than it may.
+    ServerGroupOneMore = 1 << 51,
+    /// A view that was stopped is said to run.
+    ServerViewSaidToRun = 1 << 52,
 }
 
 impl Switch {

@@ -89,6 +89,13 @@ async fn gather(
 /// Of several streams that are not as expected the first is told.
 fn refused(error: Error) -> Status {
     match error {
+        #[cfg(feature = "canary")]
+        Error::NotAsExpected(mut violations)
+            if umbel_base::canary::Switch::ServerSessionTellsLast.is_on()
+                && violations.len() > 1 =>
+        {
+            refused(Error::NotAsExpected(violations.split_off(violations.len() - 1)))
+        }
         Error::NotAsExpected(violations) => match violations.first() {
             Some(first) => conflict(first),
             None => rich_failure::of(&Error::NotAsExpected(violations)),

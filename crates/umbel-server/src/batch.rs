@@ -55,6 +55,13 @@ impl Batch {
 
     /// Takes a part.
     pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<Budget>) {
+        #[cfg(feature = "canary")]
+        let part = BatchAppendReq {
+            options: part
+                .options
+                .filter(|_| !umbel_base::canary::Switch::ServerBatchChangesMind.is_on()),
+            ..part
+        };
         if part.options.is_some_and(|options| options != self.options) {
             let why = "the options of a batch come with its first part and do not change";
             self.refuse(Status::invalid_argument(why), budget);

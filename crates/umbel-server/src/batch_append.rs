@@ -289,6 +289,11 @@ impl Batches {
 
     fn submit(&mut self, id: Uuid, batch: Batch) {
         let (bytes, deadline) = (batch.bytes(), batch.deadline);
+        #[cfg(feature = "canary")]
+        let deadline = match umbel_base::canary::Switch::ServerBatchTooLateWritten.is_on() {
+            true => Deadline::NEVER,
+            false => deadline,
+        };
         let echo = Echo::new(id, &batch.options);
         let append = match batch.append() {
             Ok(append) => append,

@@ -298,6 +298,9 @@ impl Group {
             Message::Connect(joining, answer) => {
                 let most = usize::try_from(self.config.settings.max_subscriber_count).unwrap_or(0);
                 let most = if most == 0 { GROUP_CONSUMERS_MAX } else { most };
+                #[cfg(feature = "canary")]
+                let most =
+                    most + usize::from(umbel_base::canary::Switch::ServerGroupOneMore.is_on());
                 if self.joined.len() >= most.min(GROUP_CONSUMERS_MAX) {
                     let _ = answer.send(Err(failure::group_full(&self.key)));
                     return;

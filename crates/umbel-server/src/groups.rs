@@ -59,6 +59,13 @@ impl Groups {
                 let old = configs.get(key).and_then(|old| old.filter.clone());
                 let filter = if is_update { old } else { config.filter.clone() };
                 let after = begins(service, key, config.begin).await?;
+                #[cfg(feature = "canary")]
+                let config = match configs.get(key) {
+                    Some(old) if umbel_base::canary::Switch::ServerGroupUpdateForgotten.is_on() => {
+                        old.clone()
+                    }
+                    _ => config,
+                };
                 configs.insert(key.clone(), GroupConfig { filter, after, ..config });
             }
             Change::Delete => drop(configs.remove(key)),

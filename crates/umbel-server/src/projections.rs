@@ -157,6 +157,8 @@ async fn of_view(service: &Service, name: String, view: View) -> Details {
     let position = through.unwrap_or(visible).min(visible);
     let progress = if visible == 0 { 100.0 } else { position as f32 / visible as f32 * 100.0 };
     let position = format!("C:{position}/P:{position}");
+    #[cfg(feature = "canary")]
+    let through = through.filter(|_| !umbel_base::canary::Switch::ServerViewSaidToRun.is_on());
     Details {
         version: i64::try_from(version).unwrap_or(i64::MAX),
         epoch: i64::try_from(epoch).unwrap_or(i64::MAX),

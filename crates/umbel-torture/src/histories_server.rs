@@ -9,7 +9,7 @@ mod append;
 mod check;
 mod client;
 #[path = "../../umbel-server/tests/suite/connection.rs"]
-mod connection;
+pub mod connection;
 mod follow;
 mod known;
 mod life;

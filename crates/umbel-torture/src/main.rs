@@ -6,6 +6,7 @@
 mod advisor;
 mod answers;
 mod big_open;
+mod calls;
 mod canaries;
 mod check;
 mod crash;
@@ -83,7 +84,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 21] = [
     "crash",
     "first-open",
     "faults",
@@ -103,6 +104,8 @@ const NAMES: [&str; 19] = [
     "histories-server-planted",
     "subscribers",
     "subscribers-planted",
+    "calls",
+    "calls-planted",
 ];
 
 /// What the small part leaves out: they say something only when they are large.
@@ -221,6 +224,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             subscribers::CAMPAIGN.run(seed, seeds)
         }
         "subscribers-planted" => subscribers::CAMPAIGN.planted(seed, history::SEEDS),
+        "calls" => {
+            let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
+            calls::CAMPAIGN.run(seed, seeds)
+        }
+        "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

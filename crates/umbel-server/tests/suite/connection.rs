@@ -107,9 +107,24 @@ impl Connection {
 
     /// `Append` with these messages.
     pub async fn append_parts(&self, parts: Vec<AppendReq>) -> Result<AppendResp, Status> {
+        self.client_streaming(STREAMS, "Append", stream::iter(parts)).await
+    }
+
+    /// A call of many messages that is answered with one.
+    pub async fn client_streaming<Q, A, S>(
+        &self,
+        service: &str,
+        method: &str,
+        messages: S,
+    ) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+        S: Stream<Item = Q> + Send + 'static,
+    {
         let mut grpc = self.grpc().await?;
-        let (request, codec) = (self.request(stream::iter(parts)), ProstCodec::default());
-        let answer = grpc.client_streaming(request, path(STREAMS, "Append"), codec).await;
+        let (request, codec) = (self.request(messages), ProstCodec::<Q, A>::default());
+        let answer = grpc.client_streaming(request, path(service, method), codec).await;
         answer.map(Response::into_inner)
     }
 
