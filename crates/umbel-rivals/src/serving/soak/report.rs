@@ -29,7 +29,8 @@ long as they were; deleted ones deleted; users and groups as they were.
 
 Memory is the kernel's count of what is not pages of files. Flat means: the median of the last \
 sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and descriptors a \
-tenth and 16, threads 4. The first sixth is for filling what has a bound.
+tenth and 16, threads 4. The first sixth is for filling what has a bound. Of the anonymous memory \
+the part of the index is what it says itself; it is within the budget.
 
 By design these grow with what is stored, all within the budget that `--memory` sets or with a \
 count of files: the cache of blocks until it is full, indexes and filters of tables, the filter \
@@ -109,6 +110,7 @@ fn verdict(outcome: &Outcome) -> String {
 fn held(samples: &[Sample]) -> String {
     let heads = [
         "anonymous, MiB",
+        "of it the index, MiB",
         "of files, MiB",
         "sockets",
         "files",
@@ -129,6 +131,7 @@ fn held(samples: &[Sample]) -> String {
         });
         let cells = [
             mib(held(|vitals| vitals.anonymous)),
+            mib(of(&|sample| sample.index)),
             mib(held(|vitals| vitals.of_files)),
             held(|vitals| vitals.sockets),
             held(|vitals| vitals.files),
@@ -216,6 +219,7 @@ pub fn json(heading: &Heading<'_>, outcome: &Outcome) -> Value {
             "seconds": sample.seconds,
             "events": sample.events,
             "disk": sample.disk,
+            "index": sample.index,
             "anonymous": sample.vitals.anonymous,
             "of_files": sample.vitals.of_files,
             "threads": sample.vitals.threads,

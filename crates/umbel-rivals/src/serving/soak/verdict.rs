@@ -25,6 +25,8 @@ pub struct Sample {
     pub events: u64,
     /// Bytes of the server's folder.
     pub disk: u64,
+    /// Bytes that its index said it held; 0 where it did not say.
+    pub index: u64,
     /// What the server's process held.
     pub vitals: Vitals,
 }
@@ -97,7 +99,13 @@ mod tests {
         let sample = |at: u64| {
             let (anonymous, sockets) = of(at);
             let vitals = Vitals { anonymous, sockets, threads: 9, ..Vitals::default() };
-            Sample { seconds: at as f64 * 10.0, events: at * 30_000, disk: at << 23, vitals }
+            Sample {
+                seconds: at as f64 * 10.0,
+                events: at * 30_000,
+                disk: at << 23,
+                index: 0,
+                vitals,
+            }
         };
         (0..360).map(sample).collect()
     }

@@ -1,6 +1,11 @@
 //! What the kernel says of the server's process.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
 
 /// What a process holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,6 +63,27 @@ impl Vitals {
     }
 }
 
+/// How long the server may take to say what it holds.
+const STATS_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes that the server's index says it holds, which are within its budget; `None` where it does
+/// not say.
+pub fn index_bytes(server: SocketAddr) -> Option<u64> {
+    let mut stream = TcpStream::connect_timeout(&server, STATS_TIME).ok()?;
+    stream.set_read_timeout(Some(STATS_TIME)).ok()?;
+    let asked = format!("GET /stats HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n");
+    stream.write_all(asked.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    said_of_index(&answer)
+}
+
+fn said_of_index(answer: &str) -> Option<u64> {
+    let object = answer.get(answer.find('{')?..=answer.rfind('}')?)?;
+    let said: Value = serde_json::from_str(object).ok()?;
+    said.get("index")?.get("memoryBytes")?.as_u64()
+}
+
 /// Bytes of all files in a folder and those in it.
 pub fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
@@ -82,6 +108,13 @@ mod tests {
         assert_eq!((vitals.anonymous, vitals.of_files), (100 << 10, 200 << 10));
         assert_eq!(vitals.threads, 7);
         assert_eq!(Vitals::read("Name:\tumbel\n"), None);
+    }
+
+    #[test]
+    fn reads_what_the_server_says_of_its_index() {
+        let answer = "HTTP/1.1 200 OK\r\n\r\n{\"index\":{\"memoryBytes\":95166565},\"x\":{}}";
+        assert_eq!(said_of_index(answer), Some(95_166_565));
+        assert_eq!(said_of_index("HTTP/1.1 503 Service Unavailable\r\n\r\n"), None);
     }
 
     #[test]
