@@ -46,9 +46,9 @@ struct Consumer {
     answers: Streaming<ReadResp>,
 }
 
-/// The groups.
+/// The groups, and which was called about last.
 #[derive(Default)]
-pub struct Groups(BTreeMap<Key, Group>);
+pub struct Groups(BTreeMap<Key, Group>, Option<Key>);
 
 /// One call.
 pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
@@ -56,8 +56,8 @@ pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
     match run.random.below(12) {
         10 => restart(run).await,
         11 => replay(run).await,
-        0 | 1 => make(run, true).await,
-        2 => make(run, false).await,
+        0 => make(run, true).await,
+        1 | 2 => make(run, false).await,
         3 => delete(run).await,
         4 | 5 => info(run).await,
         6 => list(run).await,
@@ -66,9 +66,17 @@ pub async fn call(run: &mut Run<'_>) -> Result<(), String> {
     }
 }
 
+/// A group, mostly the one that was called about last: what became of it is asked at once.
 fn key(run: &mut Run<'_>) -> Key {
+    if !run.random.once_in(3)
+        && let Some(last) = run.groups.1
+    {
+        return last;
+    }
     let stream = one_of(&mut run.random, &[None, Some(NAMES[1]), Some(NAMES[2])]);
-    (stream, one_of(&mut run.random, &GROUPS))
+    let key = (stream, one_of(&mut run.random, &GROUPS));
+    run.groups.1 = Some(key);
+    key
 }
 
 fn source(key: Key) -> &'static str {

@@ -28,15 +28,16 @@ folder, and everything is read: what was acknowledged must be there, once, in or
 long as they were; deleted ones deleted; users and groups as they were.
 
 Memory is the kernel's count of what is not pages of files. Flat means: the median of the last \
-sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and descriptors a \
-tenth and 16, threads 4. The first sixth is for filling what has a bound. Of the anonymous memory \
+sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and other descriptors \
+a tenth and 16, threads 4, open files a tenth and 128, because the event log keeps the files of \
+128 chunks open. The first sixth is for filling what has a bound. Of the anonymous memory \
 the part of the index is what it says itself; it is within the budget.
 
 By design these grow with what is stored, all within the budget that `--memory` sets or with a \
 count of files: the cache of blocks until it is full, indexes and filters of tables, the filter \
 of streams that exist (some 10 bits a stream), open files of tables and chunks, numbers of a \
-view or a parked event in its stream. Nothing is kept for each connection, subscription, read or \
-user that is gone.
+view or a parked event in its stream. Nothing is to be kept for each connection, subscription, \
+read or user that is gone.
 ";
 
 /// The report as a page.
