@@ -91,7 +91,7 @@ pub enum Command {
     /// Append events of another event store with the ids, times and revisions they had
     ImportEvents(ImportEventsArgs),
     /// Serve an event store to the clients that event stores have
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Follow the events of a server as they come, as JSON lines
     Subscribe(SubscribeArgs),
     /// Look at a running server from outside, as its clients see it

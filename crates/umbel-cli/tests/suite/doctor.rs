@@ -136,14 +136,15 @@ fn users_and_certificates_are_looked_at() {
 fn stranger(says: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || {
+    let answers = move || {
         let mut kept = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             stream.write_all(says).unwrap();
             kept.push(stream);
         }
-    });
+    };
+    umbel_env::Env::system().threads.spawn("stranger", Box::new(answers)).unwrap();
     address
 }
 
