@@ -92,14 +92,18 @@ impl Consumers {
         !self.missing.is_empty() && (has_free() || self.missing.iter().any(is_parking))
     }
 
-    /// Where something is missing that lies before where reading goes on, reading is to go on
-    /// before that: whether it is so.
+    /// Whether something is missing that lies before where reading goes on.
+    pub fn is_beyond_missing(&self) -> bool {
+        self.first_missing().is_some_and(|first| self.read >= Some(first))
+    }
+
+    /// Reading is to go on before what is missing, where it is beyond that: whether it is so.
     pub fn go_back(&mut self) -> bool {
-        let Some(first) = self.first_missing().filter(|first| self.read >= Some(*first)) else {
-            return false;
-        };
-        self.read = first.checked_sub(1);
-        true
+        let first = self.first_missing().filter(|_| self.is_beyond_missing());
+        if let Some(first) = first {
+            self.read = first.checked_sub(1);
+        }
+        first.is_some()
     }
 
     /// The place behind which reading goes on.

@@ -128,7 +128,7 @@ impl Group {
             }
             self.settle(Instant::now());
             let wait = Deadline::at(self.wakes());
-            let (is_ready, follows) = (self.has_more(), self.may_go_on());
+            let (is_ready, follows) = (self.has_more(), self.follows());
             if !is_ready {
                 self.part.leave();
             }

@@ -12,7 +12,7 @@ impl Group {
     }
 
     /// Whether there is somebody to read new events for, and room for them.
-    pub(super) fn may_go_on(&self) -> bool {
+    fn may_go_on(&self) -> bool {
         self.may_read() && !self.joined.is_empty() && !self.is_full()
     }
 
@@ -22,13 +22,19 @@ impl Group {
         self.consumers.held().0 >= most.max(1)
     }
 
-    /// Whether a page would be read now, where there is room for it.
+    /// Whether a page would be read now, where there is room for it,
     pub(super) fn has_more(&self) -> bool {
         self.has_more_of_source() || self.wanted_parked().is_some()
     }
 
+    /// and whether one would be once there is more of the source.
+    pub(super) fn follows(&self) -> bool {
+        self.may_go_on() || self.misses_source()
+    }
+
     fn has_more_of_source(&self) -> bool {
-        self.misses_source() || (self.may_go_on() && !self.is_at_the_end)
+        let goes_back = || self.misses_source() && self.consumers.is_beyond_missing();
+        (self.follows() && !self.is_at_the_end) || goes_back()
     }
 
     /// Whether something is missing of the source, and needed.

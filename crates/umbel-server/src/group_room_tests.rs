@@ -174,8 +174,9 @@ fn who_takes_nothing_ends_where_others_wait_and_who_is_gone_leaves_nothing() {
         for revision in 1..EVENTS {
             assert_eq!(other.next().await.0, revision);
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
         rest.leave();
+        // It looks whether there is more.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(room.bytes() <= EVENTS as usize * EVENT_BYTES + (1 << 20), "{}", room.bytes());
     });
 }
