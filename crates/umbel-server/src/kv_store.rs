@@ -9,8 +9,8 @@ mod feed;
 mod scanner;
 mod writer;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -50,6 +50,7 @@ pub struct KvStore {
     quick: Quick,
     scan_time: Duration,
     counts: Arc<Counts>,
+    creating: Arc<Mutex<()>>,
 }
 
 /// What a store of keys and values has and does, for whoever watches over it.
@@ -93,7 +94,8 @@ impl KvStore {
         let counts = Arc::new(Counts::default());
         let writer = Writer::new(db.clone(), sync, Arc::clone(&counts));
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
-        Ok((KvStore { db, jobs, quick: Quick::new(env), scan_time, counts }, thread))
+        let (quick, creating) = (Quick::new(env), Arc::default());
+        Ok((KvStore { db, jobs, quick, scan_time, counts, creating }, thread))
     }
 
     /// How long a scan may take.
@@ -113,8 +115,10 @@ impl KvStore {
 
     /// Makes a keyspace. Whether there was none of this name.
     pub async fn create_keyspace(&self, name: String) -> umbel::Result<bool> {
-        let db = self.db.clone();
+        let (db, creating) = (self.db.clone(), Arc::clone(&self.creating));
         blocking(move || {
+            // Of several who ask at once one makes it.
+            let _one = creating.lock().unwrap_or_else(PoisonError::into_inner);
             let is_new = db.existing_keyspace(&name)?.is_none();
             db.keyspace(&name, None::<KeyspaceOptions>)?;
             Ok::<_, Error>(is_new)

@@ -58,6 +58,10 @@ fn keyspaces_are_apart_and_have_to_be_made() {
         assert_eq!(kv.of("default").get(b"ada").await.unwrap(), None);
         let names: ListKeyspacesResponse = kv.call("ListKeyspaces", ()).await.unwrap();
         assert_eq!(names.names, ["default", "users"]);
+        // Of many who ask at once one makes it.
+        let asked = (0..20).map(|_| kv.create("together"));
+        let made = futures_util::future::join_all(asked).await;
+        assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
         for name in ["a\nb".to_string(), "x".repeat(256)] {
             assert_eq!(kv.create(&name).await.unwrap_err().code(), Code::InvalidArgument);
         }
