@@ -12,6 +12,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::policy;
+
 /// Labels of a metric.
 pub type Labels = Vec<(&'static str, String)>;
 
@@ -53,9 +55,10 @@ impl Default for Calls {
 
 impl Calls {
     /// Notes a call: its path, its status where the head of the answer says one, and how long that
-    /// took. `served` says whether anything answers this path.
+    /// took. All paths that are not served count as one, also where the call was refused before
+    /// anybody looked for who serves it: each would take memory for ever.
     pub fn note(&self, path: &str, status: Option<Code>, took: Duration) {
-        let served = status != Some(Code::Unimplemented);
+        let served = status != Some(Code::Unimplemented) && policy::is_listed(path);
         let call = if served { path.trim_start_matches('/') } else { NOT_SERVED };
         let labels = vec![("call", call.to_string())];
         if let Some(code) = status.filter(|code| *code != Code::Ok) {
@@ -92,5 +95,26 @@ impl Calls {
             "Time from a call to the head of its answer",
             self.seconds.clone(),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where users are asked for, paths that nobody serves were refused with `PermissionDenied`, and
+    /// each was a label of its own: memory that anybody could have grow.
+    #[test]
+    fn paths_that_are_not_served_count_as_one_whatever_they_are_refused_for() {
+        let (calls, took) = (Calls::default(), Duration::from_millis(1));
+        for number in 0..9 {
+            let path = format!("/service.{number}/Call");
+            calls.note(&path, Some(Code::PermissionDenied), took);
+            calls.note(&path, Some(Code::Unimplemented), took);
+        }
+        calls.note("/event_store.client.streams.Streams/Read", None, took);
+        let taken = |call: &str| calls.taken.get_or_create(&vec![("call", call.to_string())]).get();
+        assert_eq!((taken(NOT_SERVED), taken("service.1/Call")), (18, 0));
+        assert_eq!(taken("event_store.client.streams.Streams/Read"), 1);
     }
 }

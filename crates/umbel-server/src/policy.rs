@@ -151,13 +151,19 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
 
 /// What somebody must be to make the call with this path.
 pub fn need(path: &str) -> Need {
-    for (service, calls) in TABLE {
-        let Some(name) = path.strip_prefix(service) else { continue };
-        if let Some((_, need)) = calls.iter().find(|(call, _)| *call == name) {
-            return *need;
-        }
-    }
-    Need::Admin
+    listed(path).unwrap_or(Need::Admin)
+}
+
+/// Whether the path is in the table: others are as many as clients like.
+pub fn is_listed(path: &str) -> bool {
+    listed(path).is_some()
+}
+
+fn listed(path: &str) -> Option<Need> {
+    TABLE.iter().find_map(|(service, calls)| {
+        let name = path.strip_prefix(service)?;
+        calls.iter().find(|(call, _)| *call == name).map(|(_, need)| *need)
+    })
 }
 
 #[cfg(test)]
