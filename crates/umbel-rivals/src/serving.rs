@@ -17,7 +17,6 @@ mod live;
 mod messages;
 pub mod process;
 pub mod report;
-#[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
 pub mod run;
 mod sink;
 #[expect(clippy::disallowed_methods, reason = "a real server is watched by the real clock")]

@@ -102,8 +102,8 @@ impl Calls {
 mod tests {
     use super::*;
 
-    /// Where users are asked for, paths that nobody serves were refused with `PermissionDenied`, and
-    /// each was a label of its own: memory that anybody could have grow.
+    /// Where users are asked for, paths that nobody serves were refused with `PermissionDenied`,
+    /// and each was a label of its own: memory that anybody could have grow.
     #[test]
     fn paths_that_are_not_served_count_as_one_whatever_they_are_refused_for() {
         let (calls, took) = (Calls::default(), Duration::from_millis(1));

@@ -10,11 +10,11 @@ mod watch;
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use umbel_proto::kv::SERVICE;
 
+use crate::asked::Asked;
 use crate::deadline::Deadline;
 use crate::failure;
 use crate::handler::{Handler, grpc};
@@ -50,7 +50,7 @@ pub const CALLS: [&str; 9] = [
 pub async fn call(
     service: Arc<Service>,
     deadline: Deadline,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let Some(kv) = service.kv.clone() else { return not_enabled().into_http() };
     let call = Call { service, kv, deadline };
@@ -61,7 +61,7 @@ pub async fn call(
     }
 }
 
-async fn served(call: Call, request: hyper::Request<Incoming>) -> hyper::Response<Body> {
+async fn served(call: Call, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let path = request.uri().path();
     let name = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE));
     match name.unwrap_or_default() {

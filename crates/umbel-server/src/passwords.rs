@@ -1,7 +1,8 @@
 //! [`Secret`], and how passwords are kept: as Argon2id says what they are, never as they are.
 //!
-//! Argon2 works in 19 MiB. They are lent out of two that stay: asked of the allocator each time, and
-//! by whichever thread has time, they stayed in the heap of every thread that ever worked on one.
+//! Argon2 works in 19 MiB. They are lent out of two that stay: asked of the allocator each time,
+//! and by whichever thread has time, they stayed in the heap of every thread that ever worked on
+//! one.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -187,8 +188,8 @@ mod tests {
     }
 
     /// Each password was worked on in memory of its own, in whichever thread had time. The
-    /// allocator keeps what is given back for that thread, so that an hour of logging in held 19 MiB
-    /// for each of a dozen threads, and 32 passwords at once took 600 MiB.
+    /// allocator keeps what is given back for that thread, so that an hour of logging in held
+    /// 19 MiB for each of a dozen threads, and 32 passwords at once took 600 MiB.
     #[test]
     fn however_many_passwords_come_at_once_they_are_worked_on_in_two_memories() {
         let env = Env::system();

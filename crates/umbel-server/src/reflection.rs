@@ -4,17 +4,17 @@
 
 use std::convert::Infallible;
 
-use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic_reflection::server::{Builder, Error};
 use umbel_proto::kv::DESCRIPTORS;
 
+use crate::asked::Asked;
 use crate::service::Service;
 
 /// Serves a call of either version. What answers is made for each: a client asks once.
-pub async fn call(service: &Service, request: hyper::Request<Incoming>) -> hyper::Response<Body> {
+pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let mut builder = Builder::configure();
     if service.kv.is_some() {
         builder = builder.register_encoded_file_descriptor_set(DESCRIPTORS);

@@ -114,7 +114,7 @@ impl Server {
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", other(&error)))?;
         let limits = Limits::of(&config);
-        let (kv, kv_writer) = key_values(config.kv.clone(), &env)?;
+        let (kv, kv_writer) = key_values(config.kv.clone(), &env)?.unzip();
         let mut service =
             Service::new(store, work, env, config, address.port(), stopped.clone())
                 .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
@@ -283,15 +283,15 @@ impl Signals {
     }
 }
 
-/// Begins to serve keys and values, where they are to be; and the thread that writes them.
-fn key_values(
-    what: Option<KeyValues>,
-    env: &Env,
-) -> Result<(Option<Arc<KvStore>>, Option<Box<dyn umbel_env::JoinHandle>>), StartError> {
-    let Some(what) = what else { return Ok((None, None)) };
+/// Keys and values that are served, and the thread that writes them.
+type Served = (Arc<KvStore>, Box<dyn umbel_env::JoinHandle>);
+
+/// Begins to serve keys and values, where they are to be.
+fn key_values(what: Option<KeyValues>, env: &Env) -> Result<Option<Served>, StartError> {
+    let Some(what) = what else { return Ok(None) };
     let (store, writer) = KvStore::new(what, env)
         .map_err(|error| StartError::system("begin to serve keys and values", other(&error)))?;
-    Ok((Some(Arc::new(store)), Some(writer)))
+    Ok(Some((Arc::new(store), writer)))
 }
 
 fn other(error: &umbel::Error) -> io::Error {

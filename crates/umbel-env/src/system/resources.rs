@@ -150,10 +150,12 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn a_thread_that_sleeps_has_waited() {
+    fn a_thread_that_nobody_wakes_has_waited() {
         let waits = || SystemResources.waits().expect("Linux says it");
         let before = waits();
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        let (nobody, rings) = (std::sync::Mutex::new(()), std::sync::Condvar::new());
+        let a_while = std::time::Duration::from_millis(1);
+        drop(rings.wait_timeout(nobody.lock().unwrap(), a_while).unwrap());
         assert!(waits() > before);
     }
 

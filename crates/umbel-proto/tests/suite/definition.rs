@@ -101,9 +101,9 @@ fn watches(said: &mut Said) {
     ];
     said.says("Change", &changes);
     let changes = Changes { sequence: 1, changes: changes.to_vec() };
-    said.says("Changes", &[changes.clone()]);
+    said.says("Changes", std::slice::from_ref(&changes));
     let entries = Entries { entries: vec![entry()] };
-    said.says("Entries", &[entries.clone()]);
+    said.says("Entries", std::slice::from_ref(&entries));
     said.says("Started", &[Started { sequence: 1 }]);
     let events = [
         told(WatchEvent::Entries(entries)),
@@ -126,7 +126,7 @@ fn said() -> Said {
     said.says("GetResponse", &[GetResponse { value: Some(bytes()) }]);
     said.says("MultiGetRequest", &[MultiGetRequest { keyspace: keyspace(), keys: vec![key()] }]);
     let found = FoundValue { value: Some(bytes()) };
-    said.says("FoundValue", &[found.clone()]);
+    said.says("FoundValue", std::slice::from_ref(&found));
     said.says("MultiGetResponse", &[MultiGetResponse { values: vec![found], sequence: 1 }]);
     let put = PutRequest { keyspace: keyspace(), key: key(), value: value(), sync: true };
     said.says("PutRequest", &[put]);
@@ -142,7 +142,7 @@ fn said() -> Said {
     ];
     said.says("Operation", &operations);
     let condition = Condition { keyspace: keyspace(), key: key(), value: Some(value()) };
-    said.says("Condition", &[condition.clone()]);
+    said.says("Condition", std::slice::from_ref(&condition));
     let batch = BatchRequest { operations, conditions: vec![condition], sync: true };
     said.says("BatchRequest", &[batch]);
     let scan = ScanRequest {
