@@ -262,7 +262,7 @@ fn events_are_appended_and_shown_whatever_is_in_them() {
         (json!({ "stream": "$all", "type": "T", "data": "1" }), "$all"),
         (json!([1, 2]), "no stream"),
         (json!({ "stream": 7, "type": "T", "data": "1" }), "stream must be a text"),
-        (json!({ "stream": "a", "type": "T", "data": "1", "expected": 5 }), "expected must be"),
+        (json!({ "stream": "a", "type": "T", "data": "1", "expected": [] }), "expected must be"),
         (json!({ "stream": "a", "type": "T", "data": "1", "metadata": {} }), "metadata must be"),
         (json!({ "stream": "a", "type": "T", "data": "1", "isJson": "no" }), "isJson must be"),
     ] {
