@@ -67,7 +67,7 @@ pub struct Unsent(Arc<Mutex<Option<Arc<Page>>>>);
 struct Page {
     unread: Arc<Unread>,
     number: u64,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 /// Bytes of a page on their way.
@@ -77,9 +77,10 @@ struct Carried {
     page: Arc<Page>,
 }
 
-/// Room for a page that is being read.
+/// Room for a page that is being read. It is held as the page will be: the call that reads it goes
+/// on only as long as its client takes what came before.
 #[derive(Debug)]
-pub struct Room(OwnedSemaphorePermit);
+pub struct Room(Page);
 
 impl Unread {
     /// So many bytes, but no fewer than a page may have.
@@ -99,15 +100,25 @@ impl Unread {
         Held { unread: Arc::clone(self), peer, unsent: Unsent::default() }
     }
 
-    /// Waits for room for a page.
-    async fn room(&self) -> Option<Room> {
+    /// Waits for room for a page that is read over this connection.
+    async fn room(self: &Arc<Unread>, peer: Option<Arc<Peer>>) -> Option<Room> {
         let mut taken = pin!(Arc::clone(&self.room).acquire_many_owned(PAGE_UNITS));
         loop {
             tokio::select! {
-                permit = &mut taken => return permit.ok().map(Room),
+                permit = &mut taken => return permit.ok().map(|permit| self.taken(permit, peer)),
                 () = tokio::time::sleep(ROOM_TIME) => self.end_one(UNREAD_TIME),
             }
         }
+    }
+
+    fn taken(self: &Arc<Unread>, permit: OwnedSemaphorePermit, peer: Option<Arc<Peer>>) -> Room {
+        let page = PageHeld { since: Instant::now(), units: permit.num_permits(), peer };
+        let number = self.locked(|held| {
+            held.next += 1;
+            held.pages.insert(held.next, page);
+            held.next
+        });
+        Room(Page { unread: Arc::clone(self), number, permit })
     }
 
     /// Ends the connection that holds the most of what was not taken for so long.
@@ -148,24 +159,23 @@ impl Held {
             Some(peer) => Some(peer.turn().await),
             None => None,
         };
-        self.unread.room().await
+        self.unread.room(self.peer.clone()).await
     }
 
     /// Holds a page of so many bytes.
     pub fn hold(&self, room: Room, bytes: usize) {
-        let Room(mut permit) = room;
-        let units = bytes.div_ceil(UNIT_BYTES).min(permit.num_permits());
-        drop(permit.split(permit.num_permits() - units));
+        let Room(mut page) = room;
+        let room = page.permit.num_permits();
+        let units = bytes.div_ceil(UNIT_BYTES).min(room);
+        drop(page.permit.split(room - units));
         if units == 0 {
             return;
         }
-        let page = PageHeld { since: Instant::now(), units, peer: self.peer.clone() };
-        let number = self.unread.locked(|held| {
-            held.next += 1;
-            held.pages.insert(held.next, page);
-            held.next
+        self.unread.locked(|held| {
+            if let Some(held) = held.pages.get_mut(&page.number) {
+                (held.since, held.units) = (Instant::now(), units);
+            }
         });
-        let page = Page { unread: Arc::clone(&self.unread), number, _permit: permit };
         self.unsent.locked(|held| *held = Some(Arc::new(page)));
     }
 
@@ -315,6 +325,27 @@ mod tests {
                 call.await.unwrap();
             }
             assert_eq!(*order.lock().unwrap(), ["many", "one", "many", "many"]);
+        });
+    }
+
+    /// A call took room, and its client none of what came before: so nobody had the call go on and
+    /// read its page. What was no page yet could not be taken away, and 32 such calls kept others
+    /// from reading for as long as their client liked.
+    #[test]
+    fn room_that_is_taken_and_not_used_is_taken_away() {
+        run(async {
+            let peers = Arc::new(Peers::default());
+            let [stuck, other] = [(); 2].map(|()| peers.place(None));
+            let unread = Arc::new(Unread::new(UNREAD_PAGE_BYTES));
+            let call = unread.held(Some(Arc::clone(&stuck.peer)));
+            let room = call.room().await.unwrap();
+            let call = unread.held(Some(Arc::clone(&other.peer)));
+            let waiting = tokio::spawn(async move { call.room().await.is_some() });
+            let ended = tokio::time::timeout(2 * UNREAD_TIME, stuck.peer.ended()).await;
+            assert!(ended.is_ok() && !other.peer.is_ending());
+            drop(room);
+            assert!(waiting.await.unwrap());
+            assert_eq!(unread.bytes(), 0);
         });
     }
 }

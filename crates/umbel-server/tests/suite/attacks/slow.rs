@@ -71,6 +71,28 @@ fn reads_that_take_nothing() {
     });
 }
 
+/// Subscriptions whose client does not even take that they began: each had taken room for its first
+/// page, and never went on to read it. Nobody else could read any more.
+#[test]
+fn subscriptions_that_take_nothing() {
+    let config = Config { unread_bytes_max: 3 * UNREAD_PAGE_BYTES, ..Config::default() };
+    Target::attack(config, async |address| {
+        use prost::Message;
+        large(address).await;
+        let options = Some(subscription(of_stream("large", RevisionOption::Start(()))));
+        let asks = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
+        let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
+        for stream in (1..80).step_by(2) {
+            let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
+            sent.extend(frame(DATA, END, stream, &asks));
+            raw.send(&sent).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let served = tokio::time::timeout(TAKES, serves(address, 5)).await;
+        served.expect("others are served");
+    });
+}
+
 /// Windows as large as can be, and a client that takes nothing off the wire: each of a thousand
 /// streams had a page with the connection, and the pages behind it were read as if it had gone.
 #[test]
