@@ -58,7 +58,12 @@ impl Calls {
     /// took. All paths that are not served count as one, also where the call was refused before
     /// anybody looked for who serves it: each would take memory for ever.
     pub fn note(&self, path: &str, status: Option<Code>, took: Duration) {
-        let served = status != Some(Code::Unimplemented) && policy::is_listed(path);
+        let served = match status {
+            // Somebody served it.
+            None | Some(Code::Ok) => true,
+            Some(Code::Unimplemented) => false,
+            Some(_) => policy::is_listed(path),
+        };
         let call = if served { path.trim_start_matches('/') } else { NOT_SERVED };
         let labels = vec![("call", call.to_string())];
         if let Some(code) = status.filter(|code| *code != Code::Ok) {
