@@ -124,11 +124,7 @@ impl Background {
             return self.walk_healing(work, first);
         }
         if let Some((shape, pace)) = self.wanted(work, first) {
-            // Under the writer's lock: a generation sees the filters with the cursor that is
-            // theirs.
-            let mut writer = work.writer();
-            work.memory.begin_second(shape);
-            writer.set_cursor(None);
+            Background::begin_second(work, shape);
             self.walked = 0;
             self.pace = pace;
             return Ok(Progress::More);
@@ -141,6 +137,18 @@ impl Background {
             return Ok(Progress::More);
         }
         Ok(Progress::Idle)
+    }
+
+    /// Has a second filter take new hashes, and the walk begin at the source's start.
+    fn begin_second(work: &Work<'_>, shape: Shape) {
+        // Before anybody waits: its memory is cleared as it is first touched, which is milliseconds
+        // that appends would spend otherwise.
+        let second = Lines::new(shape);
+        second.touch();
+        // Under the writer's lock: a generation sees the filters with the cursor that is theirs.
+        let mut writer = work.writer();
+        work.memory.begin_second(second);
+        writer.set_cursor(None);
     }
 
     /// The shape of a filter that is to take the first one's place, if one is, and how soon.
@@ -203,9 +211,7 @@ impl Background {
             // What the filter is made for was said before anybody could ask the source.
             let shape = self.shape_for(work.source.estimated());
             if shape.lines > second.shape().lines {
-                let mut writer = work.writer();
-                work.memory.begin_second(shape);
-                writer.set_cursor(None);
+                Background::begin_second(work, shape);
                 return Ok(Progress::More);
             }
         }

@@ -23,7 +23,6 @@ use arc_swap::{ArcSwap, Cache};
 
 use crate::line::{LINE_WORDS, Line, mask};
 use crate::lines::{GROUP, Lines};
-use crate::shape::Shape;
 use crate::waiting::Sorted;
 
 /// How many shards there are; a power of two.
@@ -65,8 +64,11 @@ impl View {
 }
 
 /// Hashes that no file has yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shard {
+    /// The filter that the view has new hashes go to: who inserts need not load the view, which
+    /// takes locked instructions.
+    target: Option<Arc<Lines>>,
     pending: Vec<u64>,
     /// While damaged lines are remade: what was inserted since that began.
     watched: Option<Vec<u64>>,
@@ -93,10 +95,9 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(view: View) -> Memory {
-        Memory {
-            view: Arc::new(ArcSwap::from_pointee(view)),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-        }
+        let shard = || Shard { target: view.target().cloned(), pending: Vec::new(), watched: None };
+        let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
+        Memory { shards, view: Arc::new(ArcSwap::from_pointee(view)) }
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
@@ -125,11 +126,11 @@ impl Memory {
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
         let Some(first) = hashes.first() else { return false };
         // Bits that hardly any filter is large enough to choose lines by alone.
-        let mut shard = self.lock(*first as usize >> 4 & (SHARDS - 1));
-        let view = self.view.load();
+        let mut guard = self.lock(*first as usize >> 4 & (SHARDS - 1));
+        let shard = &mut *guard;
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
-            let Some(target) = view.target() else { break };
+            let Some(target) = &shard.target else { break };
             hashes.iter().for_each(|hash| target.prefetch(target.place(*hash)));
             for hash in hashes {
                 wants_step |= target.insert(*hash);
@@ -211,13 +212,16 @@ impl Memory {
     ///
     /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second one
     /// is there, there is no first one: what it has the new one will get from the walk.
-    pub(crate) fn begin_second(&self, shape: Shape) -> Arc<Lines> {
-        let second = Arc::new(Lines::new(shape));
+    pub(crate) fn begin_second(&self, second: Lines) {
         let shards = self.lock_all();
         let first = self.view.load().first.clone();
-        self.view.store(Arc::new(View { first, second: Some(Arc::clone(&second)) }));
-        drop(shards);
-        second
+        self.change(shards, View { first, second: Some(Arc::new(second)) });
+    }
+
+    /// Changes the view, for who asks and for who inserts.
+    fn change(&self, mut shards: Vec<MutexGuard<'_, Shard>>, view: View) {
+        shards.iter_mut().for_each(|shard| shard.target = view.target().cloned());
+        self.view.store(Arc::new(view));
     }
 
     /// Makes the second filter the first. Says whether there was one.
@@ -228,9 +232,8 @@ impl Memory {
         let second = self.view.load().second.clone();
         let found = second.is_some();
         if found {
-            self.view.store(Arc::new(View { first: second, second: None }));
+            self.change(shards, View { first: second, second: None });
         }
-        drop(shards);
         found
     }
 
@@ -295,6 +298,7 @@ pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &Lines, hash: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::Shape;
 
     fn hash_of(number: u64) -> u64 {
         umbel_base::checksum::checksum(7, number, b"key")
