@@ -30,6 +30,11 @@ impl Callbacks {
         locked(&self.waiting).insert((position, number), done);
     }
 
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        locked(&self.waiting).is_empty()
+    }
+
     /// Calls those whose time has come, in the order of the log; all of them where nothing can be
     /// written any more.
     pub fn run(&self, parts: &Parts) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::panics::caught;
 use crate::request::Appended;
 use crate::shared::Shared;
 
@@ -45,6 +46,11 @@ impl Ticket {
     pub fn then(mut self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
         let (shared, position) = (Arc::clone(&self.shared), self.position);
         let answers = std::mem::take(&mut self.answers);
+        // Nobody who was added before waits yet, so that the order is kept.
+        if self.is_done() && shared.callbacks.is_empty() {
+            caught(|| callback(Ok(answers)));
+            return;
+        }
         let done = move |outcome: Result<()>| callback(outcome.map(|()| answers));
         shared.callbacks.add(position, Box::new(done));
         // It may have become visible before it was added.
