@@ -1,14 +1,11 @@
 //! BatchAppend: many groups of events over one call, each answered by itself once it is done.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::{BATCHES_BYTES_MAX, BATCHES_OPEN_MAX, BATCHES_WRITTEN_MAX};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use tonic::{Request, Response, Status, Streaming};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
@@ -19,15 +16,14 @@ use crate::access::Caller;
 use crate::acl::Action;
 use crate::answers::{Answers, in_steps};
 use crate::batch::{Batch, Begun};
-use crate::batch_outcome::{self, Echo};
+use crate::batch_outcome::Echo;
 use crate::deadline::{self, Deadline};
 use crate::oversize::Oversized;
 use crate::service::Service;
+use crate::writing::Writing;
 use crate::{convert, failure};
 
 type Answer = Result<BatchAppendResp, Status>;
-/// A batch being written: its answer, and the bytes that it held.
-type Written = Pin<Box<dyn Future<Output = (BatchAppendResp, usize)> + Send>>;
 
 /// Answers each batch that the client sends. `oversized` knows which messages come without their
 /// events.
@@ -56,7 +52,7 @@ struct Batches {
     /// Batches whose last part has not come; those that were given up among them, so that what
     /// still comes of them is known.
     open: HashMap<Uuid, Begun>,
-    written: FuturesUnordered<Written>,
+    writing: Writing,
     /// What the batches that are open or being written hold.
     bytes: usize,
     /// How the call ends after the answers to what is being written.
@@ -80,7 +76,7 @@ impl Batches {
             messages: 0,
             has_ended: false,
             open: HashMap::new(),
-            written: FuturesUnordered::new(),
+            writing: Writing::default(),
             bytes: 0,
             end: None,
         }
@@ -92,11 +88,13 @@ impl Batches {
                 let mut answers = vec![Ok(answer)];
                 // What is done besides goes along.
                 while answers.len() < BATCHES_WRITTEN_MAX
-                    && let Some(Some((answer, bytes))) = self.written.next().now_or_never()
+                    && let Some(Some((answer, bytes))) = self.writing.next().now_or_never()
                 {
                     self.bytes -= bytes;
                     answers.push(Ok(answer));
                 }
+                #[cfg(feature = "canary")]
+                swap(&mut answers);
                 (answers, Some(self))
             }
             None => (self.end.take().map(Err).into_iter().collect(), None),
@@ -107,17 +105,16 @@ impl Batches {
     async fn next(&mut self) -> Option<BatchAppendResp> {
         loop {
             self.take_what_is_there().await;
-            if self.has_ended && self.written.is_empty() {
+            self.writing.hand_on(&self.service.store, false);
+            if self.has_ended && self.writing.is_empty() {
                 return None;
             }
             let has_room = self.has_room();
             let service = Arc::clone(&self.service);
             let due = self.due();
             tokio::select! {
-                Some((answer, bytes)) = self.written.next() => {
+                Some((answer, bytes)) = self.writing.next() => {
                     self.bytes -= bytes;
-                    #[cfg(feature = "canary")]
-                    let answer = self.swapped(answer).await;
                     return Some(answer);
                 }
                 part = self.parts.message(), if has_room && !self.has_ended => {
@@ -142,7 +139,7 @@ impl Batches {
     /// Whether another part may be taken.
     fn has_room(&self) -> bool {
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.budget.has_room();
-        self.written.len() < BATCHES_WRITTEN_MAX && (has_memory || self.written.is_empty())
+        self.writing.len() < BATCHES_WRITTEN_MAX && (has_memory || self.writing.is_empty())
     }
 
     /// Takes the parts that have come: to wait for everything at once takes longer than a part.
@@ -155,6 +152,7 @@ impl Batches {
                 Some(part) => self.came(part).await,
                 None => return,
             }
+            self.writing.hand_on(&self.service.store, true);
         }
     }
 
@@ -172,17 +170,6 @@ impl Batches {
         }
     }
 
-    #[cfg(feature = "canary")]
-    async fn swapped(&mut self, mut answer: BatchAppendResp) -> BatchAppendResp {
-        if umbel_base::canary::Switch::ServerBatchesSwapped.is_on()
-            && let Some((mut other, bytes)) = self.written.next().await
-        {
-            std::mem::swap(&mut answer.result, &mut other.result);
-            self.written.push(Box::pin(async move { (other, bytes) }));
-        }
-        answer
-    }
-
     /// Takes no more parts, and ends the call so once what is being written is answered.
     fn end(&mut self, status: Option<Status>) {
         self.has_ended = true;
@@ -193,11 +180,16 @@ impl Batches {
 
     /// Until when nobody has to be told that his batch is given up.
     fn due(&self) -> Deadline {
-        self.open.values().fold(Deadline::NEVER, |due, begun| due.earlier(begun.due()))
+        let due = self.writing.due();
+        self.open.values().fold(due, |due, begun| due.earlier(begun.due()))
     }
 
-    /// The answer to a batch whose last part did not come in time.
+    /// The answer to a batch that was not written in time, or whose last part did not come in time.
     fn give_up(&mut self) -> Option<BatchAppendResp> {
+        if let Some((answer, bytes)) = self.writing.time_out() {
+            self.bytes -= bytes;
+            return Some(answer);
+        }
         for begun in self.open.values_mut() {
             let bytes = begun.bytes;
             if let Some(answer) = begun.give_up() {
@@ -255,7 +247,7 @@ impl Batches {
         }
         if is_final && let Some(begun) = self.open.remove(&id) {
             self.finish(id, begun);
-        } else if self.bytes > BATCHES_BYTES_MAX && self.written.is_empty() {
+        } else if self.bytes > BATCHES_BYTES_MAX && self.writing.is_empty() {
             return Err(Status::resource_exhausted(format!(
                 "batches that are begun hold more than {BATCHES_BYTES_MAX} bytes; end some before \
                  beginning others"
@@ -270,7 +262,7 @@ impl Batches {
         let bytes = begun.bytes;
         match begun.finish() {
             Ok(batch) => self.submit(id, batch),
-            Err(Some(echo)) => self.written.push(Box::pin(async move { (echo.gave_up(), bytes) })),
+            Err(Some(echo)) => self.writing.answer(echo.gave_up(), bytes),
             Err(None) => self.bytes -= bytes,
         }
     }
@@ -298,24 +290,15 @@ impl Batches {
         let append = match batch.append() {
             Ok(append) => append,
             Err(status) => {
-                let answer = echo.refused(&status);
-                self.written.push(Box::pin(async move { (answer, bytes) }));
+                self.writing.answer(echo.refused(&status), bytes);
                 return;
             }
         };
         if deadline.has_passed() {
-            self.written.push(Box::pin(async move { (echo.timed_out(), bytes) }));
+            self.writing.answer(echo.timed_out(), bytes);
             return;
         }
-        let done = self.service.store.submit(append);
-        self.written.push(Box::pin(async move {
-            let answer = match deadline.limit(done).await {
-                Ok(Ok(result)) => echo.outcome(result),
-                Ok(Err(_)) => echo.outcome(Err(batch_outcome::closed())),
-                Err(_) => echo.timed_out(),
-            };
-            (answer, bytes)
-        }));
+        self.writing.write(append, echo, bytes, deadline);
     }
 
     fn deadline_of(&self, options: &Options) -> Deadline {
@@ -332,6 +315,15 @@ impl Batches {
             }
             None => Deadline::NEVER,
         }
+    }
+}
+
+#[cfg(feature = "canary")]
+fn swap(answers: &mut [Answer]) {
+    if umbel_base::canary::Switch::ServerBatchesSwapped.is_on()
+        && let [Ok(one), Ok(other), ..] = answers
+    {
+        std::mem::swap(&mut one.result, &mut other.result);
     }
 }
 

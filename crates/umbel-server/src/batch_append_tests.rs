@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use futures_util::StreamExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use umbel_events::{Direction, Revision, StreamState};

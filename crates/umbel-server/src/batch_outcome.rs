@@ -22,11 +22,6 @@ pub struct Echo {
     expected: Option<ExpectedRevision>,
 }
 
-/// The store was closed before it answered.
-pub fn closed() -> Error {
-    Error::Store(umbel::Error::Closed)
-}
-
 impl Echo {
     /// What is repeated of a batch with these options.
     pub fn new(id: Uuid, options: &Options) -> Echo {
@@ -173,7 +168,7 @@ mod tests {
             (Error::Deleted { stream: stream() }, 5, "event_store.client.StreamDeleted"),
             (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (Error::Invalid(stream()), 3, "event_store.client.BadRequest"),
-            (closed(), 14, "event_store.client.Unknown"),
+            (Error::Store(umbel::Error::Closed), 14, "event_store.client.Unknown"),
         ];
         for (error, code, name) in cases {
             let status = error_of(echo().outcome(Err(error)));

@@ -80,6 +80,7 @@ mod metrics;
 mod monitoring;
 mod opening;
 mod operations;
+mod outcomes;
 mod oversize;
 mod pages;
 mod passwords;
@@ -114,6 +115,7 @@ mod unread;
 mod user_calls;
 mod users;
 mod v2_calls;
+mod writing;
 #[cfg(test)]
 mod wrong_calls_client;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::convert::Proposed;
 use crate::filter_request::FilterRequest;
 use crate::follower::{Followed, Follower};
 use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_EVENTS_MAX};
+use crate::outcomes::Teller;
 use crate::quick::Quick;
 use crate::reader::{Page, Reader};
 use crate::rules::Rules;
@@ -35,8 +36,13 @@ pub struct EventStore {
 /// What an append comes to.
 pub type AppendResult = Result<Appended, Error>;
 
-/// An append, and who wants to know what it comes to.
-type Job = (Append, oneshot::Sender<AppendResult>);
+/// Appends, and who wants to know what they come to.
+#[derive(Debug)]
+enum Job {
+    One(Append, oneshot::Sender<AppendResult>),
+    /// Those of one call.
+    Many(Vec<(Append, Teller)>),
+}
 
 /// Events to be appended to a stream.
 #[derive(Debug)]
@@ -93,8 +99,15 @@ impl EventStore {
     pub fn submit(&self, append: Append) -> oneshot::Receiver<AppendResult> {
         let (sender, answer) = oneshot::channel();
         // Where the thread has ended, so has the sender, and whoever waits learns that.
-        let _ = self.appends.send((append, sender));
+        let _ = self.appends.send(Job::One(append, sender));
         answer
+    }
+
+    /// Hands appends of one call to the store as [`EventStore::submit`] does each; what they come
+    /// to is told by the tellers, which tell the same call.
+    pub fn submit_all(&self, appends: Vec<(Append, Teller)>) {
+        // Where the thread has ended, the tellers are dropped, and tell that.
+        let _ = self.appends.send(Job::Many(appends));
     }
 
     /// Deletes a stream. The position of the deletion; `None` where there was nothing to write.
@@ -152,27 +165,43 @@ impl EventStore {
 }
 
 fn append_all(store: &Store, rules: &Arc<Rules>, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    while let Some((append, sender)) = jobs.blocking_recv() {
-        // Whoever asked may have gone away; the append is done all the same.
-        match submit(store, &append) {
-            #[cfg(feature = "canary")]
-            Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
-                let _ = sender.send(Ok(ticket.answers_early()[0]));
-            }
-            Ok(ticket) if append.stream.starts_with('$') => {
-                let (rules, stream) = (Arc::clone(rules), append.stream);
-                ticket.then(move |answers| {
-                    rules.forget(&stream);
-                    let _ = sender.send(answers.map(|answers| answers[0]));
-                });
-            }
-            Ok(ticket) => ticket.then(move |answers| {
-                let _ = sender.send(answers.map(|answers| answers[0]));
+    while let Some(job) = jobs.blocking_recv() {
+        match job {
+            Job::One(append, sender) => append_one(store, rules, append, move |result| {
+                // Whoever asked may have gone away; the append is done all the same.
+                let _ = sender.send(result);
             }),
-            Err(error) => {
-                let _ = sender.send(Err(error));
+            Job::Many(appends) => {
+                let outcomes = appends.first().and_then(|(_, teller)| teller.outcomes()).cloned();
+                let _held = outcomes.as_ref().map(|outcomes| outcomes.hold());
+                for (append, teller) in appends {
+                    append_one(store, rules, append, move |result| teller.tell(result));
+                }
             }
         }
+    }
+}
+
+fn append_one(
+    store: &Store,
+    rules: &Arc<Rules>,
+    append: Append,
+    tell: impl FnOnce(AppendResult) + Send + 'static,
+) {
+    match submit(store, &append) {
+        #[cfg(feature = "canary")]
+        Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
+            tell(Ok(ticket.answers_early()[0]));
+        }
+        Ok(ticket) if append.stream.starts_with('$') => {
+            let (rules, stream) = (Arc::clone(rules), append.stream);
+            ticket.then(move |answers| {
+                rules.forget(&stream);
+                tell(answers.map(|answers| answers[0]));
+            });
+        }
+        Ok(ticket) => ticket.then(move |answers| tell(answers.map(|answers| answers[0]))),
+        Err(error) => tell(Err(error)),
     }
 }
 
