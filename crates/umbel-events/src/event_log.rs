@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Populator};
+use umbel_env::{Access, Env, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
 };
@@ -279,10 +279,27 @@ impl EventLog {
             return Ok(());
         }
         changed.write(&self.env, &self.folder)?;
+        let newly_ended = changed.chunks.iter().filter_map(|entry| {
+            let was_known =
+                table.chunks.iter().any(|old| old.id == entry.id && old.ended.is_some());
+            entry.ended.filter(|_| !was_known).map(|ended| (entry.id, ended))
+        });
+        let newly_ended: Vec<(u64, Ended)> = newly_ended.collect();
         *table = changed;
         drop(table);
         self.let_go(&empty);
+        for (id, ended) in newly_ended {
+            self.cut_to_end(id, ended);
+        }
         Ok(())
+    }
+
+    /// Gives back the room that a chunk was made with and does not need. What cannot be cut costs
+    /// no more than that room.
+    fn cut_to_end(&self, id: u64, ended: Ended) {
+        if let Ok(file) = self.env.files.open(&chunk_path(&self.folder, id), Access::ReadWrite) {
+            let _ = file.set_len(ended.file_bytes());
+        }
     }
 
     /// Forgets chunks that the table does not name any more.

@@ -1,14 +1,14 @@
 //! Going on in the next chunk, with each call failing that the disk may refuse: that one alone, or
-//! that one and all behind it.
+//! that one and all behind it. And what the chunks cost that are not filled.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use umbel_env::Env;
+use umbel_env::{Access, Env};
 use umbel_events::{Direction, Durability, Expected, NewEvent, Revision, Store, StoreOptions};
 use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
-use super::support::{id, options, outline};
+use super::support::{append_large, id, options, outline};
 
 /// Nobody waits longer for an answer; it takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,4 +86,32 @@ fn a_failed_call_at_the_end_of_a_chunk_does_not_hold_up_the_next_append() {
         }
         assert!(fired > calls / 2, "{fired} of {calls}");
     }
+}
+
+/// Whoever appends with one process for each event opens the store as often. Each of them left a
+/// chunk with all the room it was made with, soon 32 MiB: thirty such appends took a gigabyte.
+#[test]
+fn a_chunk_takes_no_more_room_than_it_needs_once_the_store_is_closed() {
+    let sim = Sim::new(1);
+    let settings = || StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
+    for number in 0..6 {
+        let store = Store::open("/events", settings()).expect("opened");
+        append_large(&store, "a", number, 3000);
+        store.close().expect("closed");
+    }
+    let files = sim.env().files;
+    let chunks = files.read_dir("/events/log".as_ref()).expect("read");
+    let lengths: Vec<u64> = chunks
+        .iter()
+        .map(|chunk| {
+            let path = std::path::Path::new("/events/log").join(&chunk.name);
+            files.open(&path, Access::Read).expect("opened").len().expect("known")
+        })
+        .collect();
+    assert_eq!(lengths.len(), 6);
+    assert!(lengths.iter().all(|bytes| *bytes < 4000), "{lengths:?}");
+    let store = Store::open("/events", settings()).expect("opened");
+    let read = outline(store.read("a", Revision::START, Direction::Forwards));
+    assert!(read.into_iter().eq((0..6).map(|number| (number, id(number)))));
+    assert!(store.verify().expect("verified").damage.is_empty());
 }
