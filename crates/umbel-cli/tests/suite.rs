@@ -21,6 +21,7 @@ mod suite {
     mod lab;
     mod metadata;
     mod repairs;
+    mod scavenge_kills;
     mod serve;
     mod serve_kv;
     mod serve_log;

@@ -79,9 +79,13 @@ impl Ground {
         command.arg("--db").arg(self.store()).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // A command that refuses its input closes the pipe; that is its right.
-        let _ = child.stdin.take().unwrap().write_all(input);
-        Run::from_output(child.wait_with_output().unwrap())
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            // Beside the reading: it may answer more than a pipe holds before it has read all. A
+            // command that refuses its input closes the pipe; that is its right.
+            scope.spawn(move || drop(stdin.write_all(input)));
+            Run::from_output(child.wait_with_output().unwrap())
+        })
     }
 }
 

@@ -79,8 +79,6 @@ fn what_cannot_be_repaired_is_refused_with_a_sentence() {
     other.bare(&["repair", "--db", backup.to_str().unwrap()]).fails(2, &["backup"]);
 }
 
-/// A store that was killed, with a bad byte in the chunk that was written: `verify` does not open
-/// it, which would leave out what stands behind.
 /// A link where a chunk should be was refused as too many levels of links.
 #[test]
 fn what_is_no_file_is_named_and_not_touched() {
@@ -101,6 +99,8 @@ fn what_is_no_file_is_named_and_not_touched() {
     assert!(said.contains("there is nothing to repair"), "{said}");
 }
 
+/// A store that was killed, with a bad byte in the chunk that was written: `verify` does not open
+/// it, which would leave out what stands behind.
 #[test]
 fn what_opening_would_leave_out_is_said_before() {
     let ground = Ground::new();

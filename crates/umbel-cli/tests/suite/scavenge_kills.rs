@@ -1,0 +1,142 @@
+//! Scavenges of the real program that are killed at moments nobody chose, on a real disk.
+//!
+//! `UMBEL_SCAVENGE_KILLS=200 cargo test --release -p umbel-cli --test suite scavenge_kills` is the
+//! campaign; the test command takes a few rounds. `umbel-events` has every call be the last one on
+//! the crash disk.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use serde_json::json;
+use umbel_env::Env;
+
+use super::harness::Ground;
+
+/// Streams, of which one in ten is kept.
+const STREAMS: u64 = 40;
+const EVENTS: u64 = 1600;
+
+/// A round's numbers: another for each call (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ mixed >> 31) % limit
+    }
+}
+
+/// Four chunks, nine tenths of whose events are deleted.
+fn mostly_deleted() -> Ground {
+    let ground = Ground::new();
+    let mut random = Random(1);
+    let lines: String = (0..EVENTS)
+        .map(|number| {
+            let stream = format!("cart-{}", number % STREAMS);
+            let pad = "x".repeat(random.below(24_000) as usize);
+            let event = json!({"stream": stream, "type": "t", "data": {"n": number, "pad": pad}});
+            format!("{event}\n")
+        })
+        .collect();
+    ground.feed(&["append"], lines.as_bytes()).succeeds();
+    for stream in (0..STREAMS).filter(|stream| stream % 10 != 0) {
+        ground.run(&["delete", "--stream", &format!("cart-{stream}")]).succeeds();
+    }
+    ground
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+/// The log's files and their lengths.
+fn log_of(store: &Path) -> Vec<(String, u64)> {
+    let entries = std::fs::read_dir(store.join("log")).unwrap().map(Result::unwrap);
+    let mut files: Vec<(String, u64)> = entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
+        .collect();
+    files.sort();
+    files
+}
+
+fn bytes_of(log: &[(String, u64)]) -> u64 {
+    log.iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// What each stream that was kept reads as, and that each other one is gone.
+fn streams_of(ground: &Ground) -> String {
+    let all = (0..STREAMS).map(|stream| {
+        let run = ground.run(&["read", "--stream", &format!("cart-{stream}")]);
+        assert_eq!(run.code, i32::from(stream % 10 != 0), "{run:?}");
+        run.text()
+    });
+    all.collect()
+}
+
+/// A scavenge that is killed after so long.
+fn kill_after(ground: &Ground, most: Duration) {
+    let mut command = ground.command();
+    command.arg("--db").arg(ground.store()).arg("scavenge");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (_sender, never) = channel::<()>();
+    let _ = never.recv_timeout(most);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_scavenge_killed_at_any_moment_ends_right() {
+    let rounds: u64 =
+        std::env::var("UMBEL_SCAVENGE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let before = mostly_deleted();
+    let streams = streams_of(&before);
+    let untouched = log_of(&before.store());
+    // Without a kill.
+    let whole = Ground::new();
+    copy(&before.store(), &whole.store());
+    let clock = Env::system().clock;
+    let began = clock.now();
+    whole.run(&["scavenge"]).succeeds();
+    let takes = (clock.now() - began).as_micros() as u64;
+    let all = whole.run(&["read", "--all"]).succeeds().text();
+    let log = log_of(&whole.store());
+    assert!(bytes_of(&log) * 3 < bytes_of(&untouched) * 2, "{untouched:?} became {log:?}");
+
+    let mut within = 0;
+    for round in 0..rounds {
+        let mut random = Random(round);
+        let ground = Ground::new();
+        copy(&before.store(), &ground.store());
+        for _ in 0..=random.below(3) {
+            kill_after(&ground, Duration::from_micros(random.below(takes + takes / 10)));
+        }
+        let left = log_of(&ground.store());
+        within += u64::from(left != untouched && left != log);
+        assert_eq!(streams_of(&ground), streams, "round {round}, killed, {left:?}");
+        ground.run(&["verify"]).succeeds();
+        ground.run(&["scavenge"]).succeeds();
+        assert_eq!(streams_of(&ground), streams, "round {round}, went on from {left:?}");
+        let again = ground.run(&["read", "--all"]).succeeds().text();
+        assert_eq!(again, all, "round {round}, went on from {left:?}");
+        let ended = log_of(&ground.store());
+        let most = bytes_of(&log) + (1 << 16);
+        assert!(bytes_of(&ended) <= most, "round {round}: {ended:?}, and without a kill {log:?}");
+        ground.run(&["verify"]).succeeds();
+    }
+    println!("{within} of {rounds} rounds were left within a scavenge");
+    assert!(rounds < 100 || within * 10 > rounds, "{within} of {rounds} fell into a scavenge");
+}
