@@ -6,7 +6,7 @@ use std::sync::Arc;
 use umbel_existence::ExistenceReader;
 
 use crate::ahead::Ahead;
-use crate::changes::Changes;
+use crate::changes::{Change, Changes};
 use crate::commit::{self, Planned};
 use crate::decide::{Decision, Known, decide};
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub struct Appender {
     pub queue: Queue,
     /// When the newest event was appended.
     pub last_created: u64,
+    /// Whether appends stay in the queue until somebody applies it, also where nothing is synced.
+    pub gathers: bool,
     ahead: Ahead,
     existence: ExistenceReader,
     buffer: Vec<u8>,
@@ -84,6 +86,7 @@ impl Appender {
             window,
             queue: Queue::default(),
             last_created,
+            gathers: false,
             ahead: Ahead::default(),
             existence: parts.existence.reader(),
             buffer: Vec::new(),
@@ -360,7 +363,7 @@ impl Appender {
         created: u64,
     ) -> Result<Vec<u64>> {
         let position = beginning.chunk_start + beginning.place.offset;
-        let at_once = !parts.syncs && self.queue.is_empty();
+        let at_once = !parts.syncs && !self.gathers && self.queue.is_empty();
         let first = self.queue.next_place();
         let changes = if at_once { &mut self.changes } else { &mut self.queue.open.changes };
         let before = changes.mark();
@@ -403,7 +406,7 @@ impl Appender {
     /// Puts an append into the index at once, or into the queue where that fails.
     fn take_on(&mut self, parts: &Parts, end: u64, position: u64) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
-        let applied = self.apply(parts, &changes, position);
+        let applied = self.apply(parts, changes.iter(), position);
         if applied.is_ok() {
             changes.clear();
             self.changes = changes;
@@ -426,15 +429,20 @@ impl Appender {
         let open = &mut self.queue.open;
         (open.end, open.position) = (end, position);
         self.ahead.go_on(&self.queue, first);
-        match parts.syncs {
+        match parts.syncs || self.gathers {
             true => Ok(()),
             // An earlier one could not be put into the index; all of them follow in their order.
             false => self.apply_queue(parts),
         }
     }
 
-    fn apply(&mut self, parts: &Parts, changes: &Changes, position: u64) -> Result<()> {
-        for change in changes.iter() {
+    fn apply<'a>(
+        &mut self,
+        parts: &Parts,
+        changes: impl Iterator<Item = Change<'a>> + Clone,
+        position: u64,
+    ) -> Result<()> {
+        for change in changes.clone() {
             parts.index.add(&mut self.batch, &change);
         }
         let committed = parts.index.commit(&mut self.batch, position);
@@ -442,18 +450,18 @@ impl Appender {
             self.batch = parts.index.batch();
         }
         committed?;
-        parts.insert(changes.iter());
-        parts.visible.advance(position, changes.iter().map(|change| change.hash));
+        parts.insert(changes.clone());
+        parts.visible.advance(position, changes.map(|change| change.hash));
         Ok(())
     }
 
     /// Puts into the index what is in the queue.
     pub fn apply_queue(&mut self, parts: &Parts) -> Result<()> {
         let queue = self.queue.take();
-        for queued in &queue {
-            self.apply(parts, &queued.changes, queued.position)?;
-            self.forget(std::slice::from_ref(queued));
-        }
+        let Some(last) = queue.last() else { return Ok(()) };
+        let changes = queue.iter().flat_map(|queued| queued.changes.iter());
+        self.apply(parts, changes, last.position)?;
+        self.forget(&queue);
         self.queue.reuse(queue);
         Ok(())
     }

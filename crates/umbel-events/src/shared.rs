@@ -13,8 +13,11 @@ use crate::callbacks::Callbacks;
 use crate::error::Result;
 use crate::lock::locked;
 use crate::parts::Parts;
-use crate::request::Appended;
+use crate::request::{Appended, Request};
 use crate::turn::Turn;
+
+/// Requests that are put into the index together have no more events, unless one alone has.
+const GATHERED_EVENTS: usize = 1024;
 
 /// What every handle of a store shares.
 #[derive(Debug)]
@@ -73,6 +76,57 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Does requests as far as the log, one after the other, as [`Shared::submit`] does a task, and
+    /// puts those that need no sync into the index together: a request by itself takes the locks
+    /// and the index by itself. One answer for each.
+    pub fn submit_each(&self, requests: &[Request<'_>]) -> Vec<Result<(Vec<Appended>, u64)>> {
+        let mut done = Vec::with_capacity(requests.len());
+        while let Some(next) = requests.get(done.len()) {
+            let rest = &requests[done.len()..];
+            if rest.len() == 1 || !self.gather(rest, &mut done) {
+                // The last one, or one that is refused or has no room: it is answered as it would
+                // be by itself.
+                let checked = next.check();
+                done.push(checked.and_then(|()| self.submit(&Task::Append(*next))));
+            }
+        }
+        done
+    }
+
+    /// Does requests as long as nothing keeps one from being done at once. Whether there were any.
+    fn gather(
+        &self,
+        requests: &[Request<'_>],
+        done: &mut Vec<Result<(Vec<Appended>, u64)>>,
+    ) -> bool {
+        let before = done.len();
+        let mut guard = locked(&self.appender);
+        let Some(appender) = guard.as_mut().filter(|_| self.check_writable().is_ok()) else {
+            return false;
+        };
+        appender.gathers = true;
+        let mut events = 0;
+        for request in requests {
+            events += request.appends.iter().map(|append| append.events.len()).sum::<usize>();
+            let is_first = done.len() == before;
+            if (events > GATHERED_EVENTS && !is_first) || request.check().is_err() {
+                break;
+            }
+            match appender.try_do(&self.parts, &Task::Append(*request)) {
+                Ok(Tried::Done(answers, position)) => done.push(Ok((answers, position))),
+                Ok(Tried::Full) | Err(_) => break,
+            }
+        }
+        appender.gathers = false;
+        if !self.syncs {
+            // Whoever waits for them tries once more, and meets the failure.
+            let _ = appender.apply_queue(&self.parts);
+        }
+        drop(guard);
+        self.visible.tell();
+        done.len() > before
     }
 
     /// Waits until `position` can be seen, and does what is needed for that.

@@ -8,6 +8,7 @@ mod suite {
     pub mod checks;
     pub mod crashes;
     pub mod damage;
+    pub mod each;
     pub mod ends;
     pub mod filter_speed;
     pub mod filters;
