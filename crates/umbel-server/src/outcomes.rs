@@ -7,9 +7,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use umbel_events::Error;
+use umbel_events::{Appended, Error};
 
-use crate::store::AppendResult;
+/// What an append comes to.
+pub type AppendResult = Result<Appended, Error>;
 
 /// What the appends of one call came to since it looked last.
 #[derive(Debug, Default)]

@@ -5,13 +5,14 @@
 //! the store in the order in which they came, and the store says by itself when each is done:
 //! however many wait, none of them has a thread.
 
+use std::slice;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    Appended, Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend,
-    Subscribed, Subscription, Ticket,
+    Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend, Subscribed,
+    Subscription,
 };
 
 use crate::budget::Share;
@@ -19,7 +20,7 @@ use crate::convert::Proposed;
 use crate::filter_request::FilterRequest;
 use crate::follower::{Followed, Follower};
 use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_EVENTS_MAX};
-use crate::outcomes::Teller;
+use crate::outcomes::{AppendResult, Teller};
 use crate::quick::Quick;
 use crate::reader::{Page, Reader};
 use crate::rules::Rules;
@@ -33,8 +34,8 @@ pub struct EventStore {
     rules: Arc<Rules>,
 }
 
-/// What an append comes to.
-pub type AppendResult = Result<Appended, Error>;
+/// How many appends that came meanwhile are done together, and a job more.
+const DONE_TOGETHER: usize = 64;
 
 /// Appends, and who wants to know what they come to.
 #[derive(Debug)]
@@ -42,6 +43,23 @@ enum Job {
     One(Append, oneshot::Sender<AppendResult>),
     /// Those of one call.
     Many(Vec<(Append, Teller)>),
+}
+
+/// Who wants to know what an append comes to.
+#[derive(Debug)]
+enum Tell {
+    One(oneshot::Sender<AppendResult>),
+    Many(Teller),
+}
+
+impl Tell {
+    fn tell(self, result: AppendResult) {
+        match self {
+            // Whoever asked may have gone away; the append is done all the same.
+            Tell::One(sender) => drop(sender.send(result)),
+            Tell::Many(teller) => teller.tell(result),
+        }
+    }
 }
 
 /// Events to be appended to a stream.
@@ -166,48 +184,67 @@ impl EventStore {
 
 fn append_all(store: &Store, rules: &Arc<Rules>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     while let Some(job) = jobs.blocking_recv() {
-        match job {
-            Job::One(append, sender) => append_one(store, rules, append, move |result| {
-                // Whoever asked may have gone away; the append is done all the same.
-                let _ = sender.send(result);
-            }),
-            Job::Many(appends) => {
-                let outcomes = appends.first().and_then(|(_, teller)| teller.outcomes()).cloned();
-                let _held = outcomes.as_ref().map(|outcomes| outcomes.hold());
-                for (append, teller) in appends {
-                    append_one(store, rules, append, move |result| teller.tell(result));
+        let (mut appends, mut tellers, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut next = Some(job);
+        while let Some(job) = next {
+            match job {
+                Job::One(append, sender) => {
+                    appends.push(append);
+                    tellers.push(Tell::One(sender));
+                }
+                Job::Many(many) => {
+                    outcomes
+                        .extend(many.first().and_then(|(_, teller)| teller.outcomes()).cloned());
+                    for (append, teller) in many {
+                        appends.push(append);
+                        tellers.push(Tell::Many(teller));
+                    }
                 }
             }
+            next = (appends.len() < DONE_TOGETHER).then(|| jobs.try_recv().ok()).flatten();
         }
+        let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.hold()).collect();
+        append_each(store, rules, &appends, tellers);
     }
 }
 
-fn append_one(
-    store: &Store,
-    rules: &Arc<Rules>,
-    append: Append,
-    tell: impl FnOnce(AppendResult) + Send + 'static,
-) {
-    match submit(store, &append) {
-        #[cfg(feature = "canary")]
-        Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
-            tell(Ok(ticket.answers_early()[0]));
+/// Does appends one after the other, and has each told what it came to.
+fn append_each(store: &Store, rules: &Arc<Rules>, appends: &[Append], tellers: Vec<Tell>) {
+    let events = appends.iter().flat_map(|append| &append.events).map(Proposed::event);
+    let events: Vec<NewEvent<'_>> = events.collect();
+    let mut rest = &events[..];
+    let mut next = |append: &'_ Append| {
+        let (own, others) = rest.split_at(append.events.len());
+        rest = others;
+        own
+    };
+    let parts: Vec<StreamAppend<'_>> = appends
+        .iter()
+        .map(|append| {
+            let (stream, expected) = (append.stream.as_str(), append.expected);
+            StreamAppend { stream, expected, events: next(append) }
+        })
+        .collect();
+    let requests = parts.iter().map(|part| Request { appends: slice::from_ref(part), checks: &[] });
+    let requests: Vec<Request<'_>> = requests.collect();
+    let tickets = store.submit_each(&requests);
+    for ((append, ticket), teller) in appends.iter().zip(tickets).zip(tellers) {
+        match ticket {
+            #[cfg(feature = "canary")]
+            Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
+                teller.tell(Ok(ticket.answers_early()[0]));
+            }
+            Ok(ticket) if append.stream.starts_with('$') => {
+                let (rules, stream) = (Arc::clone(rules), append.stream.clone());
+                ticket.then(move |answers| {
+                    rules.forget(&stream);
+                    teller.tell(answers.map(|answers| answers[0]));
+                });
+            }
+            Ok(ticket) => {
+                ticket.then(move |answers| teller.tell(answers.map(|answers| answers[0])));
+            }
+            Err(error) => teller.tell(Err(error)),
         }
-        Ok(ticket) if append.stream.starts_with('$') => {
-            let (rules, stream) = (Arc::clone(rules), append.stream);
-            ticket.then(move |answers| {
-                rules.forget(&stream);
-                tell(answers.map(|answers| answers[0]));
-            });
-        }
-        Ok(ticket) => ticket.then(move |answers| tell(answers.map(|answers| answers[0]))),
-        Err(error) => tell(Err(error)),
     }
-}
-
-fn submit(store: &Store, append: &Append) -> Result<Ticket, Error> {
-    let events: Vec<NewEvent<'_>> = append.events.iter().map(Proposed::event).collect();
-    let (stream, expected) = (append.stream.as_str(), append.expected);
-    let appends = [StreamAppend { stream, expected, events: &events }];
-    store.submit(&Request { appends: &appends, checks: &[] })
 }

@@ -8,11 +8,11 @@ use umbel_proto::streams::BatchAppendResp;
 
 use crate::batch_outcome::Echo;
 use crate::deadline::Deadline;
-use crate::outcomes::{Outcomes, Teller};
-use crate::store::{Append, AppendResult, EventStore};
+use crate::outcomes::{AppendResult, Outcomes, Teller};
+use crate::store::{Append, EventStore};
 
 /// How many appends are handed to the store together.
-const HANDED_TOGETHER: usize = 32;
+const HANDED_TOGETHER: usize = 64;
 
 /// A batch that the store has, or will have.
 struct Waiting {
