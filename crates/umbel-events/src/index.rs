@@ -162,6 +162,11 @@ impl Index {
         batch.try_commit(Durability::Buffered)
     }
 
+    /// Whether a commit would be held back now.
+    pub fn holds_back(&self) -> bool {
+        self.heads.holds_back() || self.events.holds_back()
+    }
+
     /// Deletes entries of events that are gone, given by the stream's id and their revision.
     pub fn forget(&self, entries: &[(u64, u64)]) -> Result<()> {
         let mut batch = self.db.batch();

@@ -19,6 +19,9 @@ use crate::turn::Turn;
 /// Requests that are put into the index together have no more events, unless one alone has.
 const GATHERED_EVENTS: usize = 1024;
 
+/// A chunk with less room than this is about to be left.
+const NEARLY_FULL: usize = 256 << 10;
+
 /// What every handle of a store shares.
 #[derive(Debug)]
 pub struct Shared {
@@ -75,6 +78,29 @@ impl Shared {
                     return Err(refused);
                 }
             }
+        }
+    }
+
+    /// Does a request as [`Shared::submit`] does a task; `None`, with nothing done, where it would
+    /// have to wait or is refused.
+    pub fn try_submit(&self, request: &Request<'_>) -> Option<(Vec<Appended>, u64)> {
+        if self.check_writable().is_err() || request.check().is_err() || self.index.holds_back() {
+            return None;
+        }
+        let mut guard = self.appender.try_lock().ok()?;
+        let appender = guard.as_mut()?;
+        // Whoever goes on in the next chunk writes the end of this one.
+        if appender.end.is_full(NEARLY_FULL) {
+            return None;
+        }
+        let tried = appender.try_do(&self.parts, &Task::Append(*request));
+        drop(guard);
+        self.visible.tell();
+        match tried {
+            Ok(Tried::Done(answers, position)) => Some((answers, position)),
+            // An error may rest on what is not durable yet, and waits for it. What is in the log
+            // although there is one is known again by its ids.
+            Ok(Tried::Full) | Err(_) => None,
         }
     }
 

@@ -143,6 +143,15 @@ impl Store {
         done.into_iter().map(|done| self.ticket(done).map_err(Error::of_first)).collect()
     }
 
+    /// Begins an append as [`Store::submit`] does, for a thread that must not wait; `None` where
+    /// that would have to, be it for another who appends, for a new chunk or for flushes that are
+    /// behind, and where the append is refused: then [`Store::submit`] has the answer. It may read
+    /// what is in no cache, as every read may.
+    pub fn try_submit(&self, request: &Request<'_>) -> Option<Ticket> {
+        let done = self.shared().try_submit(request)?;
+        self.ticket(Ok(done)).ok()
+    }
+
     fn begin(&self, task: &Task<'_>) -> Result<Ticket> {
         self.ticket(self.shared().submit(task))
     }

@@ -79,8 +79,10 @@ pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.
 pub const PAGE_BYTES: usize = 1 << 20;
 /// Reads of no more events of a stream than this are done where they are asked for, without a
-/// thread of their own, and step over no more that have expired,
+/// thread of their own, and step over no more that have expired; so are appends of no more,
 pub const QUICK_EVENTS_MAX: usize = 16;
+/// with no more bytes in them,
+pub const QUICK_BYTES_MAX: usize = 64 << 10;
 /// as long as none took longer than this: its events were in no cache.
 pub const QUICK_TIME: Duration = Duration::from_millis(1);
 /// After one that did, all go to threads for so long.

@@ -1,25 +1,26 @@
 //! [`EventStore`]: the store as the calls see it. Nothing else names its functions.
 //!
 //! The store blocks; reads and deletions go to threads that may, but for reads of few events while
-//! such are quick. One thread hands all appends to
-//! the store in the order in which they came, and the store says by itself when each is done:
-//! however many wait, none of them has a thread.
+//! such are quick. One thread hands appends to the store in the order in which they came, but for
+//! one of few events that finds nobody before it and need not wait; and the store says by itself
+//! when each is done: however many wait, none of them has a thread.
 
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend, Subscribed,
-    Subscription,
+    Subscription, Ticket,
 };
 
 use crate::budget::Share;
 use crate::convert::Proposed;
 use crate::filter_request::FilterRequest;
 use crate::follower::{Followed, Follower};
-use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_EVENTS_MAX};
+use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_BYTES_MAX, QUICK_EVENTS_MAX};
 use crate::outcomes::{AppendResult, Teller};
 use crate::quick::Quick;
 use crate::reader::{Page, Reader};
@@ -31,6 +32,9 @@ pub struct EventStore {
     store: Store,
     appends: mpsc::UnboundedSender<Job>,
     quick: Quick,
+    quick_append: Quick,
+    /// How many jobs the thread that appends has, or will have.
+    handed: Arc<AtomicUsize>,
     rules: Arc<Rules>,
 }
 
@@ -92,9 +96,12 @@ impl EventStore {
         let (appends, jobs) = mpsc::unbounded_channel();
         let (appending, rules) = (store.clone(), Arc::new(Rules::default()));
         let changing = Arc::clone(&rules);
-        let append = move || append_all(&appending, &changing, jobs);
+        let handed = Arc::new(AtomicUsize::new(0));
+        let undone = Arc::clone(&handed);
+        let append = move || append_all(&appending, &changing, jobs, &undone);
         let thread = env.threads.spawn("umbel-append", Box::new(append))?;
-        Ok((EventStore { store, appends, quick: Quick::new(env), rules }, thread))
+        let (quick, quick_append) = (Quick::new(env), Quick::new(env));
+        Ok((EventStore { store, appends, quick, quick_append, handed, rules }, thread))
     }
 
     /// What the store says about users and rights.
@@ -116,16 +123,45 @@ impl EventStore {
     /// appends; it is an error of the channel where the store was closed before.
     pub fn submit(&self, append: Append) -> oneshot::Receiver<AppendResult> {
         let (sender, answer) = oneshot::channel();
-        // Where the thread has ended, so has the sender, and whoever waits learns that.
-        let _ = self.appends.send(Job::One(append, sender));
+        match self.append_here(&append) {
+            Some(ticket) => tell(&self.rules, &append.stream, Ok(ticket), Tell::One(sender)),
+            None => {
+                // Where the thread has ended, so has the sender, and whoever waits learns that.
+                self.hand(Job::One(append, sender));
+            }
+        }
         answer
+    }
+
+    /// Does an append of few events without the thread that appends, whose waking takes longer, if
+    /// that need not wait.
+    fn append_here(&self, append: &Append) -> Option<Ticket> {
+        // Who came before is not overtaken.
+        let comes_first = self.handed.load(Ordering::Acquire) == 0;
+        if !comes_first || append.events.len() > QUICK_EVENTS_MAX || !self.quick_append.may() {
+            return None;
+        }
+        let events: Vec<NewEvent<'_>> = append.events.iter().map(Proposed::event).collect();
+        let bytes = events.iter().map(|event| event.data.len() + event.metadata.len());
+        if bytes.sum::<usize>() > QUICK_BYTES_MAX {
+            return None;
+        }
+        let (stream, expected) = (append.stream.as_str(), append.expected);
+        let appends = [StreamAppend { stream, expected, events: &events }];
+        let request = Request { appends: &appends, checks: &[] };
+        self.quick_append.time(|| self.store.try_submit(&request))
     }
 
     /// Hands appends of one call to the store as [`EventStore::submit`] does each; what they come
     /// to is told by the tellers, which tell the same call.
     pub fn submit_all(&self, appends: Vec<(Append, Teller)>) {
         // Where the thread has ended, the tellers are dropped, and tell that.
-        let _ = self.appends.send(Job::Many(appends));
+        self.hand(Job::Many(appends));
+    }
+
+    fn hand(&self, job: Job) {
+        self.handed.fetch_add(1, Ordering::AcqRel);
+        let _ = self.appends.send(job);
     }
 
     /// Deletes a stream. The position of the deletion; `None` where there was nothing to write.
@@ -182,11 +218,18 @@ impl EventStore {
     }
 }
 
-fn append_all(store: &Store, rules: &Arc<Rules>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+fn append_all(
+    store: &Store,
+    rules: &Arc<Rules>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+    handed: &AtomicUsize,
+) {
     while let Some(job) = jobs.blocking_recv() {
+        let mut count = 0;
         let (mut appends, mut tellers, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         let mut next = Some(job);
         while let Some(job) = next {
+            count += 1;
             match job {
                 Job::One(append, sender) => {
                     appends.push(append);
@@ -205,6 +248,7 @@ fn append_all(store: &Store, rules: &Arc<Rules>, mut jobs: mpsc::UnboundedReceiv
         }
         let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.hold()).collect();
         append_each(store, rules, &appends, tellers);
+        handed.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
@@ -229,22 +273,27 @@ fn append_each(store: &Store, rules: &Arc<Rules>, appends: &[Append], tellers: V
     let requests: Vec<Request<'_>> = requests.collect();
     let tickets = store.submit_each(&requests);
     for ((append, ticket), teller) in appends.iter().zip(tickets).zip(tellers) {
-        match ticket {
-            #[cfg(feature = "canary")]
-            Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
-                teller.tell(Ok(ticket.answers_early()[0]));
-            }
-            Ok(ticket) if append.stream.starts_with('$') => {
-                let (rules, stream) = (Arc::clone(rules), append.stream.clone());
-                ticket.then(move |answers| {
-                    rules.forget(&stream);
-                    teller.tell(answers.map(|answers| answers[0]));
-                });
-            }
-            Ok(ticket) => {
-                ticket.then(move |answers| teller.tell(answers.map(|answers| answers[0])));
-            }
-            Err(error) => teller.tell(Err(error)),
+        tell(rules, &append.stream, ticket, teller);
+    }
+}
+
+/// Tells what an append to this stream comes to, once it has.
+fn tell(rules: &Arc<Rules>, stream: &str, ticket: Result<Ticket, Error>, teller: Tell) {
+    match ticket {
+        #[cfg(feature = "canary")]
+        Ok(ticket) if umbel_base::canary::Switch::ServerAnswersEarly.is_on() => {
+            teller.tell(Ok(ticket.answers_early()[0]));
         }
+        Ok(ticket) if stream.starts_with('$') => {
+            let (rules, stream) = (Arc::clone(rules), stream.to_string());
+            ticket.then(move |answers| {
+                rules.forget(&stream);
+                teller.tell(answers.map(|answers| answers[0]));
+            });
+        }
+        Ok(ticket) => {
+            ticket.then(move |answers| teller.tell(answers.map(|answers| answers[0])));
+        }
+        Err(error) => teller.tell(Err(error)),
     }
 }

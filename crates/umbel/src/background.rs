@@ -19,6 +19,7 @@ use crate::existence_upkeep;
 use crate::facts;
 use crate::flush::{self, FlushJob};
 use crate::garbage::{self, Found, Look};
+use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
 use crate::long_values::{self, NewBlobs};
 use crate::options::Durability;
@@ -30,8 +31,6 @@ use crate::store::{Store, WorkState};
 use crate::way;
 use crate::writes::{Action, Writes, check_operation};
 
-/// Frozen memtables of one keyspace at which its writers wait for a flush.
-pub const FROZEN_MAX: usize = 4;
 /// Old log segments above which a clean close, or an open, flushes.
 pub const OLD_LOGS_MAX: usize = 4;
 /// Owed delay below which a writer is not held back yet.
@@ -451,11 +450,7 @@ pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
 
 /// Holds a writer back in proportion to what it writes, before it takes any lock.
 fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
-    let full = || {
-        keyspace.view.load().frozen.len() >= FROZEN_MAX
-            || keyspace.stopped.load(Ordering::Acquire)
-            || store.buffers_full.load(Ordering::Acquire)
-    };
+    let full = || held_back::is_full(store, keyspace);
     if store.options.background_threads == 0 {
         // Several threads may write: one that finds the work taken waits for whoever took it.
         let mut tries = 0;

@@ -9,6 +9,7 @@ use crate::background;
 use crate::by_hand;
 use crate::flush_now;
 use crate::handle::Handle;
+use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
 use crate::options::KeyspaceOptions;
 use crate::read;
@@ -310,6 +311,12 @@ impl Keyspace {
     /// The marker stored with the last durable flush; see `Batch::set_marker`.
     pub fn marker(&self) -> Option<Vec<u8>> {
         self.core.durable_marker()
+    }
+
+    /// Whether whoever writes to it now would be held back, because flushes and compactions are
+    /// behind. Only a hint: the next moment it may be otherwise.
+    pub fn holds_back(&self) -> bool {
+        held_back::holds_back(&self.handle.store, &self.core)
     }
 
     /// What it consists of and what it did so far.

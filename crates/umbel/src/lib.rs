@@ -57,6 +57,7 @@ mod folder;
 mod garbage;
 mod handle;
 mod hashers;
+mod held_back;
 mod inputs;
 mod iter;
 mod keyspace;

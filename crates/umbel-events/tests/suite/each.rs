@@ -1,4 +1,5 @@
-//! Appends that are submitted together, each for itself: `Store::submit_each`.
+//! Appends that are submitted together, each for itself: `Store::submit_each`; and those that must
+//! not wait: `Store::try_submit`.
 
 use std::slice;
 
@@ -15,8 +16,17 @@ const DURABILITIES: [Durability; 2] = [Durability::Buffered, Durability::Synced]
 /// An append to one stream: its name, what is expected and the number of its event.
 type Asked = (String, Expected, u64);
 
-/// Submits some appends together, or one after the other.
-fn submit(store: &Store, asked: &[Asked], together: bool) -> Vec<Result<Ticket>> {
+/// How appends are submitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Alone,
+    Together,
+    /// Without waiting, as far as that goes.
+    Trying,
+}
+
+/// Submits some appends.
+fn submit(store: &Store, asked: &[Asked], way: Way) -> Vec<Result<Ticket>> {
     let events: Vec<_> = asked
         .iter()
         .map(|(_, _, number)| {
@@ -36,9 +46,11 @@ fn submit(store: &Store, asked: &[Asked], together: bool) -> Vec<Result<Ticket>>
         .collect();
     let request = |append| Request { appends: slice::from_ref(append), checks: &[] };
     let requests: Vec<_> = appends.iter().map(request).collect();
-    match together {
-        true => store.submit_each(&requests),
-        false => requests.iter().map(|request| store.submit(request)).collect(),
+    let tried = |request| store.try_submit(request).map_or_else(|| store.submit(request), Ok);
+    match way {
+        Way::Alone => requests.iter().map(|request| store.submit(request)).collect(),
+        Way::Together => store.submit_each(&requests),
+        Way::Trying => requests.iter().map(tried).collect(),
     }
 }
 
@@ -78,40 +90,33 @@ fn asked(seed: u64) -> Vec<Asked> {
 #[test]
 fn each_comes_to_what_it_comes_to_by_itself() {
     for (durability, seed) in DURABILITIES.into_iter().flat_map(|d| (0..12).map(move |s| (d, s))) {
-        let stores = [true, false].map(|together| {
+        let stores = [Way::Alone, Way::Together, Way::Trying].map(|way| {
             let sim = Sim::new(1);
-            let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
-            (together, store.expect("a new store"))
+            // A chunk that is nearly full is left by who may wait.
+            let chunk_bytes = 1 << 20;
+            let settings = StoreOptions { durability, chunk_bytes, ..options(&sim) };
+            (way, Store::open("/events", settings).expect("a new store"))
         });
         let asked = asked(seed);
         for group in asked.chunks(1 + (seed as usize * 7) % 40) {
-            let [one, other] = [0, 1].map(|which| {
-                let (together, store) = &stores[which];
-                let tickets = submit(store, group, *together);
+            let [alone, together, trying] = stores.each_ref().map(|(way, store)| {
+                let tickets = submit(store, group, *way);
                 assert_eq!(tickets.len(), group.len());
                 if durability == Durability::Buffered {
                     assert!(tickets.iter().flatten().all(Ticket::is_done));
                 }
                 tickets.into_iter().map(told).collect::<Vec<_>>()
             });
-            // Where an append finds the index behind, chunks may be of other sizes.
-            let without_places = |told: &Vec<std::result::Result<Vec<Appended>, String>>| {
-                let answers = told.iter().cloned().map(|told| {
-                    told.map(|mut answers| {
-                        answers.iter_mut().for_each(|answer| answer.position = None);
-                        answers
-                    })
-                });
-                answers.collect::<Vec<_>>()
-            };
-            assert_eq!(without_places(&one), without_places(&other), "{durability:?}, {seed}");
+            assert_eq!(alone, together, "{durability:?}, {seed}");
+            assert_eq!(alone, trying, "{durability:?}, {seed}");
         }
-        let [one, other] = [0, 1].map(|which| {
-            let events = all(&stores[which].1).into_iter();
+        let [alone, together, trying] = stores.each_ref().map(|(_, store)| {
+            let events = all(store).into_iter();
             events.map(|event| (event.stream.clone(), event.revision, event.id)).collect::<Vec<_>>()
         });
-        assert_eq!(one, other);
-        assert!(one.len() > 100, "{}", one.len());
+        assert_eq!(alone, together);
+        assert_eq!(alone, trying);
+        assert!(alone.len() > 100, "{}", alone.len());
         for (_, store) in stores {
             assert!(store.verify().expect("verified").damage.is_empty());
             store.close().expect("closed");
@@ -129,7 +134,7 @@ fn fill(sim: &Sim, durability: Durability) -> Vec<u64> {
         let group: Vec<Asked> = (next..next + 9)
             .map(|number| (format!("cart-{}", number % 3), Expected::Any, number + 1))
             .collect();
-        let tickets = submit(&store, &group, true);
+        let tickets = submit(&store, &group, Way::Together);
         for ((_, _, number), ticket) in group.iter().zip(tickets) {
             if let Ok(answers) = told(ticket) {
                 acknowledged[(number - 1) as usize % 3] =
@@ -180,4 +185,44 @@ fn what_was_acknowledged_is_there_whichever_call_fails_or_is_the_last() {
         }
         assert!(fired > calls / 2, "{fired} of {calls}");
     }
+}
+
+#[test]
+fn who_must_not_wait_is_told_nothing_where_he_would_have_to() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", StoreOptions { chunk_bytes: 1 << 20, ..options(&sim) });
+    let store = store.expect("a new store");
+    let try_one = |stream: &str, expected, number, bytes| {
+        let data = vec![7; bytes];
+        let events = [NewEvent::binary(id(number), "Happened", &data)];
+        let appends = [StreamAppend { stream, expected, events: &events }];
+        store.try_submit(&Request { appends: &appends, checks: &[] }).map(|ticket| {
+            let answers = ticket.wait().expect("appended");
+            (answers[0].last, answers[0].was_there)
+        })
+    };
+    // There is no chunk yet.
+    assert_eq!(try_one("a", Expected::NoStream, 1, 8), None);
+    super::support::append_large(&store, "large", 9, 8);
+    assert_eq!(try_one("a", Expected::NoStream, 1, 8), Some((Some(0), false)));
+    // Refused, and known from before.
+    assert_eq!(try_one("a", Expected::NoStream, 2, 8), None);
+    assert_eq!(try_one("", Expected::Any, 2, 8), None);
+    assert_eq!(try_one("a", Expected::NoStream, 1, 8), Some((Some(0), true)));
+    // The chunk is left by who may wait.
+    let mut number = 10;
+    while try_one("large", Expected::Any, number, 32 << 10).is_some() {
+        number += 1;
+    }
+    assert!((20..42).contains(&number), "{number}");
+    assert_eq!(try_one("a", Expected::Any, 3, 8), None);
+    for number in number..60 {
+        super::support::append_large(&store, "large", number, 32 << 10);
+    }
+    assert_eq!(try_one("a", Expected::Any, 3, 8), Some((Some(1), false)));
+    let reader = store.clone();
+    store.close().expect("closed");
+    let events = [NewEvent::json(id(4), "Happened", b"{}")];
+    let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];
+    assert!(reader.try_submit(&Request { appends: &appends, checks: &[] }).is_none());
 }
