@@ -11,6 +11,7 @@ use umbel_env::JoinHandle;
 use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
 use crate::error::Result;
+use crate::format;
 use crate::lock::locked;
 use crate::parts::Parts;
 use crate::request::{Appended, Request};
@@ -19,8 +20,9 @@ use crate::turn::Turn;
 /// Requests that are put into the index together have no more events, unless one alone has.
 const GATHERED_EVENTS: usize = 1024;
 
-/// A chunk with less room than this is about to be left.
-const NEARLY_FULL: usize = 256 << 10;
+/// What an append may write besides its events: metadata of a stream that comes back, most of
+/// which is shorter.
+const BESIDES_BYTES: usize = 8 << 10;
 
 /// What every handle of a store shares.
 #[derive(Debug)]
@@ -90,7 +92,10 @@ impl Shared {
         let mut guard = self.appender.try_lock().ok()?;
         let appender = guard.as_mut()?;
         // Whoever goes on in the next chunk writes the end of this one.
-        if appender.end.is_full(NEARLY_FULL) {
+        let frames = request.appends.iter().flat_map(|append| {
+            append.events.iter().map(|event| format::frame_bytes(append.stream, event))
+        });
+        if appender.end.is_full(frames.sum::<usize>() + BESIDES_BYTES) {
             return None;
         }
         let tried = appender.try_do(&self.parts, &Task::Append(*request));

@@ -92,10 +92,8 @@ fn each_comes_to_what_it_comes_to_by_itself() {
     for (durability, seed) in DURABILITIES.into_iter().flat_map(|d| (0..12).map(move |s| (d, s))) {
         let stores = [Way::Alone, Way::Together, Way::Trying].map(|way| {
             let sim = Sim::new(1);
-            // A chunk that is nearly full is left by who may wait.
-            let chunk_bytes = 1 << 20;
-            let settings = StoreOptions { durability, chunk_bytes, ..options(&sim) };
-            (way, Store::open("/events", settings).expect("a new store"))
+            let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
+            (way, store.expect("a new store"))
         });
         let asked = asked(seed);
         for group in asked.chunks(1 + (seed as usize * 7) % 40) {
@@ -215,7 +213,7 @@ fn who_must_not_wait_is_told_nothing_where_he_would_have_to() {
         number += 1;
     }
     assert!((20..42).contains(&number), "{number}");
-    assert_eq!(try_one("a", Expected::Any, 3, 8), None);
+    assert_eq!(try_one("large", Expected::Any, number, 32 << 10), None);
     for number in number..60 {
         super::support::append_large(&store, "large", number, 32 << 10);
     }
