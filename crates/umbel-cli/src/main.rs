@@ -3,11 +3,6 @@
 
 use std::process::ExitCode;
 
-/// Messages are taken by the threads that serve connections and given back by the one that appends;
-/// the allocators of C libraries have such threads wait for each other.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     umbel_cli::main()
 }
