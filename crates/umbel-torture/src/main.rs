@@ -213,22 +213,24 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             histories::CAMPAIGN.run(seed, seeds)
         }
-        "histories-planted" => histories::CAMPAIGN.planted(seed, history::SEEDS),
+        "histories-planted" => histories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
         "histories-server" => {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             histories_server::CAMPAIGN.run(seed, seeds)
         }
-        "histories-server-planted" => histories_server::CAMPAIGN.planted(seed, history::SEEDS),
+        "histories-server-planted" => {
+            histories_server::CAMPAIGN.planted(seed, history::SEEDS_PLANTED)
+        }
         "subscribers" => {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             subscribers::CAMPAIGN.run(seed, seeds)
         }
-        "subscribers-planted" => subscribers::CAMPAIGN.planted(seed, history::SEEDS),
+        "subscribers-planted" => subscribers::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
         "calls" => {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             calls::CAMPAIGN.run(seed, seeds)
         }
-        "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS),
+        "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()
