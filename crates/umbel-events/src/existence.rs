@@ -40,6 +40,10 @@ impl Source for Heads<'_> {
     ) -> Result<Option<Vec<u8>>> {
         self.index.visit_names(after, most, |name| output.push(hash_key(self.secret, name)))
     }
+
+    fn is_busy(&self) -> bool {
+        self.index.db().is_working()
+    }
 }
 
 impl Existence {

@@ -19,6 +19,9 @@ use crate::writer::Writer;
 /// A filter with more than one damaged line in so many is made anew.
 const DAMAGED_SHARE: u64 = 20;
 
+/// After so many inserts a walk that made way looks whether it still has to.
+const LOOKS_AGAIN_AFTER: u64 = 4096;
+
 /// What is done beside readers and inserters. One thread at a time uses it; it alone changes which
 /// filters there are.
 ///
@@ -62,10 +65,12 @@ impl Pace {
     }
 
     /// With how many hashes in `second` the walk no longer has a larger share behind it than the
-    /// inserts; `None` where that is so.
-    fn ahead_until(&self, second: &Lines) -> Option<u64> {
+    /// inserts; `None` where that is so. A walk that makes way may be behind by all of its time.
+    fn ahead_until(&self, second: &Lines, makes_way: bool) -> Option<u64> {
         let due = u128::from(self.walked) * u128::from(self.room) / u128::from(self.keys.max(1));
-        let items = self.added.saturating_add(u64::try_from(due).unwrap_or(u64::MAX));
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        let due = due.saturating_add(if makes_way { self.room } else { 0 });
+        let items = self.added.saturating_add(due);
         (second.items() < items).then_some(items)
     }
 }
@@ -215,6 +220,10 @@ impl Background {
                 return Ok(Progress::More);
             }
         }
+        if self.makes_way(work, second) {
+            second.say_at(second.items() + LOOKS_AGAIN_AFTER);
+            return Ok(Progress::Ahead);
+        }
         let cursor = work.writer().cursor().map(<[u8]>::to_vec);
         let next = self.walk(work, cursor.as_deref())?;
         let added = second.insert_all(&self.hashes);
@@ -242,7 +251,7 @@ impl Background {
         let ahead_until = self.pace.as_mut().and_then(|pace| {
             pace.walked += walked;
             pace.added += added;
-            pace.ahead_until(second)
+            pace.ahead_until(second, false)
         });
         Ok(match ahead_until {
             Some(items) => {
@@ -251,6 +260,13 @@ impl Background {
             }
             None => Progress::More,
         })
+    }
+
+    /// Whether the walk lets other work pass: there is some, and time.
+    fn makes_way(&self, work: &Work<'_>, second: &Lines) -> bool {
+        !work.rebuild_wanted.load(Ordering::Acquire)
+            && self.pace.as_ref().is_some_and(|pace| pace.ahead_until(second, true).is_some())
+            && work.source.is_busy()
     }
 
     /// Walks on to remake damaged lines.

@@ -32,6 +32,13 @@ pub trait Source {
     fn estimated(&self) -> u64 {
         0
     }
+
+    /// Whether other work that cannot wait has the processors now. The walk for a filter that grows
+    /// waits for its end then, for as long as there is time: until half as many hashes were
+    /// inserted as the first filter was made for.
+    fn is_busy(&self) -> bool {
+        false
+    }
 }
 
 /// Whether there is more to be done in the background.

@@ -233,6 +233,11 @@ impl Budget {
         Claim { budget: Arc::clone(self), bytes }
     }
 
+    /// Whether compactions or flushes hold bytes.
+    pub fn is_working(&self) -> bool {
+        self.compactions.load(Ordering::Relaxed) > 0
+    }
+
     /// Decides what stays in memory of the tables of each level, by what they need and by what
     /// readers of `past` tables hold.
     pub fn decide_residence(&self, levels: &[Needs; LEVELS], past: u64) {

@@ -199,6 +199,11 @@ impl Db {
         stats::of_store(&self.handle.store)
     }
 
+    /// Whether flushes or compactions run at this moment: for who has work that can wait.
+    pub fn is_working(&self) -> bool {
+        self.handle.store.budget.is_working()
+    }
+
     /// Which filters are kept and why, and what other memory would bring, of each keyspace. Has it
     /// decided anew first.
     pub fn advice(&self) -> Vec<FilterAdvice> {

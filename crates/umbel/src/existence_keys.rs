@@ -72,6 +72,10 @@ impl Source for Keys<'_> {
         // 0 would say that it is not known.
         (tables.sum::<u64>() + buffered).max(1)
     }
+
+    fn is_busy(&self) -> bool {
+        self.0.view.hold().version.tables().any(|(_, table)| table.is_busy())
+    }
 }
 
 /// The tables that reach behind `after`, as sorted runs, newest first.

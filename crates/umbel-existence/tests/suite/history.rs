@@ -181,6 +181,7 @@ impl History {
     }
 
     fn steps(&mut self) {
+        self.keys.be_busy(self.random.once_in(3));
         for _ in 0..1 + self.random.below(9) {
             // An error is the disk's; the next step tries again.
             if matches!(self.filter.step(&self.keys), Ok(Progress::Idle)) {
@@ -353,6 +354,7 @@ impl History {
     }
 
     fn settle(&mut self) -> std::result::Result<(), String> {
+        self.keys.be_busy(false);
         settle(&self.filter, &self.keys).map_err(|error| format!("it does not settle: {error}"))?;
         self.check("settled")?;
         self.count();

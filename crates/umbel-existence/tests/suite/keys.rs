@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_base::{Error, Result};
 use umbel_existence::{ExistenceFilter, Progress, Source};
@@ -45,15 +46,23 @@ pub fn hash_of(number: u64) -> u64 {
 
 /// Keys that a source hands out in the order of their hashes; the cursor is the last hash.
 #[derive(Debug, Default)]
-pub struct Keys(Mutex<BTreeSet<u64>>);
+pub struct Keys {
+    hashes: Mutex<BTreeSet<u64>>,
+    is_busy: AtomicBool,
+}
 
 impl Keys {
     pub fn of(hashes: impl IntoIterator<Item = u64>) -> Keys {
-        Keys(Mutex::new(hashes.into_iter().collect()))
+        Keys { hashes: Mutex::new(hashes.into_iter().collect()), ..Keys::default() }
+    }
+
+    /// Says from now on whether other work has the processors.
+    pub fn be_busy(&self, is_busy: bool) {
+        self.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
     pub fn put(&self, hash: u64) {
-        self.0.lock().expect("nobody panics under it").insert(hash);
+        self.hashes.lock().expect("nobody panics under it").insert(hash);
     }
 }
 
@@ -64,7 +73,7 @@ impl Source for Keys {
         most: usize,
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>> {
-        let keys = self.0.lock().expect("nobody panics under it");
+        let keys = self.hashes.lock().expect("nobody panics under it");
         let start = match after {
             None => 0,
             Some(bytes) => {
@@ -82,7 +91,11 @@ impl Source for Keys {
     }
 
     fn estimated(&self) -> u64 {
-        self.0.lock().expect("nobody panics under it").len() as u64
+        self.hashes.lock().expect("nobody panics under it").len() as u64
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
     }
 }
 

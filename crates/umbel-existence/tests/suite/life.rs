@@ -172,6 +172,60 @@ fn one_that_grows_keeps_pace_with_inserts() {
     assert!(denied(&filter, count..count + 1000) > 980);
 }
 
+/// Story: where a filter began to grow while its store compacted, appends had neither processor and
+/// were slower than without a filter.
+#[test]
+fn one_that_grows_makes_way_while_there_is_time() {
+    let size = Size::Growing { first_keys: 1 << 16 };
+    let filter = open(&machine(), ExistenceOptions { size, step_bytes: 1 << 16, ..small() });
+    let (filter, source) = (filter.unwrap(), Keys::default());
+    settle(&filter, &source).unwrap();
+    let mut count = 0;
+    let mut add = |more: u64| {
+        (count..count + more).for_each(|number| source.put(hash_of(number)));
+        insert(&filter, count..count + more);
+        count += more;
+        count
+    };
+    let go = || {
+        let mut steps = (0..).map(|done| (done, filter.step(&source).unwrap()));
+        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
+    };
+    while !filter.wants_step() {
+        add(1);
+    }
+    source.be_busy(true);
+    // It begins, and takes nothing.
+    assert_eq!(go(), (1, Progress::Ahead));
+    for _ in 0..3 {
+        add(4000);
+        assert!(!filter.wants_step(), "it looks again after 4,096");
+        add(96);
+        assert!(filter.wants_step());
+        assert_eq!(go(), (0, Progress::Ahead));
+    }
+    // Without other work it catches up: 12,288 inserts are three quarters of the room.
+    source.be_busy(false);
+    let (steps, progress) = go();
+    assert_eq!(progress, Progress::Ahead);
+    assert!((50..=58).contains(&steps), "of 72 steps: {steps}");
+    // With work that does not end it is done after twice as many inserts.
+    source.be_busy(true);
+    while add(4096) < (1 << 16) + (1 << 15) {
+        go();
+        assert!(filter.stats().is_filling, "{count}");
+    }
+    while filter.stats().is_filling {
+        assert!(add(1) < (1 << 16) + (1 << 15) + 4096);
+        go();
+    }
+    assert_eq!((filter.stats().growths, denied(&filter, 0..count)), (1, 0));
+    // A rebuild waits for nobody. It is the second one: at first there was nothing.
+    filter.rebuild();
+    assert_eq!(go().1, Progress::Idle);
+    assert_eq!((filter.stats().rebuilds, denied(&filter, 0..count)), (2, 0));
+}
+
 #[test]
 fn one_that_grows_is_done_where_nobody_inserts_and_steps_go_on() {
     let size = Size::Growing { first_keys: 1 << 12 };
