@@ -130,100 +130,104 @@ fn it_grows_and_goes_on_growing_across_restarts() {
     assert!(stats.estimated_rate < stats.designed_rate * 1.2, "{stats:?}");
 }
 
+/// A filter that grows at 65,536 keys, and the keys that it was given.
+struct Grown {
+    filter: ExistenceFilter,
+    source: Keys,
+    count: u64,
+}
+
+impl Grown {
+    fn begin() -> Grown {
+        let size = Size::Growing { first_keys: 1 << 16 };
+        let options = ExistenceOptions { size, step_bytes: 1 << 16, ..small() };
+        let (filter, source) = (open(&machine(), options).unwrap(), Keys::default());
+        settle(&filter, &source).unwrap();
+        Grown { filter, source, count: 0 }
+    }
+
+    /// Inserts so many more keys. Gives how many there are.
+    fn add(&mut self, more: u64) -> u64 {
+        let added = self.count..self.count + more;
+        added.clone().for_each(|number| self.source.put(hash_of(number)));
+        insert(&self.filter, added);
+        self.count += more;
+        self.count
+    }
+
+    /// Steps while there is more to do. Gives how many there were and what the one behind said.
+    fn go(&self) -> (u64, Progress) {
+        let mut steps = (0..).map(|done| (done, self.filter.step(&self.source).unwrap()));
+        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
+    }
+}
+
 #[test]
 fn one_that_grows_keeps_pace_with_inserts() {
-    let size = Size::Growing { first_keys: 1 << 16 };
-    let filter = open(&machine(), ExistenceOptions { size, step_bytes: 1 << 16, ..small() });
-    let (filter, source) = (filter.unwrap(), Keys::default());
-    settle(&filter, &source).unwrap();
-    let mut count = 0;
-    let mut add = |more: u64| {
-        (count..count + more).for_each(|number| source.put(hash_of(number)));
-        insert(&filter, count..count + more);
-        count += more;
-        count
-    };
-    let go = || {
-        let mut steps = (0..).map(|done| (done, filter.step(&source).unwrap()));
-        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
-    };
-    add(65_400);
-    assert!(!filter.wants_step());
-    assert_eq!(go(), (0, Progress::Idle));
-    while !filter.wants_step() {
-        assert!(add(1) < 65_536 + 1_000);
+    let mut grown = Grown::begin();
+    grown.add(65_400);
+    assert!(!grown.filter.wants_step());
+    assert_eq!(grown.go(), (0, Progress::Idle));
+    while !grown.filter.wants_step() {
+        assert!(grown.add(1) < 65_536 + 1_000);
     }
     // It begins, takes a thousand hashes, and is ahead of inserts, of which there were none.
-    assert_eq!(go(), (1, Progress::Ahead));
-    assert!(!filter.wants_step());
-    add(100);
-    assert!(!filter.wants_step(), "it is ahead of a hundred, too");
-    add(8092);
-    assert!(filter.wants_step());
-    let (steps, progress) = go();
+    assert_eq!(grown.go(), (1, Progress::Ahead));
+    assert!(!grown.filter.wants_step());
+    grown.add(100);
+    assert!(!grown.filter.wants_step(), "it is ahead of a hundred, too");
+    grown.add(8092);
+    assert!(grown.filter.wants_step());
+    let (steps, progress) = grown.go();
     assert_eq!(progress, Progress::Ahead);
     assert!((30..=40).contains(&steps), "half of 72 steps, as of the room: {steps}");
-    assert!(filter.stats().is_filling);
-    let count = add(8192 + 2048);
-    assert_eq!(go().1, Progress::Idle);
-    let stats = filter.stats();
+    assert!(grown.filter.stats().is_filling);
+    grown.add(8192 + 2048);
+    assert_eq!(grown.go().1, Progress::Idle);
+    let stats = grown.filter.stats();
     assert_eq!((stats.is_filling, stats.growths, stats.designed_items), (false, 1, 1 << 17));
-    assert_eq!(denied(&filter, 0..count), 0);
-    assert!(denied(&filter, count..count + 1000) > 980);
+    assert_eq!(denied(&grown.filter, 0..grown.count), 0);
+    assert!(denied(&grown.filter, grown.count..grown.count + 1000) > 980);
 }
 
 /// Story: where a filter began to grow while its store compacted, appends had neither processor and
 /// were slower than without a filter.
 #[test]
 fn one_that_grows_makes_way_while_there_is_time() {
-    let size = Size::Growing { first_keys: 1 << 16 };
-    let filter = open(&machine(), ExistenceOptions { size, step_bytes: 1 << 16, ..small() });
-    let (filter, source) = (filter.unwrap(), Keys::default());
-    settle(&filter, &source).unwrap();
-    let mut count = 0;
-    let mut add = |more: u64| {
-        (count..count + more).for_each(|number| source.put(hash_of(number)));
-        insert(&filter, count..count + more);
-        count += more;
-        count
-    };
-    let go = || {
-        let mut steps = (0..).map(|done| (done, filter.step(&source).unwrap()));
-        steps.find(|(_, progress)| *progress != Progress::More).unwrap()
-    };
-    while !filter.wants_step() {
-        add(1);
+    let mut grown = Grown::begin();
+    while !grown.filter.wants_step() {
+        grown.add(1);
     }
-    source.be_busy(true);
+    grown.source.be_busy(true);
     // It begins, and takes nothing.
-    assert_eq!(go(), (1, Progress::Ahead));
+    assert_eq!(grown.go(), (1, Progress::Ahead));
     for _ in 0..3 {
-        add(4000);
-        assert!(!filter.wants_step(), "it looks again after 4,096");
-        add(96);
-        assert!(filter.wants_step());
-        assert_eq!(go(), (0, Progress::Ahead));
+        grown.add(4000);
+        assert!(!grown.filter.wants_step(), "it looks again after 4,096");
+        grown.add(96);
+        assert!(grown.filter.wants_step());
+        assert_eq!(grown.go(), (0, Progress::Ahead));
     }
     // Without other work it catches up: 12,288 inserts are three quarters of the room.
-    source.be_busy(false);
-    let (steps, progress) = go();
+    grown.source.be_busy(false);
+    let (steps, progress) = grown.go();
     assert_eq!(progress, Progress::Ahead);
     assert!((50..=58).contains(&steps), "of 72 steps: {steps}");
     // With work that does not end it is done after twice as many inserts.
-    source.be_busy(true);
-    while add(4096) < (1 << 16) + (1 << 15) {
-        go();
-        assert!(filter.stats().is_filling, "{count}");
+    grown.source.be_busy(true);
+    while grown.add(4096) < (1 << 16) + (1 << 15) {
+        grown.go();
+        assert!(grown.filter.stats().is_filling, "{}", grown.count);
     }
-    while filter.stats().is_filling {
-        assert!(add(1) < (1 << 16) + (1 << 15) + 4096);
-        go();
+    while grown.filter.stats().is_filling {
+        assert!(grown.add(1) < (1 << 16) + (1 << 15) + 4096);
+        grown.go();
     }
-    assert_eq!((filter.stats().growths, denied(&filter, 0..count)), (1, 0));
+    assert_eq!((grown.filter.stats().growths, denied(&grown.filter, 0..grown.count)), (1, 0));
     // A rebuild waits for nobody. It is the second one: at first there was nothing.
-    filter.rebuild();
-    assert_eq!(go().1, Progress::Idle);
-    assert_eq!((filter.stats().rebuilds, denied(&filter, 0..count)), (2, 0));
+    grown.filter.rebuild();
+    assert_eq!(grown.go().1, Progress::Idle);
+    assert_eq!((grown.filter.stats().rebuilds, denied(&grown.filter, 0..grown.count)), (2, 0));
 }
 
 #[test]
