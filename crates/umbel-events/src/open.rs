@@ -269,7 +269,7 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
 }
 
 /// An error where a chunk has events that the table does not know, so that it is an older copy.
-fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
+pub fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     let (id, start) = (table.next_id, table.next_start);
     let path = chunk_path(folder, id);
     if !env.files.exists(&path)? {

@@ -18,6 +18,7 @@ mod copies;
 mod edited;
 mod ends;
 mod examine;
+mod intruders;
 mod misplaced;
 mod old_index;
 mod own_index;

@@ -27,6 +27,7 @@ mod suite {
     pub mod repairs;
     pub mod repairs_copies;
     pub mod repairs_exchanged;
+    pub mod repairs_foreign;
     pub mod repairs_index;
     pub mod repairs_misled;
     pub mod repairs_unusual;

@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::lines::Lines;
 use crate::memory::{Memory, View};
 use crate::options::ExistenceOptions;
-use crate::recover::{Recovered, describe, recover};
+use crate::recover::{Recovered, covered, describe, recover};
 use crate::source::{Progress, Source};
 use crate::stats::ExistenceStats;
 use crate::tally::Tally;
@@ -109,6 +109,16 @@ impl ExistenceFilter {
             Some(_) => describe(env, folder, options),
             None => Ok(ExistenceStats::default()),
         }
+    }
+
+    /// The position up to which the log was durable when the filter in a folder was last flushed,
+    /// as its files tell, whosever it is; `None` where they tell none. For who lost the end of his
+    /// log and wants to know of it. Changes nothing.
+    ///
+    /// # Errors
+    /// As those of [`open`](ExistenceFilter::open).
+    pub fn covered_on_disk(env: &Env, folder: &Path) -> Result<Option<u64>> {
+        covered(env, folder)
     }
 
     /// The position in the user's log up to which nothing is to be inserted again: what came later

@@ -116,6 +116,19 @@ pub(crate) fn describe(
     Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
+/// Up to where in its user's log the filter in the folder at `path` was said to have every key,
+/// whosever it is. `None` where no file tells.
+pub(crate) fn covered(env: &Env, path: &Path) -> Result<Option<u64>> {
+    if !env.files.exists(path)? {
+        return Ok(None);
+    }
+    let folder = Folder::listed(env, path)?;
+    let read =
+        read_whole(&folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
+    let Ok(checkpoint) = or_lost(read)? else { return Ok(None) };
+    Ok(Some(read_journals(&folder, &checkpoint, Access::Read, &mut |_| ())?.covered))
+}
+
 /// Passes on what the caller can do something about; else tells why there is nothing.
 fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     match result {

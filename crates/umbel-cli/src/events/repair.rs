@@ -58,6 +58,18 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> 
             report.folder.as_deref().unwrap_or("damaged-1")
         )));
     }
+    if report.bytes_lost() == 0 {
+        let what = match (report.unplaced.is_empty(), report.is_end_unknown) {
+            (false, _) => "files that may be its own fit nowhere",
+            (true, true) => "nothing tells whether chunks are missing at its end",
+            (true, false) => "revisions of streams are missing",
+        };
+        return Err(Failure::Damaged(format!(
+            "of the event store in {} {what}: compare it with a backup, or with where the events \
+             came from",
+            folder.display()
+        )));
+    }
     let (is, lost) = match args.dry_run {
         true => ("cannot be read", "would be lost"),
         false => ("could not be saved", "are lost"),
@@ -146,6 +158,7 @@ fn to_json(report: &RepairReport, is_dry: bool) -> serde_json::Value {
         "unlocked": report.is_unlocked,
         "table": report.table,
         "index": report.index,
+        "end_unknown": report.is_end_unknown,
         "index_through": report.index_through.map(|position| position.0),
         "bytes_lost": report.bytes_lost(),
         "chunks": chunks.collect::<Vec<_>>(),

@@ -11,11 +11,13 @@ use umbel_env::Env;
 
 use super::copies;
 use super::examine::{Candidate, best, is_prepared};
+use super::intruders;
 use super::misplaced;
 use super::survey::{ChunkFile, Found, Survey, read_file};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, version_path};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::{FILE_BYTES_MAX, POSITION_MAX, RESTORE_GAP_BYTES};
+use crate::open::check_next;
 
 /// Rooms of chunks are multiples of this.
 const ROOM_BYTES: u64 = 4096;
@@ -51,8 +53,9 @@ pub fn adopt(
         survey.table_damage = Some(reason);
     }
     if survey.table_damage.is_none() {
-        return Ok(());
+        return note_in_the_way(env, folder, survey);
     }
+    intruders::take_out(env, folder, &mut candidates, survey)?;
     let is_taken = |id: u64| candidates.iter().any(|candidate| candidate.found.entry.id == id);
     let rest: Vec<_> = files.iter().filter(is_unknown).filter(|file| !is_taken(file.id)).collect();
     if is_seed_lost {
@@ -71,6 +74,20 @@ pub fn adopt(
         }
     }
     Ok(())
+}
+
+/// Notes a file where the next chunk belongs that keeps the store from being opened: it is none of
+/// this store's, and what it holds is no chunk that the table could have forgotten.
+fn note_in_the_way(env: &Env, folder: &Path, survey: &mut Survey) -> Result<()> {
+    match check_next(env, folder, &survey.table) {
+        Err(Error::Store(umbel::Error::Corruption { .. })) => {
+            let path = version_path(folder, survey.table.next_id, 0);
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            survey.strangers.push(name);
+            Ok(())
+        }
+        checked => checked,
+    }
 }
 
 /// Forgets a table whose chunks are all other files than those that are there, though these are
@@ -199,6 +216,8 @@ fn place(candidates: Vec<Candidate>, ghosts: &[Ghost], survey: &mut Survey) {
             );
             let mut missing = Found::new(missing, Some(damage));
             missing.is_guessed = true;
+            // One that was moved aside may have its name.
+            missing.is_foreign = true;
             survey.chunks.push(missing);
         }
         entry.capacity = extent.next_multiple_of(ROOM_BYTES);

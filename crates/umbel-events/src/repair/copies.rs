@@ -14,7 +14,7 @@ use super::misplaced::{stated_file, unplaced};
 use super::old_index::OldIndex;
 use super::own_index::count_known;
 use super::survey::{ChunkFile, Found, Survey};
-use crate::chunk_table::chunk_folder;
+use crate::chunk_table::{ChunkEntry, chunk_folder};
 use crate::error::Result;
 
 /// Forgets the chunks of the table that are those of another copy of the store. Names the files
@@ -33,7 +33,8 @@ pub fn forget_tail(
         let stated = stated_file(env, folder, file);
         if may_be_elsewhere(survey, stated.id)
             && let Some(candidate) = examine(env, folder, &stated)?
-            && is_elsewhere(survey, &candidate)
+            && (candidate.events > 0 && !candidate.is_start_guessed)
+            && (is_elsewhere(survey, &candidate) || is_passed_over(survey, &candidate))
         {
             elsewhere.push(candidate);
         }
@@ -42,15 +43,21 @@ pub fn forget_tail(
     if elsewhere.is_empty() && holes.is_empty() {
         return Ok(());
     }
-    let known = first_known(env, folder, survey, &elsewhere, &holes)?;
+    let index = open_index(env, folder, survey)?;
+    let known = match &index {
+        Some(index) => first_known(index, env, folder, &elsewhere, &holes)?,
+        None => None,
+    };
     let number = known.and_then(|(position, _)| cut_at(survey, position));
     if let (Some(number), Some((_, reason))) = (number, known) {
         forget_from(survey, number, reason);
         return Ok(());
     }
     for candidate in &elsewhere {
-        // What lies behind the table's chunks is named where these are placed.
-        if candidate.found.entry.id < survey.table.next_id {
+        // What lies behind the table's chunks is named where these are placed, and what it passes
+        // over is no loss where an index does not know it.
+        let is_in_table = candidate.found.entry.id < survey.table.next_id;
+        if is_in_table && (!is_passed_over(survey, candidate) || index.is_none()) {
             survey.unplaced.push(unplaced(candidate));
             survey.strangers.push(candidate.name.clone());
         }
@@ -61,18 +68,26 @@ pub fn forget_tail(
 /// Whether a file of the chunk with this id has to be looked at.
 fn may_be_elsewhere(survey: &Survey, id: u64) -> bool {
     let found = survey.chunks.iter().find(|found| found.entry.id == id);
-    found.map_or(id >= survey.table.next_id, |found| found.damage.is_some())
+    found.is_none_or(|found| found.damage.is_some())
 }
 
 /// Whether the events of a file stand at other positions than the table says.
 fn is_elsewhere(survey: &Survey, candidate: &Candidate) -> bool {
     let (id, start) = (candidate.found.entry.id, candidate.found.entry.start);
-    if candidate.events == 0 || candidate.is_start_guessed {
-        return false;
-    }
     match survey.chunks.iter().find(|found| found.entry.id == id) {
         Some(found) => found.entry.start != start,
         None => survey.chunks.last().is_some_and(|last| start < last.entry.start),
+    }
+}
+
+/// Whether the table has a place for what a file holds, and yet another file there, or none: one
+/// from before a scavenge of which only the table tells, or of a chunk that it passes over.
+fn is_passed_over(survey: &Survey, candidate: &Candidate) -> bool {
+    let entry = &candidate.found.entry;
+    let version = |entry: &ChunkEntry| entry.packed.map_or(0, |packed| packed.version);
+    match survey.chunks.iter().find(|found| found.entry.id == entry.id) {
+        Some(found) => version(entry) < version(&found.entry),
+        None => entry.id < survey.table.next_id,
     }
 }
 
@@ -85,24 +100,28 @@ fn holes(survey: &Survey) -> Vec<(u64, u64)> {
     holes.filter(|(from, to)| from < to).collect()
 }
 
-/// The first position of which the index says that something stands there of which the table knows
-/// nothing, and what that is.
-fn first_known(
-    env: &Env,
-    folder: &Path,
-    survey: &Survey,
-    elsewhere: &[Candidate],
-    holes: &[(u64, u64)],
-) -> Result<Option<(u64, &'static str)>> {
+/// The index, where there is one that can be read.
+pub fn open_index(env: &Env, folder: &Path, survey: &Survey) -> Result<Option<OldIndex>> {
     if !env.files.exists(&folder.join("index"))? {
         return Ok(None);
     }
-    let Ok(index) = OldIndex::open(env, folder, survey.table.seed) else { return Ok(None) };
+    Ok(OldIndex::open(env, folder, survey.table.seed).ok())
+}
+
+/// The first position of which the index says that something stands there of which the table knows
+/// nothing, and what that is.
+fn first_known(
+    index: &OldIndex,
+    env: &Env,
+    folder: &Path,
+    elsewhere: &[Candidate],
+    holes: &[(u64, u64)],
+) -> Result<Option<(u64, &'static str)>> {
     let mut first: Option<u64> = None;
     for candidate in elsewhere {
         let mut found = candidate.found.clone();
         found.misnamed = Some(chunk_folder(folder).join(&candidate.name));
-        let (asked, known) = count_known(&index, env, folder, &found)?;
+        let (asked, known) = count_known(index, env, folder, &found)?;
         if known * 2 > asked {
             first = Some(first.map_or(found.entry.start, |first| first.min(found.entry.start)));
         }
@@ -125,8 +144,9 @@ fn cut_at(survey: &Survey, position: u64) -> Option<usize> {
 
 /// Has the chunks from this number on be found as if the table did not name them.
 fn forget_from(survey: &mut Survey, number: usize, reason: &str) {
-    let id = survey.chunks[number].entry.id;
     survey.chunks.truncate(number);
+    // It passes over ids that this store may have.
+    let id = survey.chunks.last().map_or(1, |last| last.entry.id + 1);
     survey.left_out.retain(|entry| entry.id < id);
     survey.short.retain(|entry| entry.id < id);
     survey.table.next_id = id;

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use umbel_env::Env;
+use umbel_existence::ExistenceFilter;
 
 use super::old_index::OldIndex;
 use super::own_index;
 use super::survey::{Found, Survey, is_short, read_open, survey};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended};
 use crate::error::Result;
-use crate::limits::RESTORE_GAP_BYTES;
+use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
 
 /// Puts a chunk of which nothing is left where its id belongs.
 fn insert(chunks: &mut Vec<Found>, entry: ChunkEntry, damage: String) {
@@ -18,11 +19,11 @@ fn insert(chunks: &mut Vec<Found>, entry: ChunkEntry, damage: String) {
     chunks.insert(at, Found { is_foreign: true, ..Found::new(entry, Some(damage)) });
 }
 
-/// Notes that the log lost its end, where the index knows events behind it: the index is never
-/// durable before the log is.
-pub fn note_behind(survey: &mut Survey, furthest: u64) {
+/// Notes that the log lost its end, where `who` knows events behind it: an index is never durable
+/// before the log is.
+pub fn note_behind(survey: &mut Survey, furthest: u64, who: &str) {
     let damage = format!(
-        "it ends before, but the index holds events up to position {furthest}: it is an older copy \
+        "it ends before, but the {who} holds events up to position {furthest}: it is an older copy \
          or was cut"
     );
     // An index from before a scavenge knows what that took from the end of a chunk.
@@ -30,6 +31,21 @@ pub fn note_behind(survey: &mut Survey, furthest: u64) {
         let ended = found.entry.ended.map_or(0, |ended| ended.last_event);
         found.entry.start + found.entry.packed.map_or(0, |packed| packed.last_event).max(ended)
     };
+    if survey.table_damage.is_some()
+        && let Some(last) = survey.chunks.last_mut().filter(|last| is_open(&last.entry))
+        && last_event(last) < furthest
+    {
+        // Of what nobody ended the room is not known either.
+        let entry = &mut last.entry;
+        entry.capacity = entry.capacity.max((furthest + 1 - entry.start).next_multiple_of(8));
+        let (end, table) = (entry.capacity, &mut survey.table);
+        entry.ended = entry.ended.map(|ended| Ended { end, ..ended });
+        table.next_start =
+            table.next_start.max((entry.start + end).saturating_add(RESTORE_GAP_BYTES));
+        last.damage.get_or_insert(damage);
+        last.is_end_known = true;
+        return;
+    }
     let end = survey.chunks.last().map_or(0, |last| last.entry.start + last.entry.capacity);
     let is_inside =
         |entry: &ChunkEntry| (entry.start..entry.start + entry.capacity).contains(&furthest);
@@ -49,6 +65,75 @@ pub fn note_behind(survey: &mut Survey, furthest: u64) {
         table.next_start = table.next_start.max(end + capacity).saturating_add(RESTORE_GAP_BYTES);
         survey.chunks.push(Found::new(entry, Some(damage)));
     }
+}
+
+/// Notes chunks that are gone together with what the table said of them, as where that is another
+/// store's: the index knows events between the positions of two chunks.
+pub fn note_holes(survey: &mut Survey, index: &OldIndex) -> Result<()> {
+    if !survey.is_damaged() {
+        return Ok(());
+    }
+    let mut from = 0;
+    let mut holes = Vec::new();
+    for ChunkEntry { start, capacity, .. } in survey.chunks.iter().map(|found| found.entry) {
+        holes.extend((from < start).then_some((from, start)));
+        from = start + capacity;
+    }
+    if holes.is_empty() {
+        return Ok(());
+    }
+    let known = index.events(&holes)?;
+    for hole in holes.into_iter().rev().filter(|hole| !known.between(*hole).is_empty()) {
+        let at = survey.chunks.partition_point(|found| found.entry.start < hole.0.max(1));
+        let before = at.checked_sub(1).map(|last| survey.chunks[last].entry);
+        let id = before.map_or(1, |before| before.id + 1);
+        let damage = "no chunk has these positions, but the index knows events there".to_string();
+        if survey.chunks.get(at).is_none_or(|behind| id < behind.entry.id) {
+            let capacity = hole.1 - hole.0;
+            let entry = ChunkEntry { id, start: hole.0, capacity, ended: None, packed: None };
+            insert(&mut survey.chunks, entry, damage);
+        } else if let Some(before) = at.checked_sub(1).and_then(|at| survey.chunks.get_mut(at)) {
+            before.entry.capacity = hole.1 - before.entry.start;
+            before.damage.get_or_insert(format!("behind its end {damage}"));
+        }
+    }
+    Ok(())
+}
+
+/// Notes that the log lost its end where neither the table nor the index tells, but the existence
+/// filter covered events behind it: it is never durable before the log is. Returns up to where that
+/// tells.
+pub fn note_uncovered(env: &Env, folder: &Path, survey: &mut Survey) -> Result<u64> {
+    if survey.table_damage.is_none() || survey.existence_damage.is_some() {
+        return Ok(0);
+    }
+    let covered = ExistenceFilter::covered_on_disk(env, &folder.join("existence"));
+    let covered = covered.ok().flatten().filter(|covered| *covered <= POSITION_MAX).unwrap_or(0);
+    // What a scavenge took from the end of the last chunk is nowhere else.
+    if survey.chunks.last().is_none_or(|last| last.entry.packed.is_none()) {
+        note_behind(survey, covered, "existence filter");
+    }
+    Ok(covered)
+}
+
+/// Whether nothing tells that no chunks are gone behind the last one: the table is damaged, which
+/// would have named them, neither index nor existence filter, which tell up to `furthest`, know
+/// what stands there last, and the last one was ended, as it is before another is begun.
+pub fn is_end_unknown(survey: &Survey, furthest: u64) -> bool {
+    if survey.table_damage.is_none() {
+        return false;
+    }
+    let Some(found) = survey.chunks.last() else { return furthest == 0 };
+    let entry = &found.entry;
+    let ended = entry.ended.unwrap_or(Ended::EMPTY);
+    let last_event = entry.packed.map_or(ended.last_event, |packed| packed.last_event);
+    let is_told = is_open(entry) && found.damage.is_none();
+    !is_told && furthest < entry.start + last_event.max(1)
+}
+
+/// Whether nobody ended the chunk.
+fn is_open(entry: &ChunkEntry) -> bool {
+    entry.packed.is_none() && entry.ended.is_none_or(|ended| ended.sealed.is_none())
 }
 
 /// What is said of a chunk whose file is shorter than it was made.

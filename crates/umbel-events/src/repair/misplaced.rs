@@ -231,7 +231,7 @@ fn insert(candidates: &mut Vec<Candidate>, candidate: Candidate) {
 
 /// What of a chunk tells which chunks stand beside it.
 #[derive(Debug, Clone)]
-struct Outline {
+pub struct Outline {
     id: u64,
     /// Which of its files it is: one from before a scavenge would bring back what that took.
     version: u64,
@@ -242,11 +242,12 @@ struct Outline {
     /// When the first and the last of them were appended.
     created: (u64, u64),
     /// The first and the last revision of each stream.
-    streams: HashMap<String, (u64, u64)>,
+    pub streams: HashMap<String, (u64, u64)>,
 }
 
 impl Outline {
-    fn of(env: &Env, folder: &Path, found: &Found) -> Result<Outline> {
+    /// That of a chunk.
+    pub fn of(env: &Env, folder: &Path, found: &Found) -> Result<Outline> {
         let entry = &found.entry;
         let bytes = read_file(env, &found.path(folder))?;
         let source = Source::new(entry.id, entry.start, &bytes);

@@ -21,7 +21,7 @@ const ASKED: usize = 1024;
 /// How many events of each chunk are looked up.
 const ASKED_OF_CHUNK: usize = 64;
 /// Of so many the index has to know at least one, or the chunk is another store's.
-const DENIED: usize = 8;
+pub const DENIED: usize = 8;
 
 /// Whether it was made of this event log: whether it knows most of the events that can be read in
 /// any chunk, of which the first are asked, and in every one that is as the table says. Of an

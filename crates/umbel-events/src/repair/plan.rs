@@ -87,11 +87,14 @@ impl Plan {
                 format!("it may hold what stood in a chunk that was written anew, but {damage}")
             });
         }
-        if let Some(index) = &index {
-            ends::note_behind(&mut survey, index.furthest()?);
+        let furthest = if let Some(index) = &index {
+            ends::note_holes(&mut survey, index)?;
+            ends::note_behind(&mut survey, index.furthest()?, "index");
+            index.furthest()?
         } else {
             ends::note_short(&mut survey);
-        }
+            ends::note_uncovered(env, folder, &mut survey)?
+        };
         let mut plan = Plan {
             table: survey.table.clone(),
             generation: survey.generation,
@@ -104,6 +107,7 @@ impl Plan {
                 strangers: survey.strangers.clone(),
                 unplaced: survey.unplaced.clone(),
                 existence: survey.existence_damage.clone(),
+                is_end_unknown: ends::is_end_unknown(&survey, furthest),
                 index_through: index.as_ref().map(|index| Position(index.through)),
                 ..RepairReport::default()
             },

@@ -30,6 +30,9 @@ pub struct RepairReport {
     /// it, `streams` tells only gaps in what is left, and revisions of streams whose last events
     /// are lost are given again. `None` where there was no index that could be read.
     pub index_through: Option<Position>,
+    /// Whether nothing tells if there were chunks behind the last one that is there: it counts as a
+    /// loss, as nobody can say that there is none.
+    pub is_end_unknown: bool,
     /// Files in the folder of the log that belong to no chunk.
     pub strangers: Vec<String>,
     /// Those of them in which events can be read that may have been this store's: they count as
@@ -118,6 +121,7 @@ impl RepairReport {
         self.is_resumed_loss
             || !self.streams.is_empty()
             || !self.unplaced.is_empty()
+            || self.is_end_unknown
             || self.chunks.iter().any(|chunk| !chunk.lost.is_empty())
     }
 
@@ -169,11 +173,12 @@ impl fmt::Display for RepairReport {
                 )?,
             }
         }
-        if self.table.is_some() && self.index_through.is_none() {
+        if self.is_end_unknown {
             writeln!(
                 f,
                 "without table and index nothing tells whether there were chunks behind the last \
-                 one that is there"
+                 one that is there: compare the last events with a backup, or with where they came \
+                 from"
             )?;
         }
         for name in &self.strangers {

@@ -22,7 +22,7 @@ fn with_folder(sim: &Sim, name: &str, source: &Sim, from: &str) {
 
 /// Checks that no event is given that nobody wrote, and that each that is missing is in a range
 /// that is lost, or in a file that the report names.
-fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
+pub fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let lost =
         report.chunks.iter().flat_map(|chunk| &chunk.lost).map(|range| (range.from, range.to));
     let unplaced = report.unplaced.iter().map(|file| (file.from, file.to));

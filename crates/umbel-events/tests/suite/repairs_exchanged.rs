@@ -369,21 +369,26 @@ fn empty_packed_chunks_are_no_loss_without_the_table() {
     }
 }
 
+/// A store that was killed at this call while it appended.
+pub fn killed_at(call: u64) -> Sim {
+    let data = vec![7; 3000];
+    let sim = Sim::new(73);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    sim.crash_at(sim.calls() + call, When::After);
+    let mut number = 0;
+    while !sim.is_dead() && number < 100 {
+        let event = NewEvent::binary(id(number), "Large", &data);
+        let _ = store.append("note", Expected::Any, &[event]);
+        number += 1;
+    }
+    drop(store);
+    sim.kill_image()
+}
+
 /// A store that was killed when it had made the chunk that comes next, with that chunk's id.
 fn with_a_chunk_made_for_later() -> (Sim, u64) {
-    let data = vec![7; 3000];
     for call in 1..2000 {
-        let sim = Sim::new(73);
-        let store = Store::open(FOLDER, options(&sim)).expect("a new store");
-        sim.crash_at(sim.calls() + call, When::After);
-        let mut number = 0;
-        while !sim.is_dead() && number < 100 {
-            let event = NewEvent::binary(id(number), "Large", &data);
-            let _ = store.append("note", Expected::Any, &[event]);
-            number += 1;
-        }
-        drop(store);
-        let killed = sim.kill_image();
+        let killed = killed_at(call);
         let Some(last) = (2..9).rev().find(|id| killed.has(chunk(*id))) else { continue };
         let made = killed.read(chunk(last));
         let is_blank = made.len() > 4096 && made[64..].iter().all(|byte| *byte == 0);

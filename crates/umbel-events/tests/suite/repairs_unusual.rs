@@ -368,17 +368,34 @@ fn a_chunk_of_zeros_is_a_missing_one() {
     }
 }
 
-/// Without table and index nothing tells that there were more chunks, and that is said.
+/// Without table and index the existence filter tells up to where the log went; without that
+/// nothing does. The report said so, and the exit code that nothing was lost.
 #[test]
 fn that_the_last_chunks_may_be_missing_is_said() {
-    let (sim, _) = specimen(42);
+    let (sim, before) = specimen(42);
     sim.remove("/events/CHUNKS");
     without_index(&sim);
+    let whole = sim.clone_disk();
     let files = sim.files();
     let last = files.iter().rfind(|path| path.to_string_lossy().ends_with(".chunk"));
     sim.remove(last.expect("there are chunks"));
-    let text = fix(&sim).to_string();
-    assert!(text.contains("whether there were chunks behind the last"), "{text}");
+    for has_filter in [true, false] {
+        let (whole, cut) = (whole.clone_disk(), sim.clone_disk());
+        for disk in [&whole, &cut].into_iter().filter(|_| !has_filter) {
+            disk.files().iter().filter(|p| p.starts_with("/events/existence")).for_each(|path| {
+                disk.remove(path);
+            });
+        }
+        let (report, text) = (fix(&cut), "whether there were chunks behind the last");
+        assert!(report.is_loss() && report.is_end_unknown != has_filter, "{report:?}");
+        assert_eq!(report.to_string().contains(text), !has_filter, "{report}");
+        if has_filter {
+            check(&cut, &before, &report, "the existence filter knew of more");
+        }
+        let report = fix(&whole);
+        assert_eq!((report.is_loss(), report.bytes_lost()), (!has_filter, 0), "{report}");
+        check(&whole, &before, &report, "nothing is missing");
+    }
 }
 
 /// A file that somebody made huge is not read to its end.
