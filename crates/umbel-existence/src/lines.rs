@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::asking::{Asked, Asking, ask, ask_all};
 use crate::line::{
     ALL_ONES, AtomicLine, LINE_BITS, LINE_WORDS, Line, Place, load, mask, ones, place, set,
+    set_alone,
 };
 use crate::page::{PAGE_LINES, PageLines};
 use crate::shape::Shape;
@@ -169,7 +170,7 @@ impl Lines {
 
     /// Adds a hash. Returns how many there are then, where that changed a bit.
     #[inline]
-    fn add(&self, hash: u64) -> Option<u64> {
+    fn add(&self, hash: u64, set: impl Fn(&AtomicLine, &Line) -> bool) -> Option<u64> {
         let place = self.place(hash);
         let line = self.line(place.line)?;
         set(line, &mask(place, self.shape.probes))
@@ -180,8 +181,27 @@ impl Lines {
     /// [`Lines::say_at`] said.
     #[inline]
     pub(crate) fn insert(&self, hash: u64) -> bool {
+        self.says(self.add(hash, set))
+    }
+
+    /// The same.
+    ///
+    /// REQUIRES: nobody else adds a hash of the same line, or replaces the line, at the same time.
+    /// Pages that are read and hashes that wait may come in between.
+    #[inline]
+    pub(crate) fn insert_alone(&self, hash: u64) -> bool {
+        // Acquire: what was read has its bits by now, and whoever reads a page once more adds none.
+        match self.is_complete.load(Ordering::Acquire) {
+            true => self.says(self.add(hash, set_alone)),
+            false => self.insert(hash),
+        }
+    }
+
+    /// Whether this is a number of hashes of which an insert speaks.
+    #[inline]
+    fn says(&self, items: Option<u64>) -> bool {
         let says_at = self.says_at.load(Ordering::Relaxed);
-        let over = self.add(hash).and_then(|items| items.checked_sub(says_at));
+        let over = items.and_then(|items| items.checked_sub(says_at));
         over.is_some_and(|over| over.is_multiple_of(SAID_EVERY))
     }
 
@@ -195,7 +215,7 @@ impl Lines {
         let mut added = 0;
         for hashes in hashes.chunks(GROUP) {
             hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
-            added += hashes.iter().filter(|hash| self.add(**hash).is_some()).count() as u64;
+            added += hashes.iter().filter(|hash| self.add(**hash, set).is_some()).count() as u64;
         }
         added
     }

@@ -4,7 +4,8 @@
 //!
 //! Inserters lock one of several shards, and do everything under it: look which filter new hashes
 //! go to, set the bits, remember the hash. Whoever changes the view locks *all* shards for the
-//! moment of the change.
+//! moment of the change. A shard has the hashes with the same first bits, which are all that lie in
+//! its part of the lines, however many these are; so nobody else inserts into a line meanwhile.
 //!
 //! INVARIANT:
 //! 1. A change of the view is never in the middle of an insert. A hash inserted before it is in the
@@ -29,6 +30,12 @@ use crate::waiting::Sorted;
 const SHARDS: usize = 16;
 /// How many damaged lines are remade while inserts wait.
 const REMADE_AT_ONCE: usize = 1024;
+
+/// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of 64,
+/// so that each has its hashes in one shard.
+fn shard_of(hash: u64) -> usize {
+    (hash >> (u64::BITS - SHARDS.ilog2())) as usize
+}
 
 /// The filters that are asked.
 #[derive(Debug, Clone)]
@@ -69,6 +76,8 @@ struct Shard {
     /// The filter that the view has new hashes go to: who inserts need not load the view, which
     /// takes locked instructions.
     target: Option<Arc<Lines>>,
+    /// Whether nobody but inserters adds to it.
+    is_alone: bool,
     pending: Vec<u64>,
     /// While damaged lines are remade: what was inserted since that began.
     watched: Option<Vec<u64>>,
@@ -95,7 +104,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(view: View) -> Memory {
-        let shard = || Shard { target: view.target().cloned(), pending: Vec::new(), watched: None };
+        let shard = || Shard {
+            target: view.target().cloned(),
+            is_alone: view.second.is_none(),
+            pending: Vec::new(),
+            watched: None,
+        };
         let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
         Memory { shards, view: Arc::new(ArcSwap::from_pointee(view)) }
     }
@@ -121,25 +135,30 @@ impl Memory {
         self.insert_batch(&[hash])
     }
 
-    /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together. They are
-    /// remembered in one shard, whichever that is.
+    /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together.
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
-        let Some(first) = hashes.first() else { return false };
-        // Bits that hardly any filter is large enough to choose lines by alone.
-        let mut guard = self.lock(*first as usize >> 4 & (SHARDS - 1));
-        let shard = &mut *guard;
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
-            let Some(target) = &shard.target else { break };
-            hashes.iter().for_each(|hash| target.prefetch(target.place(*hash)));
+            let mut is_fetched = hashes.len() == 1;
             for hash in hashes {
-                wants_step |= target.insert(*hash);
+                let mut guard = self.lock(shard_of(*hash));
+                let shard = &mut *guard;
+                if let Some(target) = &shard.target {
+                    if !is_fetched {
+                        hashes.iter().for_each(|hash| target.prefetch(target.place(*hash)));
+                        is_fetched = true;
+                    }
+                    wants_step |= match shard.is_alone {
+                        true => target.insert_alone(*hash),
+                        false => target.insert(*hash),
+                    };
+                }
+                if let Some(watched) = &mut shard.watched {
+                    watched.push(*hash);
+                }
+                shard.pending.push(*hash);
             }
         }
-        if let Some(watched) = &mut shard.watched {
-            watched.extend_from_slice(hashes);
-        }
-        shard.pending.extend_from_slice(hashes);
         wants_step
     }
 
@@ -220,7 +239,10 @@ impl Memory {
 
     /// Changes the view, for who asks and for who inserts.
     fn change(&self, mut shards: Vec<MutexGuard<'_, Shard>>, view: View) {
-        shards.iter_mut().for_each(|shard| shard.target = view.target().cloned());
+        for shard in &mut shards {
+            shard.target = view.target().cloned();
+            shard.is_alone = view.second.is_none();
+        }
         self.view.store(Arc::new(view));
     }
 
@@ -297,11 +319,60 @@ pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &Lines, hash: u64)
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::shape::Shape;
 
     fn hash_of(number: u64) -> u64 {
         umbel_base::checksum::checksum(7, number, b"key")
+    }
+
+    #[test]
+    fn a_line_has_its_hashes_in_one_shard_whatever_the_number_of_lines() {
+        for keys in [1, 5_000, 100_000, 3_000_000, 70_000_001] {
+            let shape = Shape::growing(keys);
+            let shard_of_line = |line: u64| (line * SHARDS as u64 / shape.lines) as usize;
+            for number in 0..20_000 {
+                // Also those at the borders of shards.
+                let border = (number % SHARDS as u64) << 60;
+                for hash in [hash_of(number), border + number, border.wrapping_sub(1 + number)] {
+                    let line = crate::line::place(hash, shape.lines).line;
+                    assert_eq!(shard_of(hash), shard_of_line(line), "{hash:x}, {line}");
+                }
+            }
+        }
+    }
+
+    /// Inserters set bits without locked instructions: two in one line would lose some. Of as few
+    /// lines as there can be two threads often want the same.
+    #[test]
+    fn inserters_beside_each_other_lose_no_bit() {
+        const EACH: usize = 600;
+        for round in 0..300 {
+            let first = Arc::new(Lines::new(Shape::growing(1)));
+            let memory = Memory::new(View { first: Some(first), second: None });
+            let hashes: Vec<u64> =
+                (0..2 * EACH as u64).map(|number| hash_of(number + round * 1_000_000)).collect();
+            let waiting = AtomicUsize::new(2);
+            std::thread::scope(|scope| {
+                for (thread, hashes) in hashes.chunks(EACH).enumerate() {
+                    let (memory, waiting) = (&memory, &waiting);
+                    scope.spawn(move || {
+                        waiting.fetch_sub(1, Ordering::AcqRel);
+                        while waiting.load(Ordering::Acquire) > 0 {
+                            std::hint::spin_loop();
+                        }
+                        match thread {
+                            0 => _ = memory.insert_batch(hashes),
+                            _ => hashes.iter().for_each(|hash| _ = memory.insert(*hash)),
+                        }
+                    });
+                }
+            });
+            assert!(hashes.iter().all(|hash| memory.may_contain(*hash)), "round {round}");
+            assert_eq!(memory.pending(), hashes.len() as u64);
+        }
     }
 
     /// Story: lines were remade all at once, with everything that had been inserted during the
