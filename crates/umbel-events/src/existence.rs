@@ -14,6 +14,7 @@ use umbel_filter::{HashSecret, hash_key};
 
 use crate::changes::Change;
 use crate::index::Index;
+use crate::limits::POSITION_MAX;
 
 /// So many names are put into the filter at once.
 const INSERTED_TOGETHER: usize = 32;
@@ -46,17 +47,25 @@ impl Source for Heads<'_> {
     }
 }
 
+/// By what a filter knows that it is of the store with this seed, and of its hash.
+fn whose(seed: [u8; 16]) -> (u64, u64) {
+    let (store, hash) = seed.split_at(8);
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    (number(store), number(hash))
+}
+
+/// Up to where the log was durable when the filter in this folder was flushed last; 0 where no file
+/// tells. Of the store with this seed, where it is known.
+pub fn covered_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> u64 {
+    let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(whose));
+    covered.ok().flatten().filter(|covered| *covered <= POSITION_MAX).unwrap_or(0)
+}
+
 impl Existence {
     /// Opens the filter of the store whose names are hashed with what `seed` makes.
     pub fn open(env: &Env, folder: &Path, size: Size, seed: [u8; 16]) -> Result<Existence> {
-        let (store, hash) = seed.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let options = ExistenceOptions {
-            size,
-            hash: number(hash),
-            store: number(store),
-            ..ExistenceOptions::default()
-        };
+        let (store, hash) = whose(seed);
+        let options = ExistenceOptions { size, hash, store, ..ExistenceOptions::default() };
         let filter = ExistenceFilter::open(env, folder, options)?;
         Ok(Existence { filter, secret: HashSecret::from_seed(seed) })
     }

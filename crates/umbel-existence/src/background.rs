@@ -22,6 +22,10 @@ const DAMAGED_SHARE: u64 = 20;
 /// After so many inserts a walk that made way looks whether it still has to.
 const LOOKS_AGAIN_AFTER: u64 = 4096;
 
+/// So often in a row a walk makes way at most: where nobody inserts what is new, inserts are no
+/// measure of its time.
+const MAKES_WAY_MOST: u32 = 600;
+
 /// What is done beside readers and inserters. One thread at a time uses it; it alone changes which
 /// filters there are.
 ///
@@ -56,12 +60,14 @@ struct Pace {
     walked: u64,
     /// Those of them that nobody had inserted meanwhile.
     added: u64,
+    /// How often in a row the walk made way.
+    made_way: u32,
 }
 
 impl Pace {
     fn of(first: &Lines) -> Pace {
         let (items, room) = (first.items(), (first.shape().keys / 4).max(1));
-        Pace { keys: items + room / 2, room, walked: 0, added: 0 }
+        Pace { keys: items + room / 2, room, walked: 0, added: 0, made_way: 0 }
     }
 
     /// With how many hashes in `second` the walk no longer has a larger share behind it than the
@@ -221,8 +227,9 @@ impl Background {
             }
         }
         if self.makes_way(work, second) {
-            second.say_at(second.items() + LOOKS_AGAIN_AFTER);
-            return Ok(Progress::Ahead);
+            let room = self.pace.as_ref().map_or(u64::MAX, |pace| pace.room);
+            second.say_at(second.items() + LOOKS_AGAIN_AFTER.min(room / 4).max(1));
+            return Ok(Progress::MadeWay);
         }
         let cursor = work.writer().cursor().map(<[u8]>::to_vec);
         let next = self.walk(work, cursor.as_deref())?;
@@ -263,10 +270,14 @@ impl Background {
     }
 
     /// Whether the walk lets other work pass: there is some, and time.
-    fn makes_way(&self, work: &Work<'_>, second: &Lines) -> bool {
-        !work.rebuild_wanted.load(Ordering::Acquire)
-            && self.pace.as_ref().is_some_and(|pace| pace.ahead_until(second, true).is_some())
-            && work.source.is_busy()
+    fn makes_way(&mut self, work: &Work<'_>, second: &Lines) -> bool {
+        let Some(pace) = &mut self.pace else { return false };
+        let makes_way = !work.rebuild_wanted.load(Ordering::Acquire)
+            && pace.made_way < MAKES_WAY_MOST
+            && pace.ahead_until(second, true).is_some()
+            && work.source.is_busy();
+        pace.made_way = if makes_way { pace.made_way + 1 } else { 0 };
+        makes_way
     }
 
     /// Walks on to remake damaged lines.

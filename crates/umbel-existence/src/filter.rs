@@ -112,13 +112,18 @@ impl ExistenceFilter {
     }
 
     /// The position up to which the log was durable when the filter in a folder was last flushed,
-    /// as its files tell, whosever it is; `None` where they tell none. For who lost the end of his
-    /// log and wants to know of it. Changes nothing.
+    /// as its files tell; `None` where they tell none, or where it is not of this store and hash,
+    /// unless nobody says which. For who lost the end of his log and wants to know of it. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As those of [`open`](ExistenceFilter::open).
-    pub fn covered_on_disk(env: &Env, folder: &Path) -> Result<Option<u64>> {
-        covered(env, folder)
+    pub fn covered_on_disk(
+        env: &Env,
+        folder: &Path,
+        whose: Option<(u64, u64)>,
+    ) -> Result<Option<u64>> {
+        covered(env, folder, whose)
     }
 
     /// The position in the user's log up to which nothing is to be inserted again: what came later

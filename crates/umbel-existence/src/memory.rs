@@ -31,8 +31,8 @@ const SHARDS: usize = 16;
 /// How many damaged lines are remade while inserts wait.
 const REMADE_AT_ONCE: usize = 1024;
 
-/// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of 64,
-/// so that each has its hashes in one shard.
+/// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of
+/// 64, so that each has its hashes in one shard.
 fn shard_of(hash: u64) -> usize {
     (hash >> (u64::BITS - SHARDS.ilog2())) as usize
 }

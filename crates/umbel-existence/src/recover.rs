@@ -116,9 +116,9 @@ pub(crate) fn describe(
     Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
-/// Up to where in its user's log the filter in the folder at `path` was said to have every key,
-/// whosever it is. `None` where no file tells.
-pub(crate) fn covered(env: &Env, path: &Path) -> Result<Option<u64>> {
+/// Up to where in its user's log the filter in the folder at `path` was said to have every key.
+/// `None` where no file tells, or it is not of this store and hash.
+pub(crate) fn covered(env: &Env, path: &Path, whose: Option<(u64, u64)>) -> Result<Option<u64>> {
     if !env.files.exists(path)? {
         return Ok(None);
     }
@@ -126,6 +126,9 @@ pub(crate) fn covered(env: &Env, path: &Path) -> Result<Option<u64>> {
     let read =
         read_whole(&folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
     let Ok(checkpoint) = or_lost(read)? else { return Ok(None) };
+    if whose.is_some_and(|whose| whose != (checkpoint.store, checkpoint.hash)) {
+        return Ok(None);
+    }
     Ok(Some(read_journals(&folder, &checkpoint, Access::Read, &mut |_| ())?.covered))
 }
 

@@ -35,7 +35,7 @@ pub trait Source {
 
     /// Whether other work that cannot wait has the processors now. The walk for a filter that grows
     /// waits for its end then, for as long as there is time: until half as many hashes were
-    /// inserted as the first filter was made for.
+    /// inserted as the first filter was made for, and for some hundred steps at most.
     fn is_busy(&self) -> bool {
         false
     }
@@ -50,6 +50,9 @@ pub enum Progress {
     /// filling it. Call again when [`wants_step`](crate::ExistenceFilter::wants_step) says so, or
     /// whenever there is nothing else to do.
     Ahead,
+    /// There is, and it made way for other work ([`Source::is_busy`]): nothing was done. Call again
+    /// when [`wants_step`](crate::ExistenceFilter::wants_step) says so, or in a while.
+    MadeWay,
     /// There is nothing for now: call again after some thousand inserts, or in a while.
     Idle,
 }

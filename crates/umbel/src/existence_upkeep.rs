@@ -219,7 +219,7 @@ fn tend_all(store: &Store) -> bool {
         }
         let before = core.existence.memory_bytes();
         let tended = guarded(|| tend(store, &core));
-        is_more |= tended.as_ref().is_ok_and(|progress| *progress != Progress::Idle);
+        is_more |= tended.as_ref().is_ok_and(|progress| goes_on(*progress));
         core.existence.note_problem(tended.err());
         weighs_other |= before.abs_diff(core.existence.memory_bytes()) >= CHUNK_BYTES;
     }
@@ -228,6 +228,15 @@ fn tend_all(store: &Store) -> bool {
         advise::after_work(store);
     }
     is_more
+}
+
+/// Whether to go on right after this. A filter whose walk made way did nothing, and is looked at
+/// again when there was time: going on would take the processor from those it made way for.
+fn goes_on(progress: Progress) -> bool {
+    match progress {
+        Progress::More | Progress::Ahead => true,
+        Progress::MadeWay | Progress::Idle => false,
+    }
 }
 
 fn tend(store: &Store, core: &KeyspaceCore) -> Result<Progress> {
@@ -378,4 +387,16 @@ fn remove_files(env: &Env, path: &Path) {
     let off = ExistenceOptions { size: ExistenceSize::Off, ..ExistenceOptions::default() };
     // They are nothing to anybody: a later keyspace has another number.
     let _ = ExistenceFilter::open(env, path, off);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: the thread stepped without a pause for as long as a compaction ran.
+    #[test]
+    fn a_walk_that_made_way_is_left_alone_for_a_while() {
+        let all = [Progress::More, Progress::Ahead, Progress::MadeWay, Progress::Idle];
+        assert_eq!(all.map(goes_on), [true, true, false, false]);
+    }
 }

@@ -55,7 +55,7 @@ pub fn adopt(
     if survey.table_damage.is_none() {
         return note_in_the_way(env, folder, survey);
     }
-    intruders::take_out(env, folder, &mut candidates, survey)?;
+    intruders::take_out(env, folder, files, &mut candidates, survey)?;
     let is_taken = |id: u64| candidates.iter().any(|candidate| candidate.found.entry.id == id);
     let rest: Vec<_> = files.iter().filter(is_unknown).filter(|file| !is_taken(file.id)).collect();
     if is_seed_lost {

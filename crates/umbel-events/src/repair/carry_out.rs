@@ -139,13 +139,8 @@ fn finish(env: &Env, folder: &Path, marker: RepairMarker, table: &ChunkTable) ->
         }
     }
     env.files.sync_dir(&log)?;
-    let mut moved = vec!["index"];
-    let entries = env.files.read_dir(folder)?;
-    let is_file = entries.iter().any(|entry| entry.name == "existence" && !entry.is_directory);
-    if marker.is_seed_new || is_file {
-        moved.push("existence");
-    }
-    for name in moved {
+    // The filter may cover what is lost now, and is soon made anew with the index.
+    for name in ["index", "existence"] {
         if env.files.exists(&folder.join(name))? && !env.files.exists(&target.join(name))? {
             env.files.rename(&folder.join(name), &target.join(name))?;
         }

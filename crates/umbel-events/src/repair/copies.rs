@@ -44,8 +44,9 @@ pub fn forget_tail(
         return Ok(());
     }
     let index = open_index(env, folder, survey)?;
+    let mut denied = Vec::new();
     let known = match &index {
-        Some(index) => first_known(index, env, folder, &elsewhere, &holes)?,
+        Some(index) => first_known(index, env, folder, &elsewhere, &holes, &mut denied)?,
         None => None,
     };
     let number = known.and_then(|(position, _)| cut_at(survey, position));
@@ -55,9 +56,10 @@ pub fn forget_tail(
     }
     for candidate in &elsewhere {
         // What lies behind the table's chunks is named where these are placed, and what it passes
-        // over is no loss where an index does not know it.
+        // over is no loss where an index that would know it does not.
         let is_in_table = candidate.found.entry.id < survey.table.next_id;
-        if is_in_table && (!is_passed_over(survey, candidate) || index.is_none()) {
+        let is_others = is_passed_over(survey, candidate) && denied.contains(&candidate.name);
+        if is_in_table && !is_others {
             survey.unplaced.push(unplaced(candidate));
             survey.strangers.push(candidate.name.clone());
         }
@@ -80,13 +82,17 @@ fn is_elsewhere(survey: &Survey, candidate: &Candidate) -> bool {
     }
 }
 
-/// Whether the table has a place for what a file holds, and yet another file there, or none: one
-/// from before a scavenge of which only the table tells, or of a chunk that it passes over.
+/// Whether the table passes over the chunk of a file, or says that a scavenge wrote it anew, and of
+/// what it was made another end than the file has: it is of another store. Of this one the file
+/// would be a leftover of the scavenge, from which nothing is brought back.
 fn is_passed_over(survey: &Survey, candidate: &Candidate) -> bool {
     let entry = &candidate.found.entry;
-    let version = |entry: &ChunkEntry| entry.packed.map_or(0, |packed| packed.version);
+    let last_event = |entry: &ChunkEntry| entry.ended.map_or(0, |ended| ended.last_event);
     match survey.chunks.iter().find(|found| found.entry.id == entry.id) {
-        Some(found) => version(entry) < version(&found.entry),
+        Some(Found { entry: named, .. }) => {
+            let is_whole = candidate.found.damage.is_none() && entry.packed.is_none();
+            named.packed.is_some() && is_whole && last_event(named) != last_event(entry)
+        }
         None => entry.id < survey.table.next_id,
     }
 }
@@ -109,19 +115,21 @@ pub fn open_index(env: &Env, folder: &Path, survey: &Survey) -> Result<Option<Ol
 }
 
 /// The first position of which the index says that something stands there of which the table knows
-/// nothing, and what that is.
+/// nothing, and what that is. Adds the names of the files whose events it would know and does not.
 fn first_known(
     index: &OldIndex,
     env: &Env,
     folder: &Path,
     elsewhere: &[Candidate],
     holes: &[(u64, u64)],
+    denied: &mut Vec<String>,
 ) -> Result<Option<(u64, &'static str)>> {
     let mut first: Option<u64> = None;
     for candidate in elsewhere {
         let mut found = candidate.found.clone();
         found.misnamed = Some(chunk_folder(folder).join(&candidate.name));
         let (asked, known) = count_known(index, env, folder, &found)?;
+        denied.extend((asked > 0 && known * 2 <= asked).then(|| candidate.name.clone()));
         if known * 2 > asked {
             first = Some(first.map_or(found.entry.start, |first| first.min(found.entry.start)));
         }

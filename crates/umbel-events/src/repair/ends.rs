@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use umbel_env::Env;
-use umbel_existence::ExistenceFilter;
 
 use super::old_index::OldIndex;
 use super::own_index;
 use super::survey::{Found, Survey, is_short, read_open, survey};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended};
 use crate::error::Result;
-use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
+use crate::existence::covered_on_disk;
+use crate::limits::RESTORE_GAP_BYTES;
 
 /// Puts a chunk of which nothing is left where its id belongs.
 fn insert(chunks: &mut Vec<Found>, entry: ChunkEntry, damage: String) {
@@ -82,7 +82,7 @@ pub fn note_holes(survey: &mut Survey, index: &OldIndex) -> Result<()> {
     if holes.is_empty() {
         return Ok(());
     }
-    let known = index.events(&holes)?;
+    let known = index.places(&holes)?;
     for hole in holes.into_iter().rev().filter(|hole| !known.between(*hole).is_empty()) {
         let at = survey.chunks.partition_point(|found| found.entry.start < hole.0.max(1));
         let before = at.checked_sub(1).map(|last| survey.chunks[last].entry);
@@ -100,25 +100,28 @@ pub fn note_holes(survey: &mut Survey, index: &OldIndex) -> Result<()> {
     Ok(())
 }
 
-/// Notes that the log lost its end where neither the table nor the index tells, but the existence
-/// filter covered events behind it: it is never durable before the log is. Returns up to where that
-/// tells.
-pub fn note_uncovered(env: &Env, folder: &Path, survey: &mut Survey) -> Result<u64> {
-    if survey.table_damage.is_none() || survey.existence_damage.is_some() {
-        return Ok(0);
+/// Notes that the log lost its end where no index tells, but the existence filter covered events
+/// behind it: it is never durable before the log is. Returns up to where that tells.
+pub fn note_uncovered(env: &Env, folder: &Path, survey: &mut Survey) -> u64 {
+    if survey.existence_damage.is_some() {
+        return 0;
     }
-    let covered = ExistenceFilter::covered_on_disk(env, &folder.join("existence"));
-    let covered = covered.ok().flatten().filter(|covered| *covered <= POSITION_MAX).unwrap_or(0);
-    // What a scavenge took from the end of the last chunk is nowhere else.
-    if survey.chunks.last().is_none_or(|last| last.entry.packed.is_none()) {
-        note_behind(survey, covered, "existence filter");
+    let seed = survey.table_damage.is_none().then_some(survey.table.seed);
+    let covered = covered_on_disk(env, &folder.join("existence"), seed);
+    let last = survey.chunks.last().map(|last| last.entry);
+    if let Some(ChunkEntry { start, packed: Some(packed), .. }) = last
+        && survey.table_damage.is_some()
+    {
+        // What stood behind may be lost, or a scavenge took it.
+        return if start + packed.last_event == covered { covered } else { 0 };
     }
-    Ok(covered)
+    note_behind(survey, covered, "existence filter");
+    covered
 }
 
 /// Whether nothing tells that no chunks are gone behind the last one: the table is damaged, which
-/// would have named them, neither index nor existence filter, which tell up to `furthest`, know
-/// what stands there last, and the last one was ended, as it is before another is begun.
+/// would have named them, and neither index nor existence filter, which tell up to `furthest`, know
+/// what stands there last.
 pub fn is_end_unknown(survey: &Survey, furthest: u64) -> bool {
     if survey.table_damage.is_none() {
         return false;
@@ -127,8 +130,7 @@ pub fn is_end_unknown(survey: &Survey, furthest: u64) -> bool {
     let entry = &found.entry;
     let ended = entry.ended.unwrap_or(Ended::EMPTY);
     let last_event = entry.packed.map_or(ended.last_event, |packed| packed.last_event);
-    let is_told = is_open(entry) && found.damage.is_none();
-    !is_told && furthest < entry.start + last_event.max(1)
+    furthest < entry.start + last_event.max(1)
 }
 
 /// Whether nobody ended the chunk.

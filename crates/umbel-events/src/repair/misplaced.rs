@@ -238,9 +238,9 @@ pub struct Outline {
     /// Whether nothing is wrong with its file.
     is_whole: bool,
     /// The first and the last position of its events; `None` where it has none.
-    positions: Option<(u64, u64)>,
+    pub positions: Option<(u64, u64)>,
     /// When the first and the last of them were appended.
-    created: (u64, u64),
+    pub created: (u64, u64),
     /// The first and the last revision of each stream.
     pub streams: HashMap<String, (u64, u64)>,
 }

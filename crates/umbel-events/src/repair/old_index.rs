@@ -103,8 +103,14 @@ impl OldIndex {
 
     /// The events in these ranges of positions, which rise.
     pub fn events(&self, ranges: &[(u64, u64)]) -> Result<KnownEvents> {
+        let mut known = self.places(ranges)?;
+        self.add_kinds(&mut known, ranges)?;
+        Ok(known)
+    }
+
+    /// The same without their types.
+    pub fn places(&self, ranges: &[(u64, u64)]) -> Result<KnownEvents> {
         let mut known = KnownEvents::default();
-        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Ok(known) };
         let is_inside = |position: u64| {
             let behind = ranges.partition_point(|range| range.0 <= position);
             behind.checked_sub(1).is_some_and(|index| position < ranges[index].1)
@@ -115,7 +121,9 @@ impl OldIndex {
             let Some((name, _)) = names.last() else { break };
             after = Some(name.clone());
             for (name, head) in names {
-                if head.id >= last.1 || head.last_position < first.0 {
+                // Its id is the position of its first event.
+                let next = ranges.partition_point(|range| range.1 <= head.id);
+                if ranges.get(next).is_none_or(|range| head.last_position < range.0) {
                     continue;
                 }
                 let stream = known.streams.len();
@@ -141,7 +149,6 @@ impl OldIndex {
             }
         }
         known.events.sort_unstable_by_key(|event| event.position);
-        self.add_kinds(&mut known, ranges)?;
         Ok(known)
     }
 

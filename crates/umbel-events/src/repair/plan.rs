@@ -93,7 +93,7 @@ impl Plan {
             index.furthest()?
         } else {
             ends::note_short(&mut survey);
-            ends::note_uncovered(env, folder, &mut survey)?
+            ends::note_uncovered(env, folder, &mut survey)
         };
         let mut plan = Plan {
             table: survey.table.clone(),

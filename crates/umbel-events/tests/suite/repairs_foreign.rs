@@ -1,12 +1,14 @@
 //! Repairs of stores into which chunks or the table of another store were put.
 
+use std::path::PathBuf;
+
 use umbel_events::{Expected, RecordedEvent, Store};
 use umbel_sim::Sim;
 
-use super::repairs::{FOLDER, check, chunk, fill, fix, without_index};
+use super::repairs::{FOLDER, check, chunk, chunk_of, fill, fix, without_index};
 use super::repairs_copies::check_named;
 use super::repairs_exchanged::{TABLE, killed_at, last_chunk, left};
-use super::repairs_misled::put;
+use super::repairs_misled::{files, put};
 use super::scavenging;
 use super::support::{all, append_large, options};
 
@@ -171,5 +173,196 @@ fn the_existence_filter_tells_of_an_end_that_was_cut() {
             assert!(report.is_loss() && !report.is_end_unknown, "{what}: {report:?}");
         }
         check(&harmed, &before, &report, &what);
+    }
+}
+
+fn without_filter(sim: &Sim) {
+    sim.files().iter().filter(|path| path.starts_with("/events/existence")).for_each(|path| {
+        sim.remove(path);
+    });
+}
+
+/// A store with one stream in chunks of so many events each, which all differ from those with
+/// events of another size.
+fn one_stream(seed: u64, events: u64, bytes: usize) -> (Sim, Vec<RecordedEvent>) {
+    let sim = Sim::new(seed);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    for number in 0..events {
+        append_large(&store, "cart-1", number, bytes);
+    }
+    let before = all(&store);
+    store.close().expect("closed");
+    (sim, before)
+}
+
+/// Of a chunk of another store and its own that contradicted it, the own one went, wherever the
+/// other stood; and of two the second stayed, so that the store did not pass `verify`.
+#[test]
+fn chunks_of_another_store_go_and_not_those_that_fit() {
+    let (sim, before) = one_stream(9, 1500, 200);
+    let (other, _) = one_stream(10, 3000, 64);
+    let last = last_chunk(&sim, &before);
+    assert!(last > 6, "{last}");
+    let mut own_lost = 0;
+    for theirs in [&[1][..], &[2], &[4], &[2, 4], &[3, 5], &[2, 3], &[3, 4], &[4, 5], &[2, 3, 5]] {
+        let what = format!("{theirs:?} of {last}");
+        let mixed = sim.clone_disk();
+        theirs.iter().for_each(|id| mixed.replace(chunk(*id), &other.read(chunk(*id))));
+        mixed.remove(TABLE);
+        without_index(&mixed);
+        let report = fix(&mixed);
+        assert!(report.is_loss(), "{what}: {report}");
+        let store = Store::open(FOLDER, options(&mixed)).expect("opened");
+        let after = all(&store);
+        assert!(after.iter().all(|event| before.contains(event)), "{what}: made up: {report}");
+        let is_theirs = |event: &&RecordedEvent| theirs.contains(&chunk_of(&sim, event.position).0);
+        own_lost += before.len() - before.iter().filter(is_theirs).count() - after.len();
+        let verified = store.verify().expect("verified");
+        assert!(verified.damage.is_empty(), "{what}: {:?}", verified.damage);
+    }
+    assert_eq!(own_lost, 0, "nothing of its own");
+}
+
+/// A store that was killed once has a chunk that nobody ended, which was taken for the last one.
+#[test]
+fn a_chunk_that_nobody_ended_need_not_be_the_last_one() {
+    let sim = Sim::new(7);
+    let store = Store::open(FOLDER, options(&sim)).expect("a new store");
+    fill(&store, 0..10);
+    store.flush().expect("flushed");
+    let killed = sim.kill_image();
+    drop(store);
+    let store = Store::open(FOLDER, options(&killed)).expect("opened");
+    fill(&store, 100..300);
+    let before = all(&store);
+    store.close().expect("closed");
+    for has_filter in [true, false] {
+        let cut = killed.clone_disk();
+        cut.remove(TABLE);
+        without_index(&cut);
+        ids(&cut).into_iter().skip(1).for_each(|id| cut.remove(chunk(id)));
+        if !has_filter {
+            without_filter(&cut);
+        }
+        let report = fix(&cut);
+        assert!(report.is_loss() && report.is_end_unknown != has_filter, "{has_filter}: {report}");
+        assert!(left(&cut) < before.len() / 2);
+        if has_filter {
+            check_named(&cut, &before, &report, "the filter tells");
+        }
+    }
+}
+
+/// The last chunk that is left was written anew by a scavenge. Whether that took what the existence
+/// filter covers behind it, or chunks are gone, nothing tells.
+#[test]
+fn an_end_behind_a_scavenged_chunk_is_unknown() {
+    let sim = Sim::new(13);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    for number in 0..600 {
+        append_large(&store, if number % 4 == 0 { "secret" } else { "cart-1" }, number, 200);
+    }
+    store.close().expect("closed");
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.delete("secret", Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    for number in 1000..1900 {
+        append_large(&store, "order-1", number, 200);
+    }
+    store.close().expect("closed");
+    ids(&sim).into_iter().for_each(|id| sim.remove(chunk(id)));
+    sim.remove(TABLE);
+    without_index(&sim);
+    let report = fix(&sim);
+    assert!(report.is_loss() && report.is_end_unknown, "{report}");
+}
+
+/// Of a scavenge that was not over both files of a chunk were there, and without the table the
+/// older one was looked at: the index had forgotten the first of its events, and both went.
+#[test]
+fn a_leftover_of_a_scavenge_costs_no_event() {
+    let single = |sim: &Sim, gone: std::ops::Range<u64>| {
+        let store = Store::open(FOLDER, options(sim)).expect("opened");
+        for number in 0..900 {
+            let stream = match gone.contains(&number) {
+                true => "gone-0000".to_string(),
+                false => format!("ones-{number:04}"),
+            };
+            append_large(&store, &stream, number, 200);
+        }
+        let events = all(&store);
+        store.close().expect("closed");
+        events
+    };
+    let events = single(&Sim::new(8), 0..0);
+    let third = events.iter().position(|event| event.position >= 2 * 65536).expect("chunk 3");
+    let sim = Sim::new(8);
+    single(&sim, third as u64..third as u64 + 80);
+    let old = sim.read(chunk(3));
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.delete("gone-0000", Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    sim.remove(TABLE);
+    put(&sim, chunk(3), &old);
+    let report = fix(&sim);
+    let after = all(&Store::open(FOLDER, options(&sim)).expect("opened"));
+    assert!(before.iter().all(|event| after.contains(event)), "{report}");
+}
+
+/// A leftover of a scavenge beside the damaged file that it wrote: the table is right, and nothing
+/// that was scavenged is brought back.
+#[test]
+fn a_leftover_of_a_scavenge_brings_nothing_back() {
+    let sim = Sim::new(11);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    for number in 0..600 {
+        append_large(&store, if number % 4 == 0 { "secret" } else { "cart-1" }, number, 200);
+    }
+    store.close().expect("closed");
+    let last = *ids(&sim).last().expect("chunks");
+    let old = sim.read(chunk(last));
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    store.delete("secret", Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    let before = all(&store);
+    store.close().expect("closed");
+    let from = PathBuf::from(format!("{FOLDER}/log/{last:08}"));
+    let newer = files(&sim, "/events/log").into_iter().filter(|(path, _)| *path > from);
+    let newer: Vec<_> = newer.collect();
+    assert!(newer.len() > 1, "{newer:?}");
+    newer.iter().for_each(|(path, bytes)| sim.flip(path, bytes.len() as u64 / 2, 1));
+    put(&sim, chunk(last), &old);
+    let report = fix(&sim);
+    let after = all(&Store::open(FOLDER, options(&sim)).expect("opened"));
+    assert!(after.iter().all(|event| before.contains(event)), "{report}");
+    assert!(after.len() > before.len() / 2, "{report}");
+}
+
+/// An older table, the last chunk gone, and no index: the existence filter of this store tells.
+#[test]
+fn the_existence_filter_tells_of_an_end_that_an_older_table_does_not_know() {
+    let sim = Sim::new(12);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    fill(&store, 0..30);
+    store.close().expect("closed");
+    let table = sim.read(TABLE);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    fill(&store, 100..115);
+    let before = all(&store);
+    store.close().expect("closed");
+    sim.replace(TABLE, &table);
+    without_index(&sim);
+    let last = *ids(&sim).last().expect("chunks");
+    for is_gone in [true, false] {
+        let cut = sim.clone_disk();
+        match is_gone {
+            true => cut.remove(chunk(last)),
+            false => cut.replace(chunk(last), &vec![7; 5000]),
+        }
+        let report = fix(&cut);
+        assert!(report.is_loss() && left(&cut) < before.len(), "gone: {is_gone}: {report}");
+        check_named(&cut, &before, &report, &format!("gone: {is_gone}"));
     }
 }

@@ -200,13 +200,13 @@ fn one_that_grows_makes_way_while_there_is_time() {
     }
     grown.source.be_busy(true);
     // It begins, and takes nothing.
-    assert_eq!(grown.go(), (1, Progress::Ahead));
+    assert_eq!(grown.go(), (1, Progress::MadeWay));
     for _ in 0..3 {
         grown.add(4000);
         assert!(!grown.filter.wants_step(), "it looks again after 4,096");
         grown.add(96);
         assert!(grown.filter.wants_step());
-        assert_eq!(grown.go(), (0, Progress::Ahead));
+        assert_eq!(grown.go(), (0, Progress::MadeWay));
     }
     // Without other work it catches up: 12,288 inserts are three quarters of the room.
     grown.source.be_busy(false);
@@ -228,6 +228,25 @@ fn one_that_grows_makes_way_while_there_is_time() {
     grown.filter.rebuild();
     assert_eq!(grown.go().1, Progress::Idle);
     assert_eq!((grown.filter.stats().rebuilds, denied(&grown.filter, 0..grown.count)), (2, 0));
+}
+
+/// Story: the walk waited for inserts to be measured by, and with other work that never ended and
+/// nobody who inserted it was never done.
+#[test]
+fn one_that_grows_makes_way_for_some_time_where_nobody_inserts() {
+    let mut grown = Grown::begin();
+    while !grown.filter.wants_step() {
+        grown.add(1);
+    }
+    grown.source.be_busy(true);
+    let mut steps = 0;
+    while steps == 0 || grown.filter.stats().is_filling {
+        grown.go();
+        steps += 1;
+        assert!(steps < 100_000, "it never ends");
+    }
+    assert!(steps > 500, "it made way: {steps}");
+    assert_eq!(denied(&grown.filter, 0..grown.count), 0);
 }
 
 #[test]
