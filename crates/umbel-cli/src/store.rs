@@ -93,8 +93,8 @@ pub fn is_event_store(folder: &Path) -> bool {
 fn refuse_events(folder: &Path) -> Outcome<()> {
     if is_event_store(folder) {
         return Err(Failure::usage(format!(
-            "{} holds an event store; `umbel read`, `append`, `streams` and `delete --stream` are for \
-             those",
+            "{} holds an event store; `umbel read`, `append`, `streams` and `delete --stream` are \
+             for those",
             folder.display()
         )));
     }
