@@ -33,6 +33,7 @@ pub use edited::fuzz;
 pub use ends::left_out;
 
 use carry_out::Resumed;
+use old_index::OldIndex;
 use plan::Plan;
 
 /// Repairs the event store in a folder, which nobody may have open. All of it is read before
@@ -68,8 +69,10 @@ pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<Repair
     }
     let mut survey = survey::survey(env, folder)?;
     let files = survey::chunk_files(env, folder)?;
-    adopt::adopt(env, folder, &files, &mut survey, options.accept_unproven)?;
-    let plan = Plan::make(env, folder, survey, options)?;
+    let index = OldIndex::find(env, folder, survey.table.seed)?;
+    let readable = index.as_ref().and_then(|index| index.as_ref().ok());
+    adopt::adopt(env, folder, &files, readable, &mut survey, options.accept_unproven)?;
+    let plan = Plan::make(env, folder, index, survey, options)?;
     let mut report = plan.report.clone();
     report.is_unlocked = is_unlocked;
     report.is_resumed = resumed.is_some();

@@ -123,9 +123,7 @@ pub(crate) fn covered(env: &Env, path: &Path, whose: Option<(u64, u64)>) -> Resu
         return Ok(None);
     }
     let folder = Folder::listed(env, path)?;
-    let read =
-        read_whole(&folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
-    let Ok(checkpoint) = or_lost(read)? else { return Ok(None) };
+    let Ok(checkpoint) = read_any(&folder)? else { return Ok(None) };
     if whose.is_some_and(|whose| whose != (checkpoint.store, checkpoint.hash)) {
         return Ok(None);
     }
@@ -147,13 +145,18 @@ fn read_checkpoint(
     folder: &Folder,
     options: &ExistenceOptions,
 ) -> Result<std::result::Result<Checkpoint, String>> {
-    let read =
-        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
     let whose = (options.store, options.hash);
-    Ok(or_lost(read)?.and_then(|found| match whose == (found.store, found.hash) {
+    Ok(read_any(folder)?.and_then(|found| match whose == (found.store, found.hash) {
         true => Ok(found),
         false => Err("it was made for another store or with another hash".to_owned()),
     }))
+}
+
+/// The `CHECKPOINT` of a filter, whosever it is, or why there is none.
+fn read_any(folder: &Folder) -> Result<std::result::Result<Checkpoint, String>> {
+    let read =
+        read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
+    or_lost(read)
 }
 
 fn read_whole(folder: &Folder) -> Result<Vec<u8>> {

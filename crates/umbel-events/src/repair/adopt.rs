@@ -13,6 +13,7 @@ use super::copies;
 use super::examine::{Candidate, best, is_prepared};
 use super::intruders;
 use super::misplaced;
+use super::old_index::OldIndex;
 use super::survey::{ChunkFile, Found, Survey, read_file};
 use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, version_path};
 use crate::error::{Error, Result};
@@ -27,11 +28,12 @@ pub fn adopt(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
+    index: Option<&OldIndex>,
     survey: &mut Survey,
     accept_unproven: bool,
 ) -> Result<()> {
     forget_other(env, survey)?;
-    copies::forget_tail(env, folder, files, survey)?;
+    copies::forget_tail(env, folder, files, index, survey)?;
     let misnamed = misplaced::misnamed(env, folder, files);
     let is_named = |file: &&ChunkFile| misnamed.iter().all(|other| other.name != file.name);
     let named: Vec<ChunkFile> = files.iter().filter(is_named).cloned().collect();
@@ -55,7 +57,7 @@ pub fn adopt(
     if survey.table_damage.is_none() {
         return note_in_the_way(env, folder, survey);
     }
-    intruders::take_out(env, folder, files, &mut candidates, survey)?;
+    intruders::take_out(env, folder, files, index, &mut candidates, survey)?;
     let is_taken = |id: u64| candidates.iter().any(|candidate| candidate.found.entry.id == id);
     let rest: Vec<_> = files.iter().filter(is_unknown).filter(|file| !is_taken(file.id)).collect();
     if is_seed_lost {

@@ -5,7 +5,7 @@
 //! mark      REPAIR -> sync: from here on the store does not open
 //! write     what was saved of each chunk, as files that no table names -> sync -> sync log/
 //! publish   the table: from here on the store is the repaired one
-//! move      damaged chunks and the index into damaged-N/ -> sync
+//! move      damaged chunks, the index and the filter into damaged-N/ -> sync
 //! unmark    remove REPAIR -> sync
 //! ```
 //!

@@ -23,6 +23,7 @@ pub fn forget_tail(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
+    index: Option<&OldIndex>,
     survey: &mut Survey,
 ) -> Result<()> {
     if survey.is_seed_lost || survey.chunks.iter().all(|found| found.damage.is_none()) {
@@ -43,9 +44,8 @@ pub fn forget_tail(
     if elsewhere.is_empty() && holes.is_empty() {
         return Ok(());
     }
-    let index = open_index(env, folder, survey)?;
     let mut denied = Vec::new();
-    let known = match &index {
+    let known = match index {
         Some(index) => first_known(index, env, folder, &elsewhere, &holes, &mut denied)?,
         None => None,
     };
@@ -104,14 +104,6 @@ fn holes(survey: &Survey) -> Vec<(u64, u64)> {
     let damaged = pairs.filter(|(_, next)| next.damage.is_some());
     let holes = damaged.map(|(found, next)| (end(found), next.entry.start));
     holes.filter(|(from, to)| from < to).collect()
-}
-
-/// The index, where there is one that can be read.
-pub fn open_index(env: &Env, folder: &Path, survey: &Survey) -> Result<Option<OldIndex>> {
-    if !env.files.exists(&folder.join("index"))? {
-        return Ok(None);
-    }
-    Ok(OldIndex::open(env, folder, survey.table.seed).ok())
 }
 
 /// The first position of which the index says that something stands there of which the table knows

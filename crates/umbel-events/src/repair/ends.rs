@@ -160,10 +160,7 @@ pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
         sentences.extend(opened.and_then(|opened| opened.gap).map(|gap| gap.to_string()));
     }
     if !short.is_empty() {
-        let index = match env.files.exists(&folder.join("index"))? {
-            true => OldIndex::open(env, folder, table.seed).ok(),
-            false => None,
-        };
+        let index = OldIndex::find(env, folder, table.seed)?.and_then(|index| index.ok());
         let is_told = match index {
             Some(index) => own_index::is_of(&index, env, folder, &mut survey(env, folder)?)?,
             None => false,

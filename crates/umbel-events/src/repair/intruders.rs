@@ -14,9 +14,9 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_env::Env;
 
-use super::copies::open_index;
 use super::examine::Candidate;
 use super::misplaced::{Outline, unplaced};
+use super::old_index::OldIndex;
 use super::own_index::{DENIED, count_known};
 use super::survey::{ChunkFile, Found, Survey};
 use crate::error::Result;
@@ -40,12 +40,14 @@ pub fn take_out(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
+    index: Option<&OldIndex>,
     candidates: &mut Vec<Candidate>,
     survey: &mut Survey,
 ) -> Result<()> {
     let mut row = Row::of(env, folder, candidates, survey)?;
-    for id in denied(env, folder, files, candidates, survey)? {
-        row.chunks.iter_mut().filter(|chunk| chunk.id == id).for_each(|c| c.is_denied = true);
+    if let Some(index) = index {
+        let denied = denied(env, folder, files, index, candidates, survey)?;
+        row.chunks.iter_mut().for_each(|chunk| chunk.is_denied = denied.contains(&chunk.id));
     }
     for id in row.intruders() {
         if let Some(at) = candidates.iter().position(|other| other.found.entry.id == id) {
@@ -63,17 +65,17 @@ fn denied(
     env: &Env,
     folder: &Path,
     files: &[ChunkFile],
+    index: &OldIndex,
     candidates: &[Candidate],
     survey: &Survey,
 ) -> Result<BTreeSet<u64>> {
-    let Some(index) = open_index(env, folder, survey)? else { return Ok(BTreeSet::new()) };
     let (mut agree, mut disagree, mut denied) = (0, 0, BTreeSet::new());
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
     let own = whole.map(|found| (found, false));
     let others = candidates.iter().map(|candidate| (&candidate.found, true));
     for (found, may_be_denied) in own.chain(others) {
         let id = found.entry.id;
-        let (asked, known) = count_known(&index, env, folder, found)?;
+        let (asked, known) = count_known(index, env, folder, found)?;
         agree += usize::from(known * 2 > asked);
         disagree += usize::from(known * 2 <= asked && asked > 0);
         let is_only = files.iter().filter(|file| file.id == id).count() < 2;

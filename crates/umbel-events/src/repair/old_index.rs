@@ -58,15 +58,22 @@ impl KnownEvents {
 }
 
 impl OldIndex {
+    /// The index of the store in `folder`, or why it cannot be believed; `None` where there is
+    /// none.
+    pub fn find(
+        env: &Env,
+        folder: &Path,
+        seed: [u8; 16],
+    ) -> Result<Option<core::result::Result<OldIndex, String>>> {
+        let is_there = env.files.exists(&folder.join("index"))?;
+        Ok(is_there.then(|| OldIndex::open(env, folder, seed)))
+    }
+
     /// Opens the index of the store in `folder` and checks all of it.
     ///
     /// # Errors
     /// Why it cannot be believed, as text.
-    pub fn open(
-        env: &Env,
-        folder: &Path,
-        seed: [u8; 16],
-    ) -> core::result::Result<OldIndex, String> {
+    fn open(env: &Env, folder: &Path, seed: [u8; 16]) -> core::result::Result<OldIndex, String> {
         let options = Options {
             env: env.clone(),
             memory_bytes: Some(8 << 20),

@@ -65,15 +65,14 @@ pub struct Rebuild {
 }
 
 impl Plan {
-    /// Makes the plan. Reads all that is damaged, and the index.
+    /// Makes the plan. Reads all that is damaged, and the index, or says why that is not believed.
     pub fn make(
         env: &Env,
         folder: &Path,
+        index: Option<core::result::Result<OldIndex, String>>,
         mut survey: Survey,
         options: RepairOptions,
     ) -> Result<Plan> {
-        let has_index = env.files.exists(&folder.join("index"))?;
-        let index = has_index.then(|| OldIndex::open(env, folder, survey.table.seed));
         let (index, mut index_damage) = match index {
             Some(Ok(index)) => match own_index::is_of(&index, env, folder, &mut survey)? {
                 true => (Some(index), None),

@@ -285,11 +285,17 @@ fn a_missing_chunk_an_empty_one_and_a_short_one_leave_gaps() {
     }
 }
 
-/// Removes the index.
+/// Removes the files below a folder.
+pub fn without(sim: &Sim, folder: &str) {
+    sim.files().iter().filter(|path| path.starts_with(folder)).for_each(|path| sim.remove(path));
+}
+
 pub fn without_index(sim: &Sim) {
-    for path in sim.files().iter().filter(|path| path.starts_with("/events/index")) {
-        sim.remove(path);
-    }
+    without(sim, "/events/index");
+}
+
+pub fn without_filter(sim: &Sim) {
+    without(sim, "/events/existence");
 }
 
 #[test]

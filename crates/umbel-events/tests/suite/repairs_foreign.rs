@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use umbel_events::{Expected, RecordedEvent, Store};
 use umbel_sim::Sim;
 
-use super::repairs::{FOLDER, check, chunk, chunk_of, fill, fix, without_index};
+use super::repairs::{FOLDER, check, chunk, chunk_of, fill, fix, without_filter, without_index};
 use super::repairs_copies::check_named;
 use super::repairs_exchanged::{TABLE, killed_at, last_chunk, left};
 use super::repairs_misled::{files, put};
@@ -55,10 +55,7 @@ fn a_chunk_that_another_stores_table_passes_over_is_found() {
     let (sim, before) = reopened(101, 3, 90);
     let (other, _, passed_over) = with_a_gap();
     assert!(sim.has(chunk(passed_over)), "{passed_over}");
-    let store = Store::open(FOLDER, options(&other)).expect("opened");
-    store.delete("note", Expected::Any).expect("deleted");
-    store.scavenge(&scavenging::all()).expect("scavenged");
-    store.close().expect("closed");
+    scavenged(&other, "note").close().expect("closed");
     for (renamed, has_index) in [(false, true), (true, true), (false, false)] {
         let what = format!("renamed: {renamed}, index: {has_index}");
         let mixed = sim.clone_disk();
@@ -176,12 +173,6 @@ fn the_existence_filter_tells_of_an_end_that_was_cut() {
     }
 }
 
-fn without_filter(sim: &Sim) {
-    sim.files().iter().filter(|path| path.starts_with("/events/existence")).for_each(|path| {
-        sim.remove(path);
-    });
-}
-
 /// A store with one stream in chunks of so many events each, which all differ from those with
 /// events of another size.
 fn one_stream(seed: u64, events: u64, bytes: usize) -> (Sim, Vec<RecordedEvent>) {
@@ -193,6 +184,25 @@ fn one_stream(seed: u64, events: u64, bytes: usize) -> (Sim, Vec<RecordedEvent>)
     let before = all(&store);
     store.close().expect("closed");
     (sim, before)
+}
+
+/// A store with a stream in each chunk that is to be deleted.
+fn with_a_secret(seed: u64) -> Sim {
+    let sim = Sim::new(seed);
+    let store = Store::open(FOLDER, options(&sim)).expect("opened");
+    for number in 0..600 {
+        append_large(&store, if number % 4 == 0 { "secret" } else { "cart-1" }, number, 200);
+    }
+    store.close().expect("closed");
+    sim
+}
+
+/// The store, open, after a stream was deleted and scavenged.
+fn scavenged(sim: &Sim, stream: &str) -> Store {
+    let store = Store::open(FOLDER, options(sim)).expect("opened");
+    store.delete(stream, Expected::Any).expect("deleted");
+    store.scavenge(&scavenging::all()).expect("scavenged");
+    store
 }
 
 /// Of a chunk of another store and its own that contradicted it, the own one went, wherever the
@@ -257,15 +267,8 @@ fn a_chunk_that_nobody_ended_need_not_be_the_last_one() {
 /// filter covers behind it, or chunks are gone, nothing tells.
 #[test]
 fn an_end_behind_a_scavenged_chunk_is_unknown() {
-    let sim = Sim::new(13);
-    let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    for number in 0..600 {
-        append_large(&store, if number % 4 == 0 { "secret" } else { "cart-1" }, number, 200);
-    }
-    store.close().expect("closed");
-    let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    store.delete("secret", Expected::Any).expect("deleted");
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    let sim = with_a_secret(13);
+    let store = scavenged(&sim, "secret");
     for number in 1000..1900 {
         append_large(&store, "order-1", number, 200);
     }
@@ -299,9 +302,7 @@ fn a_leftover_of_a_scavenge_costs_no_event() {
     let sim = Sim::new(8);
     single(&sim, third as u64..third as u64 + 80);
     let old = sim.read(chunk(3));
-    let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    store.delete("gone-0000", Expected::Any).expect("deleted");
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    let store = scavenged(&sim, "gone-0000");
     let before = all(&store);
     store.close().expect("closed");
     sim.remove(TABLE);
@@ -315,17 +316,10 @@ fn a_leftover_of_a_scavenge_costs_no_event() {
 /// that was scavenged is brought back.
 #[test]
 fn a_leftover_of_a_scavenge_brings_nothing_back() {
-    let sim = Sim::new(11);
-    let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    for number in 0..600 {
-        append_large(&store, if number % 4 == 0 { "secret" } else { "cart-1" }, number, 200);
-    }
-    store.close().expect("closed");
+    let sim = with_a_secret(11);
     let last = *ids(&sim).last().expect("chunks");
     let old = sim.read(chunk(last));
-    let store = Store::open(FOLDER, options(&sim)).expect("opened");
-    store.delete("secret", Expected::Any).expect("deleted");
-    store.scavenge(&scavenging::all()).expect("scavenged");
+    let store = scavenged(&sim, "secret");
     let before = all(&store);
     store.close().expect("closed");
     let from = PathBuf::from(format!("{FOLDER}/log/{last:08}"));

@@ -7,7 +7,8 @@ use umbel_events::{
 use umbel_sim::Sim;
 
 use super::repairs::{
-    FOLDER, check, chunk, chunk_of, fill, fix, next_revision, specimen, without_index,
+    FOLDER, check, chunk, chunk_of, fill, fix, next_revision, specimen, without, without_filter,
+    without_index,
 };
 use super::support::{all, append, append_large, event, id, options};
 
@@ -169,9 +170,7 @@ fn a_log_that_lost_its_end_keeps_the_revisions_that_the_index_knows() {
     fill(&store, 40..120);
     let before = all(&store);
     store.close().expect("closed");
-    for path in sim.files().iter().filter(|path| path.starts_with("/events/log")) {
-        sim.remove(path);
-    }
+    without(&sim, "/events/log");
     for path in older.files().iter().filter(|path| path.starts_with("/events/log")) {
         let file = sim.env().files.create(path).expect("made");
         file.write_all_at(&older.read(path), 0).expect("written");
@@ -382,9 +381,7 @@ fn that_the_last_chunks_may_be_missing_is_said() {
     for has_filter in [true, false] {
         let (whole, cut) = (whole.clone_disk(), sim.clone_disk());
         for disk in [&whole, &cut].into_iter().filter(|_| !has_filter) {
-            disk.files().iter().filter(|p| p.starts_with("/events/existence")).for_each(|path| {
-                disk.remove(path);
-            });
+            without_filter(disk);
         }
         let (report, text) = (fix(&cut), "whether there were chunks behind the last");
         assert!(report.is_loss() && report.is_end_unknown != has_filter, "{report:?}");
