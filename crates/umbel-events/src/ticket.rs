@@ -41,12 +41,12 @@ impl Ticket {
 
     /// Calls `callback` with the answers once the append is acknowledged, on some thread, which it
     /// must not keep. Without background threads that is one that waits for another ticket or
-    /// flushes the store. Where it panics, the panic is reported and goes no further: others are
-    /// called all the same.
+    /// flushes the store. Those of two appends may be called by two threads, in either order. Where
+    /// it panics, the panic is reported and goes no further: others are called all the same.
     pub fn then(mut self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
         let (shared, position) = (Arc::clone(&self.shared), self.position);
         let answers = std::mem::take(&mut self.answers);
-        // Nobody who was added before waits yet, so that the order is kept.
+        // Nobody who was added before waits yet; at most another thread is calling him now.
         if self.is_done() && shared.callbacks.is_empty() {
             caught(|| callback(Ok(answers)));
             return;

@@ -80,6 +80,13 @@ pub struct Append {
     pub share: Share,
 }
 
+impl Append {
+    /// Its stream; gives back what it held.
+    fn into_stream(self) -> String {
+        self.stream
+    }
+}
+
 /// How a stream is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
@@ -247,13 +254,22 @@ fn append_all(
             next = (appends.len() < DONE_TOGETHER).then(|| jobs.try_recv().ok()).flatten();
         }
         let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.hold()).collect();
-        append_each(store, rules, &appends, tellers);
+        append_each(store, rules, appends, tellers);
         handed.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
-/// Does appends one after the other, and has each told what it came to.
-fn append_each(store: &Store, rules: &Arc<Rules>, appends: &[Append], tellers: Vec<Tell>) {
+/// Does appends one after the other, and has each told what it came to. By then it holds nothing of
+/// the budget any more.
+fn append_each(store: &Store, rules: &Arc<Rules>, appends: Vec<Append>, tellers: Vec<Tell>) {
+    let tickets = submit_each(store, &appends);
+    for ((append, ticket), teller) in appends.into_iter().zip(tickets).zip(tellers) {
+        tell(rules, &append.into_stream(), ticket, teller);
+    }
+}
+
+/// Hands appends to the store, one after the other.
+fn submit_each(store: &Store, appends: &[Append]) -> Vec<Result<Ticket, Error>> {
     let events = appends.iter().flat_map(|append| &append.events).map(Proposed::event);
     let events: Vec<NewEvent<'_>> = events.collect();
     let mut rest = &events[..];
@@ -271,10 +287,7 @@ fn append_each(store: &Store, rules: &Arc<Rules>, appends: &[Append], tellers: V
         .collect();
     let requests = parts.iter().map(|part| Request { appends: slice::from_ref(part), checks: &[] });
     let requests: Vec<Request<'_>> = requests.collect();
-    let tickets = store.submit_each(&requests);
-    for ((append, ticket), teller) in appends.iter().zip(tickets).zip(tellers) {
-        tell(rules, &append.stream, ticket, teller);
-    }
+    store.submit_each(&requests)
 }
 
 /// Tells what an append to this stream comes to, once it has.
