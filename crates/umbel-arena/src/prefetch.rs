@@ -20,6 +20,12 @@ pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
     }
 }
 
+/// Asks for the cache line at an address, be there something or not.
+#[inline(always)]
+pub fn prefetch_address(address: usize) {
+    prefetch_at(std::ptr::without_provenance(address));
+}
+
 /// Asks for as many lines from an address on, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch_lines_at(start: *const u8, lines: usize) {

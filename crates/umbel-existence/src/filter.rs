@@ -135,6 +135,21 @@ impl ExistenceFilter {
         self.inner.as_ref().map_or(u64::MAX, |inner| inner.tally.covered.get())
     }
 
+    /// Whether there is one: `false` with [`Size::Off`](crate::Size::Off).
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// Has the line of a hash fetched from memory. For who knows the hash some tenths of a
+    /// microsecond before he asks, or inserts, and has other things to do meanwhile.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let Some(inner) = &self.inner {
+            inner.memory.prefetch(hash);
+        }
+    }
+
     /// Whether a hash may have been inserted: never `false` for one that was, to whoever learned of
     /// it after [`insert`](ExistenceFilter::insert) had returned.
     #[inline]

@@ -67,6 +67,7 @@ mod lines;
 mod memory;
 mod options;
 mod page;
+mod prefetcher;
 mod recover;
 mod shape;
 mod source;

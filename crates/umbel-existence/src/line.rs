@@ -98,19 +98,22 @@ fn has_rest(line: &AtomicLine, place: Place, probes: u32) -> bool {
     found & 1 != 0
 }
 
+/// Calls `each` with the position of every bit of the hash that lies at `place`.
+#[inline(always)]
+fn for_each_position(place: Place, probes: u32, mut each: impl FnMut(usize)) {
+    let mut left = probes;
+    for multiplier in MULTIPLIERS {
+        let mix = mix(place.rest, multiplier);
+        (0..left.min(PROBES_PER_MIX)).for_each(|number| each(position(mix, number)));
+        left = left.saturating_sub(PROBES_PER_MIX);
+    }
+}
+
 /// The bits of the hash that lies at `place`.
 #[inline]
 pub(crate) fn mask(place: Place, probes: u32) -> Line {
     let mut mask = [0; LINE_WORDS];
-    let mut left = probes;
-    for multiplier in MULTIPLIERS {
-        let mix = mix(place.rest, multiplier);
-        for number in 0..left.min(PROBES_PER_MIX) {
-            let position = position(mix, number);
-            mask[position / 64] |= 1 << (position % 64);
-        }
-        left = left.saturating_sub(PROBES_PER_MIX);
-    }
+    for_each_position(place, probes, |position| mask[position / 64] |= 1 << (position % 64));
     mask
 }
 
@@ -130,18 +133,21 @@ pub(crate) fn set(line: &AtomicLine, bits: &Line) -> bool {
     changed
 }
 
-/// As [`set`], without locked instructions, each of which takes longer than all the rest.
+/// Sets the bits of the hash that lies at `place` as [`set`] does, without locked instructions,
+/// each of which takes longer than all the rest, and bit by bit: a mask that was written in words
+/// and is read as a whole line is waited for.
 ///
 /// REQUIRES: nobody else changes the line meanwhile. Readers may ask.
 #[inline]
-pub(crate) fn set_alone(line: &AtomicLine, bits: &Line) -> bool {
-    let old: Line = load(line);
-    let new = old.iter().zip(bits).map(|(word, more)| word | more);
-    let is_changed = old.iter().zip(bits).any(|(word, more)| word & more != *more);
-    if is_changed {
-        line.iter().zip(new).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
+pub(crate) fn set_alone(line: &AtomicLine, place: Place, probes: u32) -> bool {
+    if has_all(line, place, probes) {
+        return false;
     }
-    is_changed
+    for_each_position(place, probes, |position| {
+        let word = &line[position / 64];
+        word.store(word.load(Ordering::Relaxed) | 1 << (position % 64), Ordering::Relaxed);
+    });
+    true
 }
 
 /// The line as it is now.
@@ -173,9 +179,11 @@ mod tests {
                 assert!((1..=probes).contains(&ones(&mask)));
                 assert_eq!(mask[LINE_WORDS - 1] & !LAST_WORD, 0, "the checksum's bits are not set");
                 let line = AtomicLine::default();
-                assert!(set_alone(&line, &mask) && !set_alone(&line, &mask) && !set(&line, &mask));
+                let set_alone = |line: &AtomicLine| set_alone(line, place, probes);
+                assert!(set_alone(&line) && !set_alone(&line) && !set(&line, &mask));
+                assert_eq!(load(&line), mask);
                 let line = AtomicLine::default();
-                assert!(set(&line, &mask) && !set(&line, &mask) && !set_alone(&line, &mask));
+                assert!(set(&line, &mask) && !set(&line, &mask) && !set_alone(&line));
                 assert!(has_all(&line, place, probes));
                 for position in 0..LINE_BITS as usize {
                     let mut less = mask;

@@ -70,6 +70,12 @@ pub(crate) struct Kept {
     pub(crate) is_final: bool,
 }
 
+/// Sets the bits of the hash that lies at `place` beside others who set some.
+#[inline]
+fn set_beside(line: &AtomicLine, place: Place, probes: u32) -> bool {
+    set(line, &mask(place, probes))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -125,6 +131,11 @@ impl Lines {
         first_of_pages.for_each(|line| line[0].store(0, Ordering::Relaxed));
     }
 
+    /// Where the first line lies.
+    pub(crate) fn address(&self) -> usize {
+        self.lines().as_ptr().addr()
+    }
+
     /// Its size.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
@@ -170,18 +181,18 @@ impl Lines {
 
     /// Adds a hash. Returns how many there are then, where that changed a bit.
     #[inline]
-    fn add(&self, hash: u64, set: impl Fn(&AtomicLine, &Line) -> bool) -> Option<u64> {
+    fn add(&self, hash: u64, set: impl Fn(&AtomicLine, Place, u32) -> bool) -> Option<u64> {
         let place = self.place(hash);
         let line = self.line(place.line)?;
-        set(line, &mask(place, self.shape.probes))
-            .then(|| self.items.0.fetch_add(1, Ordering::Relaxed) + 1)
+        let is_changed = set(line, place, self.shape.probes);
+        is_changed.then(|| self.items.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Adds a hash. Says, once in a while, that there are as many as it was made for, or as
     /// [`Lines::say_at`] said.
     #[inline]
     pub(crate) fn insert(&self, hash: u64) -> bool {
-        self.says(self.add(hash, set))
+        self.says(self.add(hash, set_beside))
     }
 
     /// The same.
@@ -215,7 +226,8 @@ impl Lines {
         let mut added = 0;
         for hashes in hashes.chunks(GROUP) {
             hashes.iter().for_each(|hash| self.prefetch(self.place(*hash)));
-            added += hashes.iter().filter(|hash| self.add(**hash, set).is_some()).count() as u64;
+            added +=
+                hashes.iter().filter(|hash| self.add(**hash, set_beside).is_some()).count() as u64;
         }
         added
     }

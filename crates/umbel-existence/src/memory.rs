@@ -24,6 +24,7 @@ use arc_swap::{ArcSwap, Cache};
 
 use crate::line::{LINE_WORDS, Line, mask};
 use crate::lines::{GROUP, Lines};
+use crate::prefetcher::Prefetcher;
 use crate::waiting::Sorted;
 
 /// How many shards there are; a power of two.
@@ -84,6 +85,20 @@ struct Shard {
 }
 
 impl Shard {
+    /// Adds a hash to the filter that new ones go to, and remembers it.
+    #[inline]
+    fn insert(&mut self, hash: u64) -> bool {
+        let wants_step = self.target.as_ref().is_some_and(|target| match self.is_alone {
+            true => target.insert_alone(hash),
+            false => target.insert(hash),
+        });
+        if let Some(watched) = &mut self.watched {
+            watched.push(hash);
+        }
+        self.pending.push(hash);
+        wants_step
+    }
+
     /// Takes what was inserted since this was done last.
     fn take_watched(&mut self) -> Vec<u64> {
         let watched = self.watched.as_mut().map(std::mem::take).unwrap_or_default();
@@ -99,6 +114,7 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct Memory {
     view: Arc<ArcSwap<View>>,
+    prefetcher: Prefetcher,
     shards: Vec<Mutex<Shard>>,
 }
 
@@ -111,7 +127,9 @@ impl Memory {
             watched: None,
         };
         let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
-        Memory { shards, view: Arc::new(ArcSwap::from_pointee(view)) }
+        let prefetcher = Prefetcher::default();
+        prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
+        Memory { shards, prefetcher, view: Arc::new(ArcSwap::from_pointee(view)) }
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
@@ -132,31 +150,18 @@ impl Memory {
     /// Adds a hash. Says, once in a while, that there are so many that a filter which grows should
     /// begin to, or go on.
     pub(crate) fn insert(&self, hash: u64) -> bool {
-        self.insert_batch(&[hash])
+        self.lock(shard_of(hash)).insert(hash)
     }
 
     /// Adds many hashes as [`Memory::insert`] does; their lines are fetched together.
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
-            let mut is_fetched = hashes.len() == 1;
+            if hashes.len() > 1 {
+                hashes.iter().for_each(|hash| self.prefetch(*hash));
+            }
             for hash in hashes {
-                let mut guard = self.lock(shard_of(*hash));
-                let shard = &mut *guard;
-                if let Some(target) = &shard.target {
-                    if !is_fetched {
-                        hashes.iter().for_each(|hash| target.prefetch(target.place(*hash)));
-                        is_fetched = true;
-                    }
-                    wants_step |= match shard.is_alone {
-                        true => target.insert_alone(*hash),
-                        false => target.insert(*hash),
-                    };
-                }
-                if let Some(watched) = &mut shard.watched {
-                    watched.push(*hash);
-                }
-                shard.pending.push(*hash);
+                wants_step |= self.insert(*hash);
             }
         }
         wants_step
@@ -175,6 +180,12 @@ impl Memory {
         for part in hashes.parts() {
             target.insert_all(part);
         }
+    }
+
+    /// Has the lines of a hash fetched.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.prefetcher.prefetch(hash);
     }
 
     /// Whether a hash may have been added.
@@ -243,6 +254,7 @@ impl Memory {
             shard.target = view.target().cloned();
             shard.is_alone = view.second.is_none();
         }
+        self.prefetcher.point_at(view.first.as_deref(), view.second.as_deref());
         self.view.store(Arc::new(view));
     }
 
