@@ -10,7 +10,7 @@ use crate::changes::{Change, Changes};
 use crate::commit::{self, Planned};
 use crate::decide::{Decision, Known, decide};
 use crate::error::{Error, Result};
-use crate::event::{Expected, NewEvent};
+use crate::event::Expected;
 use crate::event_log::{Beginning, LogCursor, LogEnd};
 use crate::format;
 use crate::head::Head;
@@ -19,16 +19,20 @@ use crate::imported::ImportTask;
 use crate::index::IndexBatch;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
 use crate::looking::Looking;
-use crate::names::{self, METADATA_TYPE};
+use crate::names;
 use crate::parts::Parts;
 use crate::queued::{Place, Queue, Queued};
-use crate::request::{Appended, Check, Request};
-use crate::settings::with_truncate_before;
+use crate::request::{Appended, Check, Request, StreamAppend};
 use crate::violation::Part;
 use crate::violations::Violations;
 
 mod ending;
 mod import;
+mod undeleting;
+
+/// For no more streams of a request memory is fetched ahead: the processor has no more misses under
+/// way.
+pub const PREFETCHED_MOST: usize = 16;
 
 /// What the one who appends needs.
 #[derive(Debug)]
@@ -119,6 +123,17 @@ impl Appender {
     /// as expected.
     fn known(&mut self, parts: &Parts, stream: &str, expected: Expected) -> Result<(u64, Known)> {
         let hash = parts.existence.hash(stream);
+        Ok((hash, self.known_of(parts, stream, hash, expected)?))
+    }
+
+    /// What has to be known of the stream whose name has this hash.
+    fn known_of(
+        &mut self,
+        parts: &Parts,
+        stream: &str,
+        hash: u64,
+        expected: Expected,
+    ) -> Result<Known> {
         let head = self.head_of(parts, stream, hash)?;
         let rests_on = head.map_or(0, |head| head.last_position);
         let known = Known { head, settings: None, rests_on };
@@ -126,19 +141,19 @@ impl Appender {
             if let Some(other) = self.head(parts, subject)? {
                 Known { head: Some(other), ..known }.check_usable(subject)?;
             }
-            return Ok((hash, known));
+            return Ok(known);
         }
         if head.is_none() && expected != Expected::Exists {
             // What hides events says nothing of a stream that has none.
-            return Ok((hash, known));
+            return Ok(known);
         }
         let mut name = std::mem::take(&mut self.name);
         names::write_metadata_stream(stream, &mut name);
         let metadata = self.head(parts, &name);
         self.name = name;
-        let Some(metadata) = metadata? else { return Ok((hash, known)) };
+        let Some(metadata) = metadata? else { return Ok(known) };
         let rests_on = rests_on.max(metadata.last_position);
-        Ok((hash, Known { head, settings: metadata.settings_of(head), rests_on }))
+        Ok(Known { head, settings: metadata.settings_of(head), rests_on })
     }
 
     /// The position of the last append in the queue, where one is about this stream, its metadata
@@ -162,7 +177,23 @@ impl Appender {
         }
     }
 
+    /// Has what appends will be looked for in the window of ids by fetched from memory.
+    pub fn prefetch(&self, parts: &Parts, request: &Request<'_>) {
+        for append in request.appends.iter().take(PREFETCHED_MOST) {
+            self.prefetch_id(append, || parts.existence.hash(append.stream));
+        }
+    }
+
+    fn prefetch_id(&self, append: &StreamAppend<'_>, hash: impl FnOnce() -> u64) {
+        let is_asked = matches!(append.expected, Expected::Any | Expected::Exists);
+        if let Some(first) = append.events.first().filter(|_| is_asked) {
+            self.window.prefetch(hash(), first.id);
+        }
+    }
+
     fn append(&mut self, parts: &Parts, request: &Request<'_>) -> Result<Tried> {
+        // Before the filter is asked, whose line is still on its way.
+        let created = self.created_now(parts);
         let mut answers = Vec::with_capacity(request.appends.len());
         let mut plans: Vec<Planned<'_>> = Vec::with_capacity(request.appends.len());
         let mut undeleted = Vec::new();
@@ -171,7 +202,11 @@ impl Appender {
         let mut violations = Violations::default();
         for (index, append) in request.appends.iter().enumerate() {
             let (stream, expected) = (append.stream, append.expected);
-            let (hash, known) = self.known(parts, stream, expected)?;
+            let hash = parts.existence.hash(stream);
+            if !self.gathers {
+                self.prefetch_id(append, || hash);
+            }
+            let known = self.known_of(parts, stream, hash, expected)?;
             let decided = self.decide(parts, append, hash, &known);
             let part = Part::Append(index);
             let Some(decided) = violations.sift(decided, part, expected, &known)? else { continue };
@@ -215,7 +250,7 @@ impl Appender {
             return Ok(Tried::Done(answers, rests_on));
         }
         undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
-        self.write(parts, plans, undeleted, answers)
+        self.write(parts, created, plans, undeleted, answers)
     }
 
     /// Finds what is not as the checks expect, and the position that the others rest on.
@@ -236,68 +271,10 @@ impl Appender {
         Ok(rests_on)
     }
 
-    /// Writes the plans, and before them the metadata of streams that come back.
-    fn write(
-        &mut self,
-        parts: &Parts,
-        plans: Vec<Planned<'_>>,
-        undeleted: Vec<(String, u64)>,
-        answers: Vec<Appended>,
-    ) -> Result<Tried> {
-        if undeleted.is_empty() {
-            return self.write_all(parts, &plans, 0, answers);
-        }
-        let mut metadata = Vec::with_capacity(undeleted.len());
-        for (stream, truncate_before) in undeleted {
-            let head = self.head(parts, &stream)?;
-            let data = self.metadata_with(head, truncate_before)?;
-            metadata.push((stream, head, parts.new_id()?, data));
-        }
-        let events: Vec<_> = metadata
-            .iter()
-            .map(|(_, _, id, data)| NewEvent::json(*id, METADATA_TYPE, data))
-            .collect();
-        let before = metadata.len();
-        let mut all: Vec<Planned<'_>> = Vec::with_capacity(before + plans.len());
-        for ((stream, head, ..), event) in metadata.iter().zip(&events) {
-            let first = head.map_or(0, |head| head.last_revision + 1);
-            let (hash, head) = (parts.existence.hash(stream), *head);
-            let stream = Cow::Borrowed(&stream[..]);
-            let events = std::slice::from_ref(event);
-            all.push(Planned { stream, hash, head, first, events });
-        }
-        all.extend(plans);
-        self.write_all(parts, &all, before, answers)
-    }
-
-    /// Writes the plans, and says in the answers where those behind the first `before` stand.
-    fn write_all(
-        &mut self,
-        parts: &Parts,
-        plans: &[Planned<'_>],
-        before: usize,
-        mut answers: Vec<Appended>,
-    ) -> Result<Tried> {
-        let Some(positions) = self.commit(parts, plans)? else { return Ok(Tried::Full) };
-        let mut written = positions.iter().skip(before);
-        for answer in answers.iter_mut().filter(|answer| answer.first.is_some()) {
-            answer.position = written.next().copied();
-        }
-        Ok(Tried::Done(answers, positions.iter().copied().max().unwrap_or(0)))
-    }
-
-    fn metadata_with(&mut self, head: Option<Head>, truncate_before: u64) -> Result<Vec<u8>> {
-        let old = match head {
-            Some(head) => Some(self.cursor.at(head.last_position)?.event.data.to_vec()),
-            None => None,
-        };
-        with_truncate_before(old.as_deref(), truncate_before)
-    }
-
     fn decide(
         &mut self,
         parts: &Parts,
-        append: &crate::request::StreamAppend<'_>,
+        append: &StreamAppend<'_>,
         hash: u64,
         known: &Known,
     ) -> Result<Decision> {
@@ -316,8 +293,12 @@ impl Appender {
     /// Writes the plans to the log. Returns the position of the last event of each; `None` where
     /// there is no room yet, with nothing done.
     fn commit(&mut self, parts: &Parts, plans: &[Planned<'_>]) -> Result<Option<Vec<u64>>> {
-        let created = (parts.env.clock.wall_micros().saturating_mul(10)).max(self.last_created);
-        self.commit_at(parts, plans, created)
+        self.commit_at(parts, plans, self.created_now(parts))
+    }
+
+    /// When an event that is appended now is created, in ticks of 100 ns.
+    fn created_now(&self, parts: &Parts) -> u64 {
+        parts.env.clock.wall_micros().saturating_mul(10).max(self.last_created)
     }
 
     /// As [`Appender::commit`], with events that were created then.

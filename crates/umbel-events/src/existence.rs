@@ -95,6 +95,14 @@ impl Existence {
         self.filter.truncate(position)
     }
 
+    /// Has what will be asked of the stream fetched from memory, where something will.
+    #[inline]
+    pub fn prefetch(&self, stream: &str) {
+        if self.filter.is_on() {
+            self.filter.prefetch(self.hash(stream));
+        }
+    }
+
     /// Whether the stream may have had an event.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {

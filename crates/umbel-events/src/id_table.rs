@@ -30,6 +30,12 @@ impl IdTable {
         slot
     }
 
+    /// Has the place of a hash fetched from memory.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        umbel_arena::prefetch(&self.slots, hash as usize & self.slots.len().wrapping_sub(1));
+    }
+
     /// The position of a hash.
     #[inline]
     pub fn get(&self, hash: u64) -> Option<u64> {

@@ -69,6 +69,13 @@ impl IdWindow {
         }
     }
 
+    /// Has what [`IdWindow::find`] looks at fetched from memory.
+    pub fn prefetch(&self, stream: u64, id: EventId) {
+        let hash = self.hash(stream, id);
+        self.newer.positions.prefetch(hash);
+        self.older.positions.prefetch(hash);
+    }
+
     /// Where an event of this stream with this id may stand. The log has the last word.
     pub fn find(&self, stream: u64, id: EventId) -> Option<u64> {
         let hash = self.hash(stream, id);

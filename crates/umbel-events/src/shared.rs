@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use umbel_env::JoinHandle;
 
-use crate::appender::{Appender, Task, Tried};
+use crate::appender::{Appender, PREFETCHED_MOST, Task, Tried};
 use crate::callbacks::Callbacks;
 use crate::error::Result;
 use crate::format;
@@ -52,6 +52,14 @@ impl Deref for Shared {
 }
 
 impl Shared {
+    /// Has what a request will ask of the filter fetched from memory: a miss of the caches takes as
+    /// long as checking the request and taking the lock.
+    #[inline]
+    pub fn prefetch(&self, request: &Request<'_>) {
+        let streams = request.appends.iter().map(|append| append.stream);
+        streams.take(PREFETCHED_MOST).for_each(|stream| self.existence.prefetch(stream));
+    }
+
     /// Does a task as far as the log. Returns the answers, and the position that has to be visible
     /// before they are given.
     pub fn submit(&self, task: &Task<'_>) -> Result<(Vec<Appended>, u64)> {
@@ -86,6 +94,7 @@ impl Shared {
     /// Does a request as [`Shared::submit`] does a task; `None`, with nothing done, where it would
     /// have to wait or is refused.
     pub fn try_submit(&self, request: &Request<'_>) -> Option<(Vec<Appended>, u64)> {
+        self.prefetch(request);
         if self.check_writable().is_err() || request.check().is_err() || self.index.holds_back() {
             return None;
         }
@@ -133,13 +142,19 @@ impl Shared {
         done: &mut Vec<Result<(Vec<Appended>, u64)>>,
     ) -> bool {
         let before = done.len();
+        requests.iter().take(1).for_each(|request| self.prefetch(request));
         let mut guard = locked(&self.appender);
         let Some(appender) = guard.as_mut().filter(|_| self.check_writable().is_ok()) else {
             return false;
         };
         appender.gathers = true;
+        requests.iter().take(1).for_each(|request| appender.prefetch(&self.parts, request));
         let mut events = 0;
-        for request in requests {
+        for (index, request) in requests.iter().enumerate() {
+            if let Some(next) = requests.get(index + 1) {
+                self.prefetch(next);
+                appender.prefetch(&self.parts, next);
+            }
             events += request.appends.iter().map(|append| append.events.len()).sum::<usize>();
             let is_first = done.len() == before;
             if (events > GATHERED_EVENTS && !is_first) || request.check().is_err() {

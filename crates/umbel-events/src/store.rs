@@ -131,6 +131,7 @@ impl Store {
     /// As [`Store::append`], but `NotAsExpected` in place of `WrongExpected`, and of `Deleted` but
     /// where the stream whose metadata it would be was tombstoned.
     pub fn submit_checked(&self, request: &Request<'_>) -> Result<Ticket> {
+        self.shared().prefetch(request);
         request.check()?;
         self.begin(&Task::Append(*request))
     }
