@@ -195,7 +195,8 @@ impl Lab<'_> {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it, empty.
+    /// Makes it, empty, and waits until the file system has written what was given to it before: the
+    /// removed store of whoever had his turn before is not to be waited for in this one's time.
     ///
     /// # Errors
     /// What the operating system refused.
@@ -207,6 +208,7 @@ impl Folder {
         };
         remove(&path).map_err(refused("remove"))?;
         std::fs::create_dir_all(&path).map_err(refused("create"))?;
+        settle(&path).map_err(refused("sync the file system of"))?;
         Ok(Folder(path))
     }
 
@@ -230,6 +232,15 @@ impl Drop for Folder {
         // What is left is removed when the next run begins.
         let _ = remove(&self.0);
     }
+}
+
+/// Waits until the file system that holds a folder has written everything, where that can be asked.
+fn settle(path: &Path) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::fs::syncfs(std::fs::File::open(path)?)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = path;
+    Ok(())
 }
 
 /// Removes a folder with what is in it, where it is there.
