@@ -20,6 +20,7 @@ pub mod floors;
 pub mod installed;
 pub mod instructions;
 pub mod kills;
+pub mod locks;
 pub mod manifest;
 pub mod modules;
 pub mod packaging;
@@ -44,10 +45,11 @@ pub fn tidy(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Runs every floor rule: crates, modules and absences.
+/// Runs every floor rule: crates, their lock files, modules and absences.
 pub fn floors(tree: &Tree) -> Vec<Violation> {
     let mut found = floors::check(tree);
     found.extend(modules::check(tree));
+    found.extend(locks::check(tree));
     found.extend(absences::check(tree));
     found
 }

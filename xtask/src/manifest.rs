@@ -24,6 +24,8 @@ pub struct Dependency {
     pub kind: DependencyKind,
     /// Whether its version comes from the workspace table.
     pub from_workspace: bool,
+    /// Whether only a feature brings it. Not told for a table of its own.
+    pub is_optional: bool,
     /// The line it stands on, counted from 1.
     pub line: usize,
 }
@@ -82,7 +84,9 @@ impl Manifest {
             && let Some(kind) = dependency_kind(table)
         {
             let name = name.trim_matches('"').to_string();
-            self.dependencies.push(Dependency { name, kind, from_workspace: false, line });
+            let (from_workspace, is_optional) = (false, false);
+            let dependency = Dependency { name, kind, from_workspace, is_optional, line };
+            self.dependencies.push(dependency);
         }
     }
 
@@ -105,6 +109,7 @@ impl Manifest {
                         name: name.trim_matches('"').to_string(),
                         kind,
                         from_workspace,
+                        is_optional: entry.value.contains("optional = true"),
                         line: entry.line,
                     });
                 }

@@ -11,7 +11,7 @@ const SKIPPED_FOLDERS: [&str; 6] =
     [".git", "target", "corpus", "artifacts", "node_modules", ".venv"];
 
 /// Endings of files whose text is read.
-const TEXT_ENDINGS: [&str; 4] = [".rs", ".md", ".toml", ".txt"];
+const TEXT_ENDINGS: [&str; 5] = [".rs", ".md", ".toml", ".txt", ".lock"];
 
 /// The files of a checkout. Paths are relative to its root and use `/`.
 #[derive(Debug, Default)]

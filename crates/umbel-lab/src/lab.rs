@@ -195,8 +195,8 @@ impl Lab<'_> {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it, empty, and waits until the file system has written what was given to it before: the
-    /// removed store of whoever had his turn before is not to be waited for in this one's time.
+    /// Makes it, empty, and waits until the file system has written what was given to it before:
+    /// the removed store of whoever had his turn before is not to be waited for in this one's time.
     ///
     /// # Errors
     /// What the operating system refused.
