@@ -28,5 +28,5 @@ pub use huge::wish_for_huge_pages;
 pub use line::equal_in_line;
 pub use memory::ChunkUse;
 pub use piece::Piece;
-pub use prefetch::{prefetch, prefetch_address, prefetch_lines};
+pub use prefetch::{PREFETCHES, prefetch, prefetch_address, prefetch_lines};
 pub use slots::{Reading, Slots};

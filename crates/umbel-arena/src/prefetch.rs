@@ -2,6 +2,9 @@
 
 use crate::chunk::LINE_BYTES;
 
+/// Whether the processor can be asked: who has to find out first what to ask for need not, else.
+pub const PREFETCHES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
 /// Asks the processor for the cache line that holds item `at`; nothing happens where
 /// there is no such item, or where the processor cannot be asked.
 #[inline(always)]

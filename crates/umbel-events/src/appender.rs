@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
 
 use crate::ahead::Ahead;
@@ -29,10 +30,6 @@ use crate::violations::Violations;
 mod ending;
 mod import;
 mod undeleting;
-
-/// For no more streams of a request memory is fetched ahead: the processor has no more misses under
-/// way.
-pub const PREFETCHED_MOST: usize = 16;
 
 /// What the one who appends needs.
 #[derive(Debug)]
@@ -177,17 +174,17 @@ impl Appender {
         }
     }
 
-    /// Has what appends will be looked for in the window of ids by fetched from memory.
+    /// Has the places of the appends' ids in the window fetched from memory.
     pub fn prefetch(&self, parts: &Parts, request: &Request<'_>) {
-        for append in request.appends.iter().take(PREFETCHED_MOST) {
+        for append in request.prefetched() {
             self.prefetch_id(append, || parts.existence.hash(append.stream));
         }
     }
 
     fn prefetch_id(&self, append: &StreamAppend<'_>, hash: impl FnOnce() -> u64) {
-        let is_asked = matches!(append.expected, Expected::Any | Expected::Exists);
-        if let Some(first) = append.events.first().filter(|_| is_asked) {
-            self.window.prefetch(hash(), first.id);
+        let is_looked_for = matches!(append.expected, Expected::Any | Expected::Exists);
+        if let Some(first) = append.events.first().filter(|_| PREFETCHES) {
+            self.window.prefetch(hash(), first.id, is_looked_for);
         }
     }
 

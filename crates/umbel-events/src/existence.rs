@@ -98,7 +98,7 @@ impl Existence {
     /// Has what will be asked of the stream fetched from memory, where something will.
     #[inline]
     pub fn prefetch(&self, stream: &str) {
-        if self.filter.is_on() {
+        if umbel_arena::PREFETCHES && self.filter.is_on() {
             self.filter.prefetch(self.hash(stream));
         }
     }

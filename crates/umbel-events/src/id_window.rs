@@ -69,11 +69,14 @@ impl IdWindow {
         }
     }
 
-    /// Has what [`IdWindow::find`] looks at fetched from memory.
-    pub fn prefetch(&self, stream: u64, id: EventId) {
+    /// Has the place where an event will be put fetched from memory, and, where it is looked for
+    /// first, that where it would be otherwise.
+    pub fn prefetch(&self, stream: u64, id: EventId, is_looked_for: bool) {
         let hash = self.hash(stream, id);
         self.newer.positions.prefetch(hash);
-        self.older.positions.prefetch(hash);
+        if is_looked_for {
+            self.older.positions.prefetch(hash);
+        }
     }
 
     /// Where an event of this stream with this id may stand. The log has the last word.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use umbel_env::JoinHandle;
 
-use crate::appender::{Appender, PREFETCHED_MOST, Task, Tried};
+use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
 use crate::error::Result;
 use crate::format;
@@ -56,8 +56,7 @@ impl Shared {
     /// long as checking the request and taking the lock.
     #[inline]
     pub fn prefetch(&self, request: &Request<'_>) {
-        let streams = request.appends.iter().map(|append| append.stream);
-        streams.take(PREFETCHED_MOST).for_each(|stream| self.existence.prefetch(stream));
+        request.prefetched().for_each(|append| self.existence.prefetch(append.stream));
     }
 
     /// Does a task as far as the log. Returns the answers, and the position that has to be visible
@@ -128,6 +127,7 @@ impl Shared {
             if rest.len() == 1 || !self.gather(rest, &mut done) {
                 // The last one, or one that is refused or has no room: it is answered as it would
                 // be by itself.
+                self.prefetch(next);
                 let checked = next.check();
                 done.push(checked.and_then(|()| self.submit(&Task::Append(*next))));
             }

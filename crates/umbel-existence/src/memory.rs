@@ -158,7 +158,7 @@ impl Memory {
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
             if hashes.len() > 1 {
-                hashes.iter().for_each(|hash| self.prefetch(*hash));
+                hashes.iter().for_each(|hash| self.prefetcher.prefetch_target(*hash));
             }
             for hash in hashes {
                 wants_step |= self.insert(*hash);

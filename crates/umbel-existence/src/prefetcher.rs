@@ -30,6 +30,10 @@ impl Whereabouts {
         self.lines.store(count, Ordering::Relaxed);
     }
 
+    fn is_there(&self) -> bool {
+        self.lines.load(Ordering::Relaxed) > 0
+    }
+
     #[inline]
     fn prefetch(&self, hash: u64) {
         let lines = self.lines.load(Ordering::Relaxed);
@@ -46,6 +50,15 @@ impl Prefetcher {
     pub(crate) fn point_at(&self, first: Option<&Lines>, second: Option<&Lines>) {
         self.first.point_at(first);
         self.second.point_at(second);
+    }
+
+    /// Has the line of a hash fetched that an insert would change.
+    #[inline]
+    pub(crate) fn prefetch_target(&self, hash: u64) {
+        match self.second.is_there() {
+            true => self.second.prefetch(hash),
+            false => self.first.prefetch(hash),
+        }
     }
 
     /// Has the lines of a hash fetched.
@@ -77,6 +90,7 @@ mod tests {
         prefetcher.point_at(Some(&small), Some(&large));
         assert_eq!(said(), [place(&small), place(&large)]);
         [0, 1 << 63, u64::MAX].iter().for_each(|hash| prefetcher.prefetch(*hash));
+        prefetcher.prefetch_target(7);
         prefetcher.point_at(Some(&large), None);
         assert_eq!(said()[1], (0, 0));
         drop(small);

@@ -181,6 +181,16 @@ impl Lab<'_> {
         Place { env: self.env.clone(), stores: self.stores.to_path_buf() }
     }
 
+    /// Waits until the file system that holds stores has written everything, where that can be
+    /// asked: what it does for the removed store of whoever had his turn before is not to be waited
+    /// for in the next one's time. What it could not write is none of this run's.
+    pub fn settle(&self) {
+        #[cfg(target_os = "linux")]
+        if let Ok(folder) = std::fs::File::open(self.stores) {
+            let _ = rustix::fs::syncfs(folder);
+        }
+    }
+
     /// An empty folder of this name for a store, which is removed when the value is dropped.
     ///
     /// # Errors
@@ -195,8 +205,7 @@ impl Lab<'_> {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it, empty, and waits until the file system has written what was given to it before:
-    /// the removed store of whoever had his turn before is not to be waited for in this one's time.
+    /// Makes it, empty.
     ///
     /// # Errors
     /// What the operating system refused.
@@ -208,7 +217,6 @@ impl Folder {
         };
         remove(&path).map_err(refused("remove"))?;
         std::fs::create_dir_all(&path).map_err(refused("create"))?;
-        settle(&path).map_err(refused("sync the file system of"))?;
         Ok(Folder(path))
     }
 
@@ -232,15 +240,6 @@ impl Drop for Folder {
         // What is left is removed when the next run begins.
         let _ = remove(&self.0);
     }
-}
-
-/// Waits until the file system that holds a folder has written everything, where that can be asked.
-fn settle(path: &Path) -> std::io::Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::fs::syncfs(std::fs::File::open(path)?)?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = path;
-    Ok(())
 }
 
 /// Removes a folder with what is in it, where it is there.

@@ -219,6 +219,7 @@ impl Course<'_> {
         let say = |doing: &str| progress.say(&format!("{what}, {name}: {doing}"));
         let mut recorder = Recorder::new(round, &say, stop);
         let measured = recorder.next("").map_err(Failure::from);
+        self.lab.settle();
         measured.and_then(|()| subject.measure(&mut recorder)).map_err(|failure| {
             if failure.is::<Stopped>() {
                 return self.stopped();

@@ -254,14 +254,14 @@ fn append_all(
             next = (appends.len() < DONE_TOGETHER).then(|| jobs.try_recv().ok()).flatten();
         }
         let _held: Vec<_> = outcomes.iter().map(|outcomes| outcomes.hold()).collect();
-        append_each(store, rules, appends, tellers);
+        append_each(store, rules, tellers, appends);
         handed.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
 /// Does appends one after the other, and has each told what it came to. By then it holds nothing of
 /// the budget any more.
-fn append_each(store: &Store, rules: &Arc<Rules>, appends: Vec<Append>, tellers: Vec<Tell>) {
+fn append_each(store: &Store, rules: &Arc<Rules>, tellers: Vec<Tell>, appends: Vec<Append>) {
     let tickets = submit_each(store, &appends);
     for ((append, ticket), teller) in appends.into_iter().zip(tickets).zip(tellers) {
         tell(rules, &append.into_stream(), ticket, teller);

@@ -183,8 +183,7 @@ mod tests {
     }
 
     /// Story: the thread that appends let go of what appends held only after it had told what they
-    /// came to, and the order of their answers was taken for certain, which it is not: who asks
-    /// what an append came to after the log was synced is told at once, and may overtake others.
+    /// came to. The order of the answers, which nobody promises, is not looked at.
     #[test]
     fn every_batch_has_one_answer_however_many_are_handed_on_together() {
         run(async {
