@@ -142,13 +142,17 @@ impl Shared {
         done: &mut Vec<Result<(Vec<Appended>, u64)>>,
     ) -> bool {
         let before = done.len();
-        requests.iter().take(1).for_each(|request| self.prefetch(request));
+        if let Some(first) = requests.first() {
+            self.prefetch(first);
+        }
         let mut guard = locked(&self.appender);
         let Some(appender) = guard.as_mut().filter(|_| self.check_writable().is_ok()) else {
             return false;
         };
         appender.gathers = true;
-        requests.iter().take(1).for_each(|request| appender.prefetch(&self.parts, request));
+        if let Some(first) = requests.first() {
+            appender.prefetch(&self.parts, first);
+        }
         let mut events = 0;
         for (index, request) in requests.iter().enumerate() {
             if let Some(next) = requests.get(index + 1) {

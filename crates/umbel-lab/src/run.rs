@@ -219,8 +219,11 @@ impl Course<'_> {
         let say = |doing: &str| progress.say(&format!("{what}, {name}: {doing}"));
         let mut recorder = Recorder::new(round, &say, stop);
         let measured = recorder.next("").map_err(Failure::from);
-        self.lab.settle();
-        measured.and_then(|()| subject.measure(&mut recorder)).map_err(|failure| {
+        let measured = measured.and_then(|()| {
+            self.lab.settle();
+            subject.measure(&mut recorder)
+        });
+        measured.map_err(|failure| {
             if failure.is::<Stopped>() {
                 return self.stopped();
             }
