@@ -41,6 +41,7 @@ pub mod stopped;
 pub mod store_case;
 pub mod streams;
 pub mod terminal;
+mod turns;
 pub mod user_data;
 pub mod workload;
 pub mod ycsb;

@@ -14,6 +14,7 @@ use crate::outcome::{EngineNote, FigureNote, Order, Outcome, VERSION};
 use crate::progress::Progress;
 use crate::recorder::{Recorder, Stopped};
 use crate::space;
+use crate::turns::turns;
 
 /// How many rounds are added for repetitions that do not count.
 const EXTRA_ROUNDS: u32 = 2;
@@ -168,12 +169,8 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Gives everybody a turn, beginning with another one in each round: who comes first finds
-    /// another machine than who comes behind a large fill.
     fn round(&mut self, subjects: &mut [Box<dyn Subject>], round: u32) -> Result<(), LabError> {
-        let count = subjects.len();
-        for turn in 0..count {
-            let at = (round as usize + turn) % count;
+        for at in turns(subjects.len(), round) {
             self.repeat(at, subjects[at].as_mut(), round)?;
         }
         Ok(())

@@ -1,0 +1,52 @@
+//! In which order everybody is measured in a round.
+
+/// Who has a turn in a round, one after the other: each round begins with another one, and who
+/// comes directly behind whom changes too. Who comes first finds another machine than who comes
+/// behind a large fill, and who always followed the same one would always find what that one left.
+///
+/// In as many rounds as there are subjects everybody follows everybody else equally often if their
+/// number is even; if it is odd, in twice as many. After E. J. Williams, "Experimental designs
+/// balanced for the estimation of residual effects of treatments", 1949.
+pub(crate) fn turns(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
+    let begin = round as usize;
+    let begins_upwards = subjects.is_multiple_of(2) || round.is_multiple_of(2);
+    (0..subjects).map(move |turn| {
+        // 0, 1, n - 1, 2, n - 2, …, whose steps are all different, or the same downwards.
+        let distance = turn.div_ceil(2);
+        let is_upwards = turn.is_multiple_of(2) != begins_upwards;
+        (begin + if is_upwards { distance } else { subjects - distance }) % subjects
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The story: in every round the growing filter came directly behind the series that syncs, and
+    /// its first span was slower than everybody else's.
+    #[test]
+    fn everybody_follows_everybody_equally_often() {
+        for subjects in 1..=8 {
+            let rounds = if subjects % 2 == 0 { subjects } else { 2 * subjects };
+            let mut begun = vec![0; subjects];
+            let mut followed = vec![vec![0; subjects]; subjects];
+            for round in 0..rounds {
+                let order: Vec<usize> = turns(subjects, round as u32).collect();
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..subjects).collect::<Vec<_>>(), "everybody has one turn");
+                begun[order[0]] += 1;
+                for pair in order.windows(2) {
+                    followed[pair[0]][pair[1]] += 1;
+                }
+            }
+            let times = rounds / subjects;
+            assert_eq!(begun, vec![times; subjects]);
+            for (one, behind) in followed.iter().enumerate() {
+                for (other, count) in behind.iter().enumerate() {
+                    assert_eq!(*count, if one == other { 0 } else { times }, "{subjects}");
+                }
+            }
+        }
+    }
+}
