@@ -302,7 +302,7 @@ pub fn stopping() -> Status {
 pub fn of_engine(error: &umbel::Error) -> Status {
     let text = error.to_string();
     match error {
-        umbel::Error::Conflict(_) => Status::aborted(text),
+        umbel::Error::Conflict(_) if !planted(Bug::ConflictIsOurs) => Status::aborted(text),
         umbel::Error::Invalid(_) => Status::invalid_argument(text),
         umbel::Error::Corruption { .. } => Status::data_loss(text),
         umbel::Error::Full { .. } => Status::resource_exhausted(text),

@@ -120,6 +120,8 @@ mod writing;
 mod wrong_calls_client;
 #[cfg(test)]
 mod wrong_calls_tests;
+#[cfg(test)]
+mod wrong_kv_calls_tests;
 
 pub use config::Config;
 pub use kv_store::KeyValues;

@@ -51,6 +51,18 @@ pub enum Bug {
     NoMessageIsOurs,
     /// A part that says nothing is left out.
     PartSkipped,
+    /// An operation of a batch that says nothing is left out.
+    KindUnsaid,
+    /// The first condition of a batch is left out.
+    ConditionSkipped,
+    /// A keyspace that is not there is the default one.
+    KeyspaceIsDefault,
+    /// A condition that does not hold is a failure of the server.
+    ConflictIsOurs,
+    /// A scan does not mind its prefix.
+    PrefixForgotten,
+    /// A scan does not mind that it is to go backwards.
+    ReverseForgotten,
 }
 
 /// Whether it is planted.

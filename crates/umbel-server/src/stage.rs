@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 use tonic_prost::ProstDecoder;
+use umbel::{Db, Options};
 use umbel_env::Env;
 use umbel_events::{Store, StoreOptions};
 use umbel_proto::shared::{Uuid, uuid};
@@ -20,6 +21,7 @@ use umbel_proto::streams::append_req::ProposedMessage;
 use crate::backups::Backups;
 use crate::config::Config;
 use crate::gates::Gates;
+use crate::kv_store::{KeyValues, KvStore};
 use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
 use crate::store::EventStore;
@@ -29,7 +31,7 @@ pub struct Stage {
     pub service: Arc<Service>,
     pub store: Store,
     _stop: watch::Sender<bool>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Stage {
@@ -44,7 +46,7 @@ impl Stage {
         let work =
             (gates, scavenging as Arc<dyn Scavenging>, Backups::new(store.clone(), &env, None));
         let service = Service::new(events, work, env, Config::default(), 0, stopped).unwrap();
-        Stage { service: Arc::new(service), store, _stop: stop, _folder: folder }
+        Stage { service: Arc::new(service), store, _stop: stop, folder }
     }
 
     /// One that scavenges so.
@@ -52,6 +54,16 @@ impl Stage {
         let mut stage = Stage::new();
         Arc::get_mut(&mut stage.service).expect("nobody shares it yet").scavenging = scavenging;
         stage
+    }
+
+    /// One that serves keys and values, too, and their store.
+    pub fn with_key_values() -> (Stage, Db) {
+        let mut stage = Stage::new();
+        let db = Db::open(stage.folder.path().join("kv"), Options::default()).unwrap();
+        let (kv, _) = KvStore::new(KeyValues::new(db.clone()), &Env::system()).unwrap();
+        let service = Arc::get_mut(&mut stage.service).expect("nobody shares it yet");
+        service.kv = Some(Arc::new(kv));
+        (stage, db)
     }
 
     /// The bytes that appends hold which are not in the log.

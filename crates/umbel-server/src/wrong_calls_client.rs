@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
-use umbel_proto::{monitoring, persistent, projections, streams};
+use umbel_proto::{kv, monitoring, persistent, projections, streams};
 
 /// Nothing here takes longer, unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a call is listened to that may go on for ever.
 const GLANCE: Duration = Duration::from_millis(150);
-/// Calls that may go on for ever.
+/// Calls about events that may go on for ever.
 pub const ENDLESS: [(&str, &str); 4] = [
     (persistent::SERVICE, "Read"),
     (monitoring::SERVICE, "Stats"),
@@ -78,6 +78,33 @@ pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
+/// A message with any fields, some of them messages again.
+pub fn anything(random: &mut Random, depth: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(4) {
+        let tag = 1 + random.below(6) as u8;
+        match random.below(3) {
+            0 => {
+                bytes.push(tag << 3);
+                let number = random.of(&[0, 1, 7, u64::MAX, i64::MIN as u64, 1 << 31]);
+                prost::encoding::encode_varint(number, &mut bytes);
+            }
+            1 if depth > 0 => {
+                let inner = anything(random, depth - 1);
+                bytes.push(tag << 3 | 2);
+                prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
+                bytes.extend(inner);
+            }
+            _ => {
+                let text = random.of(&["", "group", "\u{0}", "$by_category", "a-b-c"]);
+                bytes.extend([tag << 3 | 2, text.len() as u8]);
+                bytes.extend(text.as_bytes());
+            }
+        }
+    }
+    bytes
+}
+
 impl Client {
     /// One that is connected, and what serves its connection.
     pub async fn to(address: SocketAddr) -> (Client, JoinHandle<hyper::Result<()>>) {
@@ -117,7 +144,8 @@ impl Client {
         let Ok(response) = self.sender.send_request(request).await else { return answer };
         let mut status = Status::from_header_map(response.headers());
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
-        let is_endless = ENDLESS.contains(&(service, method));
+        let is_endless =
+            ENDLESS.contains(&(service, method)) || (service, method) == (kv::SERVICE, "Watch");
         let until = Instant::now() + if is_endless { GLANCE } else { PATIENCE };
         while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
             match frame.into_data() {

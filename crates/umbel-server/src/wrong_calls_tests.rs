@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::connections::{Limits, serve};
 use crate::planted::{Bug, plant};
 use crate::stage::{Stage, event};
-use crate::wrong_calls_client::{Answer, Client, ENDLESS, End, PATIENCE, Random, framed};
+use crate::wrong_calls_client::{Answer, Client, ENDLESS, End, PATIENCE, Random, anything, framed};
 
 const SEEDS: u64 = 60;
 const PLANTED_SEEDS: u64 = 12;
@@ -310,33 +310,6 @@ impl Run {
         Ok(())
     }
 
-    /// A message with any fields, some of them messages again.
-    fn anything(&mut self, depth: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for _ in 0..self.random.below(4) {
-            let tag = 1 + self.random.below(6) as u8;
-            match self.random.below(3) {
-                0 => {
-                    bytes.push(tag << 3);
-                    let number = self.random.of(&[0, 1, 7, u64::MAX, i64::MIN as u64, 1 << 31]);
-                    prost::encoding::encode_varint(number, &mut bytes);
-                }
-                1 if depth > 0 => {
-                    let inner = self.anything(depth - 1);
-                    bytes.push(tag << 3 | 2);
-                    prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
-                    bytes.extend(inner);
-                }
-                _ => {
-                    let text = self.random.of(&["", "group", "\u{0}", "$by_category", "a-b-c"]);
-                    bytes.extend([tag << 3 | 2, text.len() as u8]);
-                    bytes.extend(text.as_bytes());
-                }
-            }
-        }
-        bytes
-    }
-
     async fn other(&mut self) -> Result<(), String> {
         let is_endless = self.random.below(8) == 0;
         let (service, method) = match is_endless {
@@ -346,7 +319,7 @@ impl Run {
                 (service, self.random.of(methods))
             }
         };
-        let message = self.anything(4);
+        let message = anything(&mut self.random, 4);
         let bytes = match self.random.below(10) {
             0 => Vec::new(),
             1 => framed(0, &[0xff; 5]),

@@ -18,6 +18,7 @@ use crate::limits::{
     APPENDS_BYTES_MAX, EVENT_BYTES_BESIDE, KV_BATCH_BYTES_MAX, KV_CONDITIONS_MAX, KV_KEYS_MAX,
     KV_OPERATIONS_MAX, KV_VALUE_BYTES_MAX,
 };
+use crate::planted::{Bug, planted};
 
 /// The keyspace that is meant by a name.
 pub fn name(given: &str) -> &str {
@@ -28,6 +29,9 @@ pub fn name(given: &str) -> &str {
 pub fn keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     let name = name(given);
     let found = kv.keyspace(name).map_err(|error| failure::of_engine(&error))?;
+    if planted(Bug::KeyspaceIsDefault) && found.is_none() && name != DEFAULT_KEYSPACE {
+        return keyspace(kv, DEFAULT_KEYSPACE);
+    }
     found.ok_or_else(|| {
         let shown: String = name.chars().take(failure::PATH_SHOWN).collect();
         Status::not_found(format!(
@@ -103,6 +107,9 @@ pub fn range(asked: &mut ScanRequest) -> Result<Range, Status> {
     check_bound("prefix", &asked.prefix)?;
     check_bound("start", &asked.start)?;
     check_bound("end", &asked.end)?;
+    if planted(Bug::PrefixForgotten) {
+        asked.prefix.clear();
+    }
     let (start, end) = (std::mem::take(&mut asked.start), std::mem::take(&mut asked.end));
     Ok(Range::new(&asked.prefix, start, end))
 }
@@ -134,6 +141,9 @@ fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
     let mut bytes = 0;
     for (number, operation) in (0..).zip(&batch.operations) {
         let placed = |status| at("operation", number, &status);
+        if operation.kind.is_none() && planted(Bug::KindUnsaid) {
+            continue;
+        }
         let nothing = || Status::invalid_argument("it says neither put, delete nor delete_range");
         let kind = operation.kind.as_ref().ok_or_else(nothing).map_err(placed)?;
         check_kind(kind).map_err(placed)?;
@@ -178,7 +188,8 @@ pub fn write(kv: &KvStore, budget: &Arc<Budget>, batch: BatchRequest) -> Result<
         operations.extend(operation.kind.map(|kind| Operation { keyspace, kind }));
     }
     let mut conditions = Vec::with_capacity(batch.conditions.len());
-    for condition in batch.conditions {
+    let skipped = usize::from(planted(Bug::ConditionSkipped));
+    for condition in batch.conditions.into_iter().skip(skipped) {
         let keyspace = find(condition.keyspace)?;
         conditions.push(Condition { keyspace, key: condition.key, value: condition.value });
     }

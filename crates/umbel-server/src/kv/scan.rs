@@ -14,6 +14,7 @@ use crate::deadline::{Deadline, too_late};
 use crate::failure;
 use crate::kv_store::{ScanPage, Scanner};
 use crate::peers::Peer;
+use crate::planted::{Bug, planted};
 use crate::unread::Held;
 
 type Answer = Result<ScanResponse, Status>;
@@ -29,7 +30,7 @@ pub async fn scan(
     let range = request::range(&mut asked)?;
     let keyspace = request::keyspace(&call.kv, &asked.keyspace)?;
     let scanner = Scanner::new(keyspace, range, asked.limit)
-        .reversed(asked.reverse)
+        .reversed(asked.reverse && !planted(Bug::ReverseForgotten))
         .without_values(asked.keys_only);
     let snapshot = call.kv.snapshot();
     let pages = Pages::new(call, (held, permit), scanner, snapshot);
