@@ -1,10 +1,15 @@
-//! Answers of a call that go on for long, made while they are taken.
+//! Answers of a call that go on for long, made while they are taken, and single ones that may be
+//! large.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt, stream};
-use tonic::Status;
+use prost::Message;
+use tonic::{Response, Status};
+
+use crate::failure;
+use crate::unread::{Held, Unsent};
 
 /// The answers of a call, in order; the first error ends them.
 pub type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
@@ -28,6 +33,27 @@ where
         }
     });
     Box::pin(pages.flat_map(stream::iter))
+}
+
+/// A response of these answers; their frames hold what was counted until they are written.
+pub fn counted<A>(answers: Answers<A>, unsent: Unsent) -> Response<Answers<A>> {
+    let mut response = Response::new(answers);
+    response.extensions_mut().insert(unsent);
+    response
+}
+
+/// The one answer that `work` comes to, which may be large: it waits for room, and counts until it
+/// is written.
+pub async fn one_counted<A: Message>(
+    held: Held,
+    work: impl Future<Output = Result<A, Status>>,
+) -> Result<Response<A>, Status> {
+    let room = held.room().await.ok_or_else(failure::stopping)?;
+    let answer = work.await?;
+    held.hold(room, answer.encoded_len());
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(held.unsent());
+    Ok(response)
 }
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ async fn served(call: Call, request: hyper::Request<Asked>) -> hyper::Response<B
             grpc().server_streaming(watch, request).await
         }
         "/ListKeyspaces" => {
-            let names = calls::keyspaces(&call);
-            grpc::<_, ()>().unary(Handler::saying(names), request).await
+            let list = Handler::new(move |asked| calls::keyspaces(call, asked));
+            grpc().unary(list, request).await
         }
         "/CreateKeyspace" => {
             let create = Handler::new(move |asked| calls::create_keyspace(call, asked));

@@ -15,7 +15,7 @@ use umbel_proto::persistent::{
 use umbel_proto::shared::{StreamIdentifier, Uuid};
 
 use crate::access::Caller;
-use crate::answers::{Answers, in_steps};
+use crate::answers::{Answers, in_steps, one_counted};
 use crate::asked::Asked;
 use crate::consumers::{Action, ConsumerId};
 use crate::deadline::{self, Deadline};
@@ -108,11 +108,15 @@ async fn info(
     service: Arc<Service>,
     request: Request<GetInfoReq>,
 ) -> Result<Response<GetInfoResp>, Status> {
+    let held = service.unread.held_for(request.extensions());
     let options = request.into_inner().options.ok_or_else(no_options)?;
     let stream = listed(options.stream_option)?;
     let key = key(stream, options.group_name)?;
-    let subscription_info = Some(service.groups.info(&service, &key).await?);
-    Ok(Response::new(GetInfoResp { subscription_info }))
+    let info = async {
+        let subscription_info = Some(service.groups.info(&service, &key).await?);
+        Ok(GetInfoResp { subscription_info })
+    };
+    one_counted(held, info).await
 }
 
 async fn replay(
@@ -151,6 +155,7 @@ async fn list(
     service: Arc<Service>,
     request: Request<ListReq>,
 ) -> Result<Response<ListResp>, Status> {
+    let held = service.unread.held_for(request.extensions());
     let options = request.into_inner().options.ok_or_else(no_options)?;
     let of = match options.list_option.ok_or_else(no_options)? {
         ListOption::AllSubscriptions(()) => None,
@@ -159,11 +164,14 @@ async fn list(
             None => None,
         }),
     };
-    let subscriptions = service.groups.list(&service, of.as_ref()).await?;
-    if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
-        return Err(failure::group_missing(&GroupKey { stream, group: String::new() }));
-    }
-    Ok(Response::new(ListResp { subscriptions }))
+    let list = async {
+        let subscriptions = service.groups.list(&service, of.as_ref()).await?;
+        if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
+            return Err(failure::group_missing(&GroupKey { stream, group: String::new() }));
+        }
+        Ok(ListResp { subscriptions })
+    };
+    one_counted(held, list).await
 }
 
 /// Ends what groups do; they go on from what they keep when somebody asks for them.

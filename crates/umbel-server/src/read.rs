@@ -11,14 +11,13 @@ use umbel_proto::streams::{ReadReq, ReadResp};
 use crate::access::Caller;
 use crate::answers::{Answers, in_steps};
 use crate::deadline::Deadline;
-use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::read_request::{self, Extent, Origin, ReadRequest, Start};
 use crate::reader::{Reader, Source, held_bytes};
 use crate::service::Service;
 use crate::subscription::Subscription;
 use crate::unread::Held;
-use crate::{convert, failure};
+use crate::{answers, convert, failure};
 
 type Answer = Result<ReadResp, Status>;
 
@@ -28,7 +27,7 @@ pub async fn read(
     deadline: Deadline,
     request: Request<ReadReq>,
 ) -> Result<Response<Answers<ReadResp>>, Status> {
-    let held = service.unread.held(request.extensions().get::<Arc<Peer>>().cloned());
+    let held = service.unread.held_for(request.extensions());
     let caller = Caller::of(request.extensions());
     let asked = ReadRequest::read(request.into_inner().options)?;
     let stream = match &asked.origin {
@@ -77,9 +76,7 @@ pub async fn read(
             in_steps(subscription, Subscription::step)
         }
     };
-    let mut response = Response::new(answers);
-    response.extensions_mut().insert(unsent);
-    Ok(response)
+    Ok(answers::counted(answers, unsent))
 }
 
 /// What a read is of, and where it begins.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tonic::Extensions;
 
 use crate::limits::{ROOM_TIME, UNREAD_PAGE_BYTES, UNREAD_TIME};
 use crate::peers::Peer;
@@ -100,8 +101,17 @@ impl Unread {
         Held { unread: Arc::clone(self), peer, unsent: Unsent::default() }
     }
 
+    /// What a call with these extensions holds: nothing yet.
+    pub fn held_for(self: &Arc<Unread>, asked: &Extensions) -> Held {
+        self.held(asked.get::<Arc<Peer>>().cloned())
+    }
+
     /// Waits for room for a page that is read over this connection.
     async fn room(self: &Arc<Unread>, peer: Option<Arc<Peer>>) -> Option<Room> {
+        // Who waits is not passed by: what is free is his first.
+        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(PAGE_UNITS) {
+            return Some(self.taken(permit, peer));
+        }
         let mut taken = pin!(Arc::clone(&self.room).acquire_many_owned(PAGE_UNITS));
         loop {
             tokio::select! {

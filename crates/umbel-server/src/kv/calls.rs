@@ -1,7 +1,5 @@
 //! The calls that are answered with one message.
 
-use std::sync::Arc;
-
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 use umbel::Error;
@@ -12,11 +10,10 @@ use umbel_proto::kv::{
 };
 
 use super::{Call, request};
-use crate::answers::{Answers, in_steps};
+use crate::answers::{Answers, counted, in_steps, one_counted};
 use crate::failure;
 use crate::kv_store::{ReadFailed, fitting};
 use crate::limits::KV_VALUE_BYTES_MAX;
-use crate::peers::Peer;
 use crate::unread::Held;
 
 /// An answer of one message that may be large.
@@ -24,7 +21,7 @@ type One<A> = Result<Response<Answers<A>>, Status>;
 
 /// The value of a key.
 pub async fn get(call: Call, asked: Request<GetRequest>) -> One<GetResponse> {
-    let held = call.service.unread.held(asked.extensions().get::<Arc<Peer>>().cloned());
+    let held = call.service.unread.held_for(asked.extensions());
     let GetRequest { keyspace, key } = asked.into_inner();
     request::check_key(&key)?;
     let keyspace = request::keyspace(&call.kv, &keyspace)?;
@@ -42,7 +39,7 @@ pub async fn get(call: Call, asked: Request<GetRequest>) -> One<GetResponse> {
 
 /// The values of several keys.
 pub async fn multi_get(call: Call, asked: Request<MultiGetRequest>) -> One<MultiGetResponse> {
-    let held = call.service.unread.held(asked.extensions().get::<Arc<Peer>>().cloned());
+    let held = call.service.unread.held_for(asked.extensions());
     let asked = asked.into_inner();
     request::check_keys(&asked)?;
     let keyspace = request::keyspace(&call.kv, &asked.keyspace)?;
@@ -70,14 +67,16 @@ pub async fn multi_get(call: Call, asked: Request<MultiGetRequest>) -> One<Multi
     Ok(one(answer, held))
 }
 
-/// An answer of one message. What it holds is given back once it was taken.
+/// An answer of one message. What it holds is given back once it was written.
 fn one<A: Send + 'static>(answer: A, held: Held) -> Response<Answers<A>> {
-    Response::new(in_steps((Some(answer), held), |(answer, held)| async move {
+    let unsent = held.unsent();
+    let answers = in_steps((Some(answer), held), |(answer, held)| async move {
         match answer {
             Some(answer) => (vec![Ok(answer)], Some((None, held))),
             None => (Vec::new(), None),
         }
-    }))
+    });
+    counted(answers, unsent)
 }
 
 /// Gives a key a value.
@@ -126,8 +125,13 @@ async fn write(call: &Call, batch: BatchRequest) -> Result<u64, Status> {
 }
 
 /// The names of all keyspaces.
-pub fn keyspaces(call: &Call) -> ListKeyspacesResponse {
-    ListKeyspacesResponse { names: call.kv.keyspaces() }
+pub async fn keyspaces(
+    call: Call,
+    asked: Request<()>,
+) -> Result<Response<ListKeyspacesResponse>, Status> {
+    let held = call.service.unread.held_for(asked.extensions());
+    let list = async { Ok(ListKeyspacesResponse { names: call.kv.keyspaces() }) };
+    one_counted(held, list).await
 }
 
 /// Makes a keyspace.

@@ -1,7 +1,5 @@
 //! Scan: a range of keys in one state.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status};
 use umbel_proto::kv::{ScanRequest, ScanResponse};
 
@@ -9,11 +7,10 @@ use super::lease::Lease;
 use super::permit::Permit;
 use super::{Call, request};
 use crate::access::Caller;
-use crate::answers::{Answers, in_steps};
+use crate::answers::{Answers, counted, in_steps};
 use crate::deadline::{Deadline, too_late};
 use crate::failure;
 use crate::kv_store::{ScanPage, Scanner};
-use crate::peers::Peer;
 use crate::planted::{Bug, planted};
 use crate::unread::Held;
 
@@ -24,7 +21,7 @@ pub async fn scan(
     call: Call,
     asked: Request<ScanRequest>,
 ) -> Result<Response<Answers<ScanResponse>>, Status> {
-    let held = call.service.unread.held(asked.extensions().get::<Arc<Peer>>().cloned());
+    let held = call.service.unread.held_for(asked.extensions());
     let permit = Permit::new(Caller::of(asked.extensions()));
     let mut asked = asked.into_inner();
     let range = request::range(&mut asked)?;
@@ -33,8 +30,9 @@ pub async fn scan(
         .reversed(asked.reverse && !planted(Bug::ReverseForgotten))
         .without_values(asked.keys_only);
     let snapshot = call.kv.snapshot();
+    let unsent = held.unsent();
     let pages = Pages::new(call, (held, permit), scanner, snapshot);
-    Ok(Response::new(in_steps(pages, step)))
+    Ok(counted(in_steps(pages, step), unsent))
 }
 
 async fn step(mut pages: Pages) -> (Vec<Answer>, Option<Pages>) {
@@ -94,9 +92,9 @@ impl Pages {
         Ok(Some(page))
     }
 
-    /// Lets go of everything, and gives back who may go on.
-    pub fn into_permit(self) -> Permit {
-        self.permit
+    /// Lets go of the state, and gives back what is held and who may go on.
+    pub fn into_rest(self) -> (Held, Permit) {
+        (self.held, self.permit)
     }
 
     fn late(&self) -> Status {

@@ -1,7 +1,6 @@
 //! Watch: what changes, behind what there was where that is wanted.
 
-use std::sync::Arc;
-
+use prost::Message;
 use tonic::{Request, Response, Status};
 use umbel_proto::kv::{Entries, Started, WatchEvent, WatchRequest, WatchResponse};
 
@@ -9,11 +8,11 @@ use super::permit::Permit;
 use super::scan::Pages;
 use super::{Call, request};
 use crate::access::Caller;
-use crate::answers::{Answers, in_steps};
+use crate::answers::{Answers, counted, in_steps};
 use crate::deadline::too_late;
 use crate::failure;
 use crate::kv_store::{Range, Scanner, Watched, Watcher};
-use crate::peers::Peer;
+use crate::unread::Held;
 
 type Answer = Result<WatchResponse, Status>;
 
@@ -32,9 +31,9 @@ enum Stage {
     /// Tells what there was.
     Entries(Box<Pages>),
     /// Has told that, if it was to.
-    Starting(Permit),
+    Starting(Held, Permit),
     /// Tells what changes.
-    Changes(Permit),
+    Changes(Held, Permit),
 }
 
 /// Answers with what changes.
@@ -42,7 +41,8 @@ pub async fn watch(
     call: Call,
     asked: Request<WatchRequest>,
 ) -> Result<Response<Answers<WatchResponse>>, Status> {
-    let held = call.service.unread.held(asked.extensions().get::<Arc<Peer>>().cloned());
+    let held = call.service.unread.held_for(asked.extensions());
+    let unsent = held.unsent();
     let permit = Permit::new(Caller::of(asked.extensions()));
     let WatchRequest { keyspace, prefix, with_entries, keys_only } = asked.into_inner();
     request::check_bound("prefix", &prefix)?;
@@ -59,10 +59,10 @@ pub async fn watch(
             let pages = Pages::new(call.clone(), (held, permit), scanner, snapshot);
             Stage::Entries(Box::new(pages))
         }
-        false => Stage::Starting(permit),
+        false => Stage::Starting(held, permit),
     };
     let watch = Watch { call, watcher, sequence, stage };
-    Ok(Response::new(in_steps(watch, step)))
+    Ok(counted(in_steps(watch, step), unsent))
 }
 
 async fn step(watch: Watch) -> (Vec<Answer>, Option<Watch>) {
@@ -73,29 +73,32 @@ async fn step(watch: Watch) -> (Vec<Answer>, Option<Watch>) {
 }
 
 async fn next(mut watch: Watch) -> Result<(WatchEvent, Watch), Status> {
-    let permit = match watch.stage {
+    let (held, permit) = match watch.stage {
         Stage::Entries(mut pages) => match pages.next().await? {
             Some(page) if !page.entries.is_empty() => {
                 watch.stage = Stage::Entries(pages);
                 let entries = Entries { entries: page.entries };
                 return Ok((WatchEvent::Entries(entries), watch));
             }
-            _ => pages.into_permit(),
+            _ => pages.into_rest(),
         },
-        Stage::Starting(permit) => permit,
-        Stage::Changes(mut permit) => {
+        Stage::Starting(held, permit) => (held, permit),
+        Stage::Changes(held, mut permit) => {
+            held.give_back();
             let Call { service, deadline, .. } = &watch.call;
             let told = tokio::select! {
                 told = watch.watcher.next() => told?,
                 () = service.stopping() => return Err(failure::stopping()),
                 () = deadline.passed() => return Err(too_late()),
             };
+            let room = deadline.limit(held.room()).await?.ok_or_else(failure::stopping)?;
             permit.renewed(service).await?;
-            watch.stage = Stage::Changes(permit);
+            held.hold(room, told.encoded_len());
+            watch.stage = Stage::Changes(held, permit);
             return Ok((WatchEvent::Changes(told), watch));
         }
     };
-    watch.stage = Stage::Changes(permit);
+    watch.stage = Stage::Changes(held, permit);
     let started = Started { sequence: watch.sequence };
     Ok((WatchEvent::Started(started), watch))
 }

@@ -4,13 +4,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use prost::Message;
 use tonic::Streaming;
+use umbel_proto::kv::{GetRequest, ScanRequest, WatchRequest};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_server::Config;
 use umbel_server::limits::{HEADERS_TIME, OPENING_TIME, UNREAD_PAGE_BYTES};
 
 use super::super::client::{ANY, Client, event, of_all, of_stream, subscription};
+use super::super::connection::Connection;
+use super::super::ground::Ground;
+use super::super::kv_client::Kv;
 use super::raw::{
     DATA, END, END_HEADERS, HEADERS, INITIAL_WINDOW, Raw, WINDOW_UPDATE, call, frame, message,
 };
@@ -29,10 +34,15 @@ async fn large(address: SocketAddr) {
 
 /// What the server says it holds for clients that have not taken it.
 async fn unread(address: SocketAddr) -> usize {
+    metric(address, "umbel_unread_bytes").await
+}
+
+/// A number that the server tells of itself.
+async fn metric(address: SocketAddr, name: &str) -> usize {
     let mut raw = Raw::silent(address).await;
     raw.send(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     let text = raw.text().await;
-    let line = text.lines().find_map(|line| line.strip_prefix("umbel_unread_bytes "));
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{text}")).trim().parse::<f64>().unwrap() as usize
 }
 
@@ -102,23 +112,8 @@ fn reads_whose_frames_nobody_takes() {
     Target::attack(config, async |address| {
         large(address).await;
         let before = resident();
-        let mut stuck = Vec::new();
-        for _ in 0..20 {
-            let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0x7fff_ffff)]).await;
-            let more = 0x7fff_ffff - 65_535_u32;
-            raw.send(&frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes())).await.unwrap();
-            for stream in (1..100).step_by(2) {
-                let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
-                sent.extend(frame(DATA, END, stream, &asks()));
-                raw.send(&sent).await.unwrap();
-            }
-            stuck.push(raw);
-        }
-        let mut most = 0;
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            most = most.max(resident().saturating_sub(before));
-        }
+        let _stuck = all_ask(address, (20, 50), (super::floods::READ, &asks())).await;
+        let most = most_beyond(before).await;
         assert!(most < MORE_MAX, "{} MiB are held", most >> 20);
         let held = unread(address).await;
         assert!(held > 0 && held <= budget, "{held} bytes of {budget}");
@@ -175,6 +170,100 @@ fn subscribers_that_are_stuck() {
         assert!(held <= budget, "{held} bytes of {budget}");
         serves(address, 6).await;
     });
+}
+
+/// Connections with windows as large as can be, on each of which so many calls ask and nothing is
+/// taken off the wire.
+async fn all_ask(
+    address: SocketAddr,
+    (connections, calls): (usize, u32),
+    (path, asked): (&str, &[u8]),
+) -> Vec<Raw> {
+    let mut stuck = Vec::new();
+    for _ in 0..connections {
+        let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0x7fff_ffff)]).await;
+        let more = 0x7fff_ffff - 65_535_u32;
+        raw.send(&frame(WINDOW_UPDATE, 0, 0, &more.to_be_bytes())).await.unwrap();
+        for stream in (1..2 * calls).step_by(2) {
+            let mut sent = frame(HEADERS, END_HEADERS, stream, &call(path));
+            sent.extend(frame(DATA, END, stream, asked));
+            raw.send(&sent).await.unwrap();
+        }
+        stuck.push(raw);
+    }
+    stuck
+}
+
+/// The most memory of two seconds, beyond what there was before.
+async fn most_beyond(before: usize) -> usize {
+    let mut most = 0;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(resident().saturating_sub(before));
+    }
+    most
+}
+
+/// The story: what a value's answer was made of counted only until it had been made into frames, so
+/// that a thousand calls that took nothing held a value each.
+#[test]
+fn values_that_nobody_takes() {
+    let budget = 3 * UNREAD_PAGE_BYTES;
+    let config = Config { unread_bytes_max: budget, ..Config::default() };
+    Target::attack_on(
+        || Ground::with_kv_and(config),
+        async |address| {
+            let kv = Kv::new(&Connection::to(address).await.unwrap());
+            kv.put(b"large", &[7; 4 << 20]).await.unwrap();
+            for (path, asked) in [
+                (
+                    "Get",
+                    GetRequest { key: b"large".to_vec(), ..GetRequest::default() }.encode_to_vec(),
+                ),
+                (
+                    "Scan",
+                    ScanRequest { prefix: b"l".to_vec(), ..ScanRequest::default() }.encode_to_vec(),
+                ),
+            ] {
+                let before = resident();
+                let path = format!("/umbel.kv.v1.KeyValue/{path}");
+                let stuck = all_ask(address, (10, 50), (&path, &message(&asked))).await;
+                let most = most_beyond(before).await;
+                assert!(most < MORE_MAX, "{path}: {} MiB are held", most >> 20);
+                let held = unread(address).await;
+                assert!(held > 0 && held <= budget, "{path}: {held} bytes of {budget}");
+                drop(stuck);
+                assert_eq!(kv.get(b"large").await.unwrap().unwrap().len(), 4 << 20);
+            }
+        },
+    );
+}
+
+/// The story: what a watch was told counted as long as it waited, and no longer once it was on its
+/// way to a client that takes nothing.
+#[test]
+fn watches_that_are_stuck() {
+    let budget = 3 * UNREAD_PAGE_BYTES;
+    let config = Config { unread_bytes_max: budget, ..Config::default() };
+    Target::attack_on(
+        || Ground::with_kv_and(config),
+        async |address| {
+            let kv = Kv::new(&Connection::to(address).await.unwrap());
+            let before = resident();
+            let asked = message(&WatchRequest::default().encode_to_vec());
+            let path = "/umbel.kv.v1.KeyValue/Watch";
+            let _stuck = all_ask(address, (10, 60), (path, &asked)).await;
+            while metric(address, "umbel_kv_watches").await < 600 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            kv.put(b"large", &[7; 3 << 20]).await.unwrap();
+            let most = most_beyond(before).await;
+            assert!(most < MORE_MAX, "{} MiB are held", most >> 20);
+            let held = unread(address).await;
+            assert!(held > 0 && held <= budget, "{held} bytes of {budget}");
+            serves(address, 7).await;
+        },
+    );
 }
 
 /// Slowloris: a head that comes byte by byte and never ends.

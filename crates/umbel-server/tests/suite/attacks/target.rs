@@ -31,8 +31,13 @@ impl Target {
     /// Attacks a server that is configured so; then who comes is served as before, no task is left
     /// and no memory.
     pub fn attack(config: Config, attack: impl AsyncFnOnce(SocketAddr)) {
+        Target::attack_on(|| Ground::with(config), attack);
+    }
+
+    /// The same to a server on this ground.
+    pub fn attack_on(ground: impl FnOnce() -> Ground, attack: impl AsyncFnOnce(SocketAddr)) {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let ground = Ground::with(config);
+        let ground = ground();
         let mut target = Target { ground, tasks: 0, memory: 0, _turn: turn };
         run(LocalSet::new().run_until(async {
             let address = target.ground.address();
