@@ -36,7 +36,8 @@ pub enum Error {
         /// What the operating system said.
         source: Arc<io::Error>,
     },
-    /// The disk or the quota is full: make room, then open the store again.
+    /// The disk or the quota is full: make room and go on. Where the store has become read-only by
+    /// it, [`Error::ReadOnly`] says so from then on, and it is to be opened again.
     Full {
         /// What was being done.
         operation: String,
@@ -112,8 +113,8 @@ impl fmt::Display for Error {
             }
             Error::Full { operation, path, source } => write!(
                 f,
-                "could not {operation} {}: {source}; make room on that disk, then open the store \
-                 again",
+                "could not {operation} {}: {source}; make room on that disk and go on (a store \
+                 that has become read-only says so, and is to be opened again)",
                 path.display()
             ),
             Error::Locked(path) => write!(

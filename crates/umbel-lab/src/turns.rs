@@ -5,13 +5,14 @@
 /// behind a large fill, and who always followed the same one would always find what that one left.
 ///
 /// In as many rounds as there are subjects everybody follows everybody else equally often if their
-/// number is even; if it is odd, in twice as many. After E. J. Williams, "Experimental designs
-/// balanced for the estimation of residual effects of treatments", 1949.
+/// number is even; if it is odd, in twice as many; in fewer rounds not quite. After E. J. Williams,
+/// "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
 pub(crate) fn turns(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
     let begin = round as usize;
     let begins_upwards = subjects.is_multiple_of(2) || round.is_multiple_of(2);
     (0..subjects).map(move |turn| {
-        // 0, 1, n - 1, 2, n - 2, …, whose steps are all different, or the same downwards.
+        // 0, 1, n - 1, 2, n - 2, …: of an even number all steps are different, of an odd one with
+        // those of the same downwards.
         let distance = turn.div_ceil(2);
         let is_upwards = turn.is_multiple_of(2) != begins_upwards;
         (begin + if is_upwards { distance } else { subjects - distance }) % subjects

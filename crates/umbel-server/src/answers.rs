@@ -8,7 +8,7 @@ use futures_util::{Stream, StreamExt, stream};
 use prost::Message;
 use tonic::{Response, Status};
 
-use crate::failure;
+use crate::limits::LIST_BYTES;
 use crate::unread::{Held, Unsent};
 
 /// The answers of a call, in order; the first error ends them.
@@ -42,17 +42,15 @@ pub fn counted<A>(answers: Answers<A>, unsent: Unsent) -> Response<Answers<A>> {
     response
 }
 
-/// The one answer that `work` comes to, which may be large: it waits for room, and counts until it
+/// The one answer that `work` comes to, which may be long: it waits for room, and counts until it
 /// is written.
-pub async fn one_counted<A: Message>(
+pub async fn one_counted<A: Message + 'static>(
     held: Held,
-    work: impl Future<Output = Result<A, Status>>,
+    work: impl Future<Output = Result<A, Status>> + Send + 'static,
 ) -> Result<Response<A>, Status> {
-    let room = held.room().await.ok_or_else(failure::stopping)?;
-    let answer = work.await?;
-    held.hold(room, answer.encoded_len());
+    let (answer, unsent) = held.made(LIST_BYTES, work, A::encoded_len).await?;
     let mut response = Response::new(answer);
-    response.extensions_mut().insert(held.unsent());
+    response.extensions_mut().insert(unsent);
     Ok(response)
 }
 

@@ -91,6 +91,7 @@ pub async fn serve(
         }
     }
     drop(listener);
+    service.unread.close();
     if let Some(following) = following {
         following.abort();
     }
@@ -169,8 +170,9 @@ async fn connection<S>(
             request.extensions_mut().insert(user.clone());
         }
         async move {
+            let unread = Arc::clone(&service.unread);
             let (answer, line) = router::answer(service, request).await;
-            Ok::<_, Infallible>(Counted::of(call, answer, line))
+            Ok::<_, Infallible>(Counted::of(call, unread, answer, line))
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));

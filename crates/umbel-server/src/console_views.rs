@@ -44,7 +44,7 @@ pub async fn view(
         _ => return Ok((small(service, caller, name, query).await?, None)),
     };
     let held = service.unread.held(peer);
-    let room = held.room().await.ok_or_else(failure::stopping)?;
+    let room = held.room().await?;
     Ok((events(service, caller, stream, query).await?, Some((held, room))))
 }
 

@@ -4,20 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message;
 use serde_json::Value;
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use umbel_proto::monitoring::{StatsReq, StatsResp};
 
 use crate::access::Caller;
-use crate::answers::{Answers, counted, in_steps};
+use crate::answers::{Answers, in_steps};
 use crate::asked::Asked;
 use crate::deadline::{self, Deadline};
 use crate::handler::{Handler, grpc};
 use crate::limits::STATS_TIME_MIN;
 use crate::service::Service;
-use crate::unread::Held;
 use crate::{failure, pages};
 
 /// Serves a call.
@@ -39,7 +37,6 @@ pub async fn call(
 /// Somebody who is told.
 struct Told {
     service: Arc<Service>,
-    held: Held,
     caller: Caller,
     deadline: Deadline,
     period: Duration,
@@ -51,13 +48,11 @@ async fn stats(
     deadline: Deadline,
     request: Request<StatsReq>,
 ) -> Result<Response<Answers<StatsResp>>, Status> {
-    let held = service.unread.held_for(request.extensions());
-    let unsent = held.unsent();
     let caller = Caller::of(request.extensions());
     let period = Duration::from_millis(request.into_inner().refresh_time_period_in_ms);
     let period = period.max(STATS_TIME_MIN);
-    let told = Told { service, held, caller, deadline, period, is_first: true };
-    Ok(counted(in_steps(told, Told::step), unsent))
+    let told = Told { service, caller, deadline, period, is_first: true };
+    Ok(Response::new(in_steps(told, Told::step)))
 }
 
 impl Told {
@@ -70,7 +65,6 @@ impl Told {
 
     async fn next(&mut self) -> Result<StatsResp, Status> {
         let service = &self.service;
-        self.held.give_back();
         if !std::mem::take(&mut self.is_first) {
             tokio::select! {
                 () = tokio::time::sleep(self.period) => {}
@@ -78,14 +72,11 @@ impl Told {
                 () = self.deadline.passed() => return Err(deadline::too_late()),
             }
         }
-        let room = self.deadline.limit(self.held.room()).await?.ok_or_else(failure::stopping)?;
         self.caller = service.access.renewed(&service.store, &self.caller).await?;
         let stats = service.store.stats().await.map_err(|error| failure::status(&error))?;
         let mut named = BTreeMap::new();
         flatten(String::new(), pages::stats(&stats), &mut named);
-        let answer = StatsResp { stats: named };
-        self.held.hold(room, answer.encoded_len());
-        Ok(answer)
+        Ok(StatsResp { stats: named })
     }
 }
 

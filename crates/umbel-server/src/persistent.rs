@@ -112,7 +112,7 @@ async fn info(
     let options = request.into_inner().options.ok_or_else(no_options)?;
     let stream = listed(options.stream_option)?;
     let key = key(stream, options.group_name)?;
-    let info = async {
+    let info = async move {
         let subscription_info = Some(service.groups.info(&service, &key).await?);
         Ok(GetInfoResp { subscription_info })
     };
@@ -164,7 +164,7 @@ async fn list(
             None => None,
         }),
     };
-    let list = async {
+    let list = async move {
         let subscriptions = service.groups.list(&service, of.as_ref()).await?;
         if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
             return Err(failure::group_missing(&GroupKey { stream, group: String::new() }));

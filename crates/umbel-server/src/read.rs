@@ -129,7 +129,7 @@ impl Reading {
             return Err(failure::stopping());
         }
         let Some(mut reader) = self.reader.take() else { return Ok((Vec::new(), false)) };
-        let room = self.deadline.limit(self.held.room()).await?.ok_or_else(failure::stopping)?;
+        let room = self.deadline.limit(self.held.room()).await??;
         reader.show(self.permit.renewed(&self.service).await?);
         let page = self.service.store.page(reader, self.left);
         let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;

@@ -107,8 +107,7 @@ impl Subscription {
             if let Origin::Stream(name, _) = &self.asked.origin {
                 follower.show_through(self.service.gates.through(name));
             }
-            let room = self.deadline.limit(self.held.room()).await?;
-            let room = room.ok_or_else(failure::stopping)?;
+            let room = self.deadline.limit(self.held.room()).await??;
             let page = self.service.store.follow(follower);
             let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
             self.held.hold(room, page.bytes());

@@ -8,44 +8,53 @@
 //! room waits, first come, first served but one call of a connection at a time, and while he waits
 //! connections end that hold pages nobody took anything of for some seconds, the one with the most
 //! first.
+//!
+//! Frames of other answers take no room before they are made. They are counted beside the budget,
+//! and where they come to as much again, connections end in the same way.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::Extensions;
+use tonic::{Extensions, Status};
 
+use crate::failure;
 use crate::limits::{ROOM_TIME, UNREAD_PAGE_BYTES, UNREAD_TIME};
 use crate::peers::Peer;
 
-/// What a permit stands for.
+/// What a permit stands for. Frames of fewer bytes are not counted unless they are of a page.
 const UNIT_BYTES: usize = 1 << 10;
 /// Room for the largest page.
-const PAGE_UNITS: u32 = (UNREAD_PAGE_BYTES / UNIT_BYTES) as u32;
+const PAGE_UNITS: usize = UNREAD_PAGE_BYTES / UNIT_BYTES;
 
 /// What all pages together may hold, and who holds which.
 #[derive(Debug)]
 pub struct Unread {
     units: usize,
     room: Arc<Semaphore>,
-    /// By their numbers.
     held: Mutex<Pages>,
 }
 
 #[derive(Debug, Default)]
 struct Pages {
     next: u64,
+    /// By their numbers.
     pages: HashMap<u64, PageHeld>,
+    /// What frames have that took no room.
+    beside: usize,
+    /// When it was last looked whether a connection has to end for those.
+    looked: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct PageHeld {
-    /// When it came, or when a frame of it was written last.
-    since: Instant,
+    /// When it came, or when a frame of it was written last; `None` while it is made, which its
+    /// client cannot delay.
+    since: Option<Instant>,
     units: usize,
     /// Whose it is; `None` where nobody can end it.
     peer: Option<Arc<Peer>>,
@@ -61,21 +70,39 @@ pub struct Held {
 
 /// The same, for whoever makes frames of it.
 #[derive(Debug, Clone, Default)]
-pub struct Unsent(Arc<Mutex<Option<Arc<Page>>>>);
+pub struct Unsent(Arc<Mutex<Making>>);
+
+/// What frames are made of.
+#[derive(Debug, Default)]
+struct Making {
+    page: Option<Arc<Page>>,
+    /// Whether there is a frame of it.
+    is_begun: bool,
+    /// Pages that were given back before there was a frame of them: their bytes are in the next.
+    given_back: Vec<Arc<Page>>,
+}
 
 /// A page, as long as its call or a frame of it is there.
 #[derive(Debug)]
 struct Page {
     unread: Arc<Unread>,
     number: u64,
-    permit: OwnedSemaphorePermit,
+    /// `None` where it took no room.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Bytes of a page on their way.
+/// The pages that a frame is made of.
+#[derive(Debug, Clone)]
+pub struct Carrier {
+    last: Arc<Page>,
+    before: Vec<Arc<Page>>,
+}
+
+/// Bytes of pages on their way.
 #[derive(Debug)]
 struct Carried {
     bytes: Bytes,
-    page: Arc<Page>,
+    pages: Carrier,
 }
 
 /// Room for a page that is being read. It is held as the page will be: the call that reads it goes
@@ -86,14 +113,20 @@ pub struct Room(Page);
 impl Unread {
     /// So many bytes, but no fewer than a page may have.
     pub fn new(bytes_max: usize) -> Unread {
-        let units = (bytes_max / UNIT_BYTES).clamp(PAGE_UNITS as usize, Semaphore::MAX_PERMITS);
+        let units = (bytes_max / UNIT_BYTES).clamp(PAGE_UNITS, Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(units));
         Unread { units, room, held: Mutex::default() }
     }
 
-    /// The bytes that pages hold.
+    /// The bytes that pages hold, and frames of other answers.
     pub fn bytes(&self) -> usize {
-        (self.units - self.room.available_permits()) * UNIT_BYTES
+        let units = self.units - self.room.available_permits();
+        (units + self.locked(|held| held.beside)) * UNIT_BYTES
+    }
+
+    /// Nobody finds room any more, and who waits is told so.
+    pub fn close(&self) {
+        self.room.close();
     }
 
     /// What a call over this connection holds: nothing yet.
@@ -106,36 +139,67 @@ impl Unread {
         self.held(asked.get::<Arc<Peer>>().cloned())
     }
 
-    /// Waits for room for a page that is read over this connection.
-    async fn room(self: &Arc<Unread>, peer: Option<Arc<Peer>>) -> Option<Room> {
+    /// Waits for room for something that is read over this connection. `None` where there will be
+    /// none any more.
+    async fn room(self: &Arc<Unread>, peer: Option<Arc<Peer>>, units: usize) -> Option<Room> {
+        let units = units.clamp(1, self.units);
+        let wanted = u32::try_from(units).unwrap_or(u32::MAX);
         // Who waits is not passed by: what is free is his first.
-        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(PAGE_UNITS) {
+        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(wanted) {
             return Some(self.taken(permit, peer));
         }
-        let mut taken = pin!(Arc::clone(&self.room).acquire_many_owned(PAGE_UNITS));
-        loop {
-            tokio::select! {
-                permit = &mut taken => return permit.ok().map(|permit| self.taken(permit, peer)),
-                () = tokio::time::sleep(ROOM_TIME) => self.end_one(UNREAD_TIME),
+        // A call whose client takes nothing may never be asked again how it gets on. So a task
+        // waits for it: what that finds is known to be held, and stands in nobody's way.
+        let (unread, mut waiting) = (Arc::clone(self), JoinSet::new());
+        waiting.spawn(async move {
+            // However many calls a connection has, the others wait behind one of them.
+            let _turn = match &peer {
+                Some(peer) => Some(peer.turn().await),
+                None => None,
+            };
+            let mut taken = pin!(Arc::clone(&unread.room).acquire_many_owned(wanted));
+            loop {
+                tokio::select! {
+                    permit = &mut taken => {
+                        return permit.ok().map(|permit| unread.taken(permit, peer.clone()));
+                    }
+                    () = tokio::time::sleep(ROOM_TIME) => unread.end_one(),
+                }
             }
-        }
+        });
+        waiting.join_next().await?.ok()?
     }
 
     fn taken(self: &Arc<Unread>, permit: OwnedSemaphorePermit, peer: Option<Arc<Peer>>) -> Room {
-        let page = PageHeld { since: Instant::now(), units: permit.num_permits(), peer };
-        let number = self.locked(|held| {
-            held.next += 1;
-            held.pages.insert(held.next, page);
-            held.next
-        });
-        Room(Page { unread: Arc::clone(self), number, permit })
+        let units = permit.num_permits();
+        let number = self.locked(|held| held.add(units, peer));
+        Room(Page { unread: Arc::clone(self), number, permit: Some(permit) })
     }
 
-    /// Ends the connection that holds the most of what was not taken for so long.
-    fn end_one(&self, unread: Duration) {
+    /// What holds the bytes of a frame that took no room; nothing where they are few.
+    pub fn beside(self: &Arc<Unread>, bytes: &Bytes, peer: &Arc<Peer>) -> Option<Carrier> {
+        let units = bytes.len() / UNIT_BYTES;
+        if units == 0 {
+            return None;
+        }
+        let (number, is_much) = self.locked(|held| {
+            held.beside += units;
+            let is_much = held.beside > self.units && held.may_look();
+            (held.add(units, Some(Arc::clone(peer))), is_much)
+        });
+        if is_much {
+            self.end_one();
+        }
+        let last = Arc::new(Page { unread: Arc::clone(self), number, permit: None });
+        Some(Carrier { last, before: Vec::new() })
+    }
+
+    /// Ends the connection that holds the most of what was not taken for some time.
+    fn end_one(&self) {
         let most = self.locked(|held| {
             let mut sums: HashMap<*const Peer, (usize, Arc<Peer>)> = HashMap::new();
-            for page in held.pages.values().filter(|page| page.since.elapsed() >= unread) {
+            let is_old = |since: Instant| since.elapsed() >= UNREAD_TIME;
+            for page in held.pages.values().filter(|page| page.since.is_some_and(is_old)) {
                 if let Some(peer) = page.peer.as_ref().filter(|peer| !peer.is_ending()) {
                     let sum = sums.entry(Arc::as_ptr(peer)).or_insert((0, Arc::clone(peer)));
                     sum.0 += page.units;
@@ -154,39 +218,101 @@ impl Unread {
     }
 }
 
+impl Pages {
+    fn add(&mut self, units: usize, peer: Option<Arc<Peer>>) -> u64 {
+        self.next += 1;
+        self.pages.insert(self.next, PageHeld { since: Some(Instant::now()), units, peer });
+        self.next
+    }
+
+    /// Whether some time has passed since this was asked.
+    fn may_look(&mut self) -> bool {
+        let may = self.looked.is_none_or(|looked| looked.elapsed() >= ROOM_TIME);
+        if may {
+            self.looked = Some(Instant::now());
+        }
+        may
+    }
+}
+
+impl Room {
+    /// The page is made without its client: however long that takes, it is not his doing.
+    fn is_made(&self) {
+        let Room(Page { unread, number, .. }) = self;
+        unread.locked(|held| {
+            if let Some(held) = held.pages.get_mut(number) {
+                held.since = None;
+            }
+        });
+    }
+}
+
 impl Held {
     /// Gives back what the last page held, but for the frames of it that were not written.
     pub fn give_back(&self) {
-        self.unsent.locked(|page| *page = None);
+        self.unsent.locked(Making::give_back);
     }
 
-    /// Gives back what the last page held, and waits for room for the next one. `None` where there
-    /// will be none any more.
-    pub async fn room(&self) -> Option<Room> {
+    /// Gives back what the last page held, and waits for room for the next one.
+    ///
+    /// # Errors
+    /// Where there will be none any more, because the server is about to stop.
+    pub async fn room(&self) -> Result<Room, Status> {
+        self.room_for(UNREAD_PAGE_BYTES).await
+    }
+
+    /// The same for so many bytes.
+    ///
+    /// # Errors
+    /// As [`Held::room`].
+    pub async fn room_for(&self, bytes: usize) -> Result<Room, Status> {
         self.give_back();
-        // However many calls a connection has, the others wait behind one of them.
-        let _turn = match &self.peer {
-            Some(peer) => Some(peer.turn().await),
-            None => None,
-        };
-        self.unread.room(self.peer.clone()).await
+        let room = self.unread.room(self.peer.clone(), bytes.div_ceil(UNIT_BYTES));
+        room.await.ok_or_else(failure::stopping)
+    }
+
+    /// Waits for room for so many bytes, and holds something that `work` makes and `measure` says
+    /// the bytes of. Its client cannot delay that.
+    ///
+    /// # Errors
+    /// As [`Held::room`], and those of `work`.
+    pub async fn made<A: Send + 'static>(
+        self,
+        bytes: usize,
+        work: impl Future<Output = Result<A, Status>> + Send + 'static,
+        measure: impl FnOnce(&A) -> usize + Send + 'static,
+    ) -> Result<(A, Unsent), Status> {
+        let mut making = JoinSet::new();
+        making.spawn(async move {
+            let room = self.room_for(bytes).await?;
+            room.is_made();
+            let made = work.await?;
+            self.hold(room, measure(&made));
+            Ok((made, self.unsent()))
+        });
+        // A panic in there was reported; the call ends as if the server did.
+        making.join_next().await.and_then(Result::ok).unwrap_or_else(|| Err(failure::stopping()))
     }
 
     /// Holds a page of so many bytes.
     pub fn hold(&self, room: Room, bytes: usize) {
         let Room(mut page) = room;
-        let room = page.permit.num_permits();
+        let Some(permit) = &mut page.permit else { return };
+        let room = permit.num_permits();
         let units = bytes.div_ceil(UNIT_BYTES).min(room);
-        drop(page.permit.split(room - units));
+        drop(permit.split(room - units));
         if units == 0 {
             return;
         }
         self.unread.locked(|held| {
             if let Some(held) = held.pages.get_mut(&page.number) {
-                (held.since, held.units) = (Instant::now(), units);
+                (held.since, held.units) = (Some(Instant::now()), units);
             }
         });
-        self.unsent.locked(|held| *held = Some(Arc::new(page)));
+        self.unsent.locked(|making| {
+            making.give_back();
+            (making.page, making.is_begun) = (Some(Arc::new(page)), false);
+        });
     }
 
     /// What is held, for whoever makes frames of it. It outlives this: the last page is made into
@@ -196,24 +322,45 @@ impl Held {
     }
 }
 
+impl Making {
+    fn give_back(&mut self) {
+        let page = self.page.take().filter(|_| !self.is_begun);
+        self.given_back.extend(page);
+    }
+}
+
 impl Unsent {
-    /// Bytes that hold the page they are of until they were written.
-    pub fn carry(&self, bytes: Bytes) -> Bytes {
-        match self.locked(|page| page.clone()) {
-            Some(page) if !bytes.is_empty() => Bytes::from_owner(Carried { bytes, page }),
-            _ => bytes,
-        }
+    /// The pages that the next frame is made of; nothing where there are none.
+    pub fn carrier(&self) -> Option<Carrier> {
+        self.locked(|making| {
+            let mut before = std::mem::take(&mut making.given_back);
+            making.is_begun = making.page.is_some();
+            let last = making.page.clone().or_else(|| before.pop())?;
+            Some(Carrier { last, before })
+        })
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut Option<Arc<Page>>) -> T) -> T {
+    fn locked<T>(&self, work: impl FnOnce(&mut Making) -> T) -> T {
         // Nothing here can leave it half changed.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
+impl Carrier {
+    /// Bytes that hold the pages until they were written.
+    pub fn carry(&self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Carried { bytes, pages: self.clone() })
+    }
+}
+
 impl Drop for Page {
     fn drop(&mut self) {
-        self.unread.locked(|held| held.pages.remove(&self.number));
+        self.unread.locked(|held| {
+            let gone = held.pages.remove(&self.number);
+            if self.permit.is_none() {
+                held.beside -= gone.map_or(0, |gone| gone.units);
+            }
+        });
     }
 }
 
@@ -227,135 +374,17 @@ impl Drop for Carried {
     fn drop(&mut self) {
         // Something of it was taken.
         let now = Instant::now();
-        self.page.unread.locked(|held| {
-            if let Some(page) = held.pages.get_mut(&self.page.number) {
-                page.since = now;
+        let Carrier { last, before } = &self.pages;
+        last.unread.locked(|held| {
+            for page in before.iter().chain([last]) {
+                if let Some(page) = held.pages.get_mut(&page.number) {
+                    page.since = Some(now);
+                }
             }
         });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::peers::Peers;
-    use crate::stage::run;
-
-    const MIB: usize = 1 << 20;
-
-    #[test]
-    fn pages_stay_within_the_budget_and_who_takes_nothing_is_ended() {
-        run(async {
-            let peers = Arc::new(Peers::default());
-            let [stuck, other] = [(); 2].map(|()| peers.place(None));
-            let unread = Arc::new(Unread::new(2 * UNREAD_PAGE_BYTES));
-            let calls: Vec<Held> =
-                (0..20).map(|_| unread.held(Some(Arc::clone(&stuck.peer)))).collect();
-            let mut served = 0;
-            for call in &calls {
-                if let Ok(room) = tokio::time::timeout(ROOM_TIME / 2, call.room()).await {
-                    call.hold(room.unwrap(), MIB);
-                    served += 1;
-                }
-            }
-            let page = UNREAD_PAGE_BYTES.div_ceil(MIB);
-            assert!(served >= page && served <= 2 * page, "{served}");
-            assert!(unread.bytes() <= 2 * UNREAD_PAGE_BYTES);
-            let call = unread.held(Some(Arc::clone(&other.peer)));
-            let waiting = tokio::spawn(async move {
-                let room = call.room().await.unwrap();
-                call.hold(room, MIB);
-                call
-            });
-            stuck.peer.ended().await;
-            assert!(!other.peer.is_ending());
-            drop(calls);
-            let call = waiting.await.unwrap();
-            assert_eq!(unread.bytes(), MIB);
-            call.give_back();
-            assert_eq!(unread.bytes(), 0);
-        });
-    }
-
-    /// The connection takes a frame before its client has room for it, and asks for more. A page
-    /// whose frames lay there was given back: clients that read nothing had as much read for them
-    /// as they liked.
-    #[test]
-    fn a_page_is_held_until_its_last_frame_was_written() {
-        run(async {
-            let unread = Arc::new(Unread::new(2 * UNREAD_PAGE_BYTES));
-            let call = unread.held(None);
-            let unsent = call.unsent();
-            assert_eq!(unsent.carry(Bytes::from_static(b"head")), "head");
-            call.hold(call.room().await.unwrap(), MIB);
-            let frames = [&b"one"[..], b"two"].map(|text| unsent.carry(Bytes::from_static(text)));
-            assert_eq!((&frames[0][..], unread.bytes()), (&b"one"[..], MIB));
-            let room = call.room().await.unwrap();
-            call.hold(room, 2 * MIB);
-            assert_eq!(unread.bytes(), 3 * MIB, "the first one's frames are there");
-            let [one, two] = frames;
-            drop((one, two.slice(1..)));
-            assert_eq!(unread.bytes(), 3 * MIB);
-            drop(two);
-            assert_eq!(unread.bytes(), 2 * MIB);
-            // The last page is still to be made into frames when its call has no more to read.
-            drop(call);
-            let last = unsent.carry(Bytes::from_static(b"last"));
-            drop(unsent);
-            assert_eq!(unread.bytes(), 2 * MIB);
-            drop(last);
-            assert_eq!(unread.bytes(), 0);
-        });
-    }
-
-    /// A thousand calls of one connection stood in front of whoever came next: he waited until each
-    /// had had its page, and for its end.
-    #[test]
-    fn many_calls_of_a_connection_wait_as_one() {
-        run(async {
-            let peers = Arc::new(Peers::default());
-            let [many, one] = [(); 2].map(|()| peers.place(None));
-            let unread = Arc::new(Unread::new(UNREAD_PAGE_BYTES));
-            let first = unread.held(Some(Arc::clone(&many.peer)));
-            let room = first.room().await.unwrap();
-            let order = Arc::new(Mutex::new(Vec::new()));
-            let mut waiting = Vec::new();
-            for (name, peer) in [("many", &many), ("many", &many), ("many", &many), ("one", &one)] {
-                let call = unread.held(Some(Arc::clone(&peer.peer)));
-                let order = Arc::clone(&order);
-                waiting.push(tokio::spawn(async move {
-                    let room = call.room().await.unwrap();
-                    order.lock().unwrap().push(name);
-                    drop(room);
-                }));
-                tokio::task::yield_now().await;
-            }
-            drop(room);
-            for call in waiting {
-                call.await.unwrap();
-            }
-            assert_eq!(*order.lock().unwrap(), ["many", "one", "many", "many"]);
-        });
-    }
-
-    /// A call took room, and its client none of what came before: so nobody had the call go on and
-    /// read its page. What was no page yet could not be taken away, and 32 such calls kept others
-    /// from reading for as long as their client liked.
-    #[test]
-    fn room_that_is_taken_and_not_used_is_taken_away() {
-        run(async {
-            let peers = Arc::new(Peers::default());
-            let [stuck, other] = [(); 2].map(|()| peers.place(None));
-            let unread = Arc::new(Unread::new(UNREAD_PAGE_BYTES));
-            let call = unread.held(Some(Arc::clone(&stuck.peer)));
-            let room = call.room().await.unwrap();
-            let call = unread.held(Some(Arc::clone(&other.peer)));
-            let waiting = tokio::spawn(async move { call.room().await.is_some() });
-            let ended = tokio::time::timeout(2 * UNREAD_TIME, stuck.peer.ended()).await;
-            assert!(ended.is_ok() && !other.peer.is_ending());
-            drop(room);
-            assert!(waiting.await.unwrap());
-            assert_eq!(unread.bytes(), 0);
-        });
-    }
-}
+#[path = "unread_tests.rs"]
+mod tests;

@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
-use umbel_proto::{kv, monitoring, persistent, projections, streams};
+use umbel_proto::{monitoring, persistent, projections, streams};
 
 /// Nothing here takes longer, unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a call is listened to that may go on for ever.
-const GLANCE: Duration = Duration::from_millis(150);
-/// Calls about events that may go on for ever.
+pub const GLANCE: Duration = Duration::from_millis(150);
+/// Calls that may go on for ever.
 pub const ENDLESS: [(&str, &str); 4] = [
     (persistent::SERVICE, "Read"),
     (monitoring::SERVICE, "Stats"),
@@ -73,6 +73,9 @@ pub struct Client {
     pub last: String,
 }
 
+/// How long a call is listened to, and which of its messages is enough.
+pub type Until<'a> = (Duration, &'a dyn Fn(&[u8]) -> bool);
+
 /// A message as it goes over the connection.
 pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
@@ -124,6 +127,19 @@ impl Client {
         sent: Vec<u8>,
         end: End,
     ) -> Answer {
+        let is_endless = ENDLESS.contains(&(service, method));
+        let time = if is_endless { GLANCE } else { PATIENCE };
+        self.call_until(service, method, (sent, end), (time, &|_| false)).await
+    }
+
+    /// Calls with these bytes, and listens for so long, or until there is a message that is enough.
+    pub async fn call_until(
+        &mut self,
+        service: &'static str,
+        method: &'static str,
+        (sent, end): (Vec<u8>, End),
+        (time, is_enough): Until<'_>,
+    ) -> Answer {
         let kept = if end == End::Half { sent.len().saturating_sub(2) } else { sent.len() };
         let mut frames = vec![Ok(Frame::data(Bytes::from(sent[..kept].to_vec())))];
         if end == End::Reset {
@@ -144,10 +160,10 @@ impl Client {
         let Ok(response) = self.sender.send_request(request).await else { return answer };
         let mut status = Status::from_header_map(response.headers());
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
-        let is_endless =
-            ENDLESS.contains(&(service, method)) || (service, method) == (kv::SERVICE, "Watch");
-        let until = Instant::now() + if is_endless { GLANCE } else { PATIENCE };
-        while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
+        let until = Instant::now() + time;
+        while !answer.messages.last().is_some_and(|last| is_enough(last))
+            && let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await
+        {
             match frame.into_data() {
                 Ok(data) => bytes.extend_from_slice(&data),
                 Err(frame) => {
@@ -155,13 +171,19 @@ impl Client {
                     status = Status::from_header_map(&trailers);
                 }
             }
-        }
-        while bytes.len() >= 5 {
-            let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize;
-            answer.messages.push(bytes[5..5 + length].to_vec());
-            bytes.drain(..5 + length);
+            while let Some(message) = next_message(&mut bytes) {
+                answer.messages.push(message);
+            }
         }
         (answer.code, answer.status) = (status.as_ref().map(Status::code), status);
         answer
     }
+}
+
+/// Takes the first message of these bytes, where all of it is there.
+fn next_message(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().unwrap()) as usize;
+    let message = bytes.get(5..5 + length)?.to_vec();
+    bytes.drain(..5 + length);
+    Some(message)
 }

@@ -1,7 +1,9 @@
 //! Requests, right ones and wrong ones, put to every call about keys and values over a real
 //! connection, and compared with a plain map: what is wrong is told so with the status of its
 //! family, changes nothing and is never taken for a failure of the server, what is right does what
-//! it says, nothing hangs, and the store is as the model says. Everything follows from a seed.
+//! it says, nothing hangs, and the store is as the model says. Of watches it is compared what there
+//! was when they began; a test of their own has what they are told then. Everything follows from a
+//! seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crate::kv::CALLS;
 use crate::limits::{KV_KEYS_MAX, KV_VALUE_BYTES_MAX};
 use crate::planted::{Bug, plant};
 use crate::stage::Stage;
-use crate::wrong_calls_client::{Answer, Client, End, PATIENCE, Random, anything, framed};
+use crate::wrong_calls_client::{Answer, Client, End, GLANCE, PATIENCE, Random, anything, framed};
 
 const SEEDS: u64 = 40;
 const PLANTED_SEEDS: u64 = 12;
@@ -35,6 +37,8 @@ const KEYS: [&[u8]; 8] =
     [b"a", b"a\0", b"ab", b"b", b"\0", b"\xff", b"\xff\xff", "käse".as_bytes()];
 /// Beginnings of some of them, and of none.
 const PREFIXES: [&[u8]; 5] = [b"", b"a", b"\xff", b"k", b"z"];
+/// A message that is none.
+const GARBAGE: [u8; 9] = [0xff; 9];
 /// The second is there once it was made.
 const KEYSPACES: [&str; 2] = [DEFAULT_KEYSPACE, "users"];
 
@@ -285,6 +289,9 @@ impl Run {
         let mut found = Vec::new();
         for message in &answer.messages {
             let page = ScanResponse::decode(&message[..]).map_err(|error| error.to_string())?;
+            if page.sequence < self.sequence {
+                return Err(format!("a scan of {} behind {}", page.sequence, self.sequence));
+            }
             found.extend(page.entries.into_iter().map(|e| (e.key.to_vec(), e.value.to_vec())));
         }
         let is_in = |key: &[u8]| {
@@ -305,13 +312,19 @@ impl Run {
         if found == wanted { Ok(()) } else { Err(format!("{asked:?}: {found:?} not {wanted:?}")) }
     }
 
-    /// What there is, as a watch tells it that is left after a moment.
+    /// What there is, as a watch tells it that is left once it has.
     async fn watch(&mut self) -> Result<(), String> {
         let (name, keyspace, is_there) = self.keyspace();
         let prefix = self.random.of(&PREFIXES).to_vec();
+        let keys_only = self.random.below(2) == 0;
         let asked =
-            WatchRequest { keyspace, prefix: prefix.clone(), with_entries: true, keys_only: false };
-        let answer = self.call("Watch", &asked).await;
+            WatchRequest { keyspace, prefix: prefix.clone(), with_entries: true, keys_only };
+        let has_started = |message: &[u8]| {
+            let told = WatchResponse::decode(message).ok().and_then(|told| told.event);
+            matches!(told, Some(WatchEvent::Started(_)))
+        };
+        let sent = (framed(0, &asked.encode_to_vec()), End::Whole);
+        let answer = self.client.call_until(SERVICE, "Watch", sent, (PATIENCE, &has_started)).await;
         if !is_there {
             return Run::one::<WatchResponse>(&answer, Wanted::Refused(Code::NotFound)).map(drop);
         }
@@ -329,6 +342,9 @@ impl Run {
         }
         let mut wanted = self.model[name].clone();
         wanted.retain(|key, _| key.starts_with(&prefix));
+        if keys_only {
+            wanted.values_mut().for_each(Vec::clear);
+        }
         match (answer.code, is_started && found == wanted) {
             (None, true) => Ok(()),
             (code, _) => Err(format!("{code:?}, {prefix:?}: {found:?} and not {wanted:?}")),
@@ -368,7 +384,7 @@ impl Run {
         let message = anything(&mut self.random, 3);
         let (bytes, end) = match self.random.below(8) {
             0 => (Vec::new(), End::Whole),
-            1 => (framed(0, &[0xff; 9]), End::Whole),
+            1 => (framed(0, &GARBAGE), End::Whole),
             2 => (framed(1, &message), End::Whole),
             3 => {
                 let entry = PutRequest { key: b"a".to_vec(), ..PutRequest::default() };
@@ -383,8 +399,12 @@ impl Run {
         if end == End::Reset && matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace") {
             return Ok(());
         }
-        let is_broken = message_is_broken(method, &bytes, end);
-        let answer = self.client.call(SERVICE, method, bytes.clone(), end).await;
+        let is_broken =
+            end == End::Half || bytes.is_empty() || bytes[0] == 1 || bytes.ends_with(&GARBAGE);
+        // A watch goes on for ever.
+        let time = if method == "Watch" { GLANCE } else { PATIENCE };
+        let sent = (bytes.clone(), end);
+        let answer = self.client.call_until(SERVICE, method, sent, (time, &|_| false)).await;
         let Some(status) = answer.status else {
             let may_be_silent = method == "Watch" || end == End::Reset;
             return if may_be_silent { Ok(()) } else { Err(format!("{method} says nothing")) };
@@ -397,11 +417,6 @@ impl Run {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether these bytes cannot be what this call is asked with.
-fn message_is_broken(method: &str, bytes: &[u8], end: End) -> bool {
-    method != "ListKeyspaces" && (end == End::Half || bytes.is_empty() || bytes[0] == 1)
 }
 
 /// What is found with this seed.
@@ -435,6 +450,9 @@ async fn run(seed: u64) -> Result<(), String> {
             Ok(done) => done.map_err(said)?,
             Err(_) => return Err(said(format!("it hangs: {}", run.client.last))),
         }
+    }
+    if !db.keyspaces().iter().eq(run.model.keys()) {
+        return Err(format!("seed {seed}: {:?} are there", db.keyspaces()));
     }
     for name in db.keyspaces() {
         let keyspace = db.existing_keyspace(&name).unwrap().unwrap();

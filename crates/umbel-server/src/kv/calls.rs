@@ -25,7 +25,7 @@ pub async fn get(call: Call, asked: Request<GetRequest>) -> One<GetResponse> {
     let GetRequest { keyspace, key } = asked.into_inner();
     request::check_key(&key)?;
     let keyspace = request::keyspace(&call.kv, &keyspace)?;
-    let room = held.room().await.ok_or_else(failure::stopping)?;
+    let room = held.room().await?;
     let read = move || {
         let found = keyspace.get_with(&key, |value| {
             Ok::<_, ReadFailed>(Bytes::copy_from_slice(fitting(&key, value)?))
@@ -43,7 +43,7 @@ pub async fn multi_get(call: Call, asked: Request<MultiGetRequest>) -> One<Multi
     let asked = asked.into_inner();
     request::check_keys(&asked)?;
     let keyspace = request::keyspace(&call.kv, &asked.keyspace)?;
-    let room = held.room().await.ok_or_else(failure::stopping)?;
+    let room = held.room().await?;
     let (snapshot, keys) = (call.kv.snapshot(), asked.keys.len());
     let read = move || {
         let mut values = vec![FoundValue::default(); asked.keys.len()];
@@ -130,7 +130,7 @@ pub async fn keyspaces(
     asked: Request<()>,
 ) -> Result<Response<ListKeyspacesResponse>, Status> {
     let held = call.service.unread.held_for(asked.extensions());
-    let list = async { Ok(ListKeyspacesResponse { names: call.kv.keyspaces() }) };
+    let list = async move { Ok(ListKeyspacesResponse { names: call.kv.keyspaces() }) };
     one_counted(held, list).await
 }
 

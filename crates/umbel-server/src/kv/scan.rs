@@ -81,8 +81,7 @@ impl Pages {
         if self.call.service.is_stopping() {
             return Err(failure::stopping());
         }
-        let room = self.until.limit(self.held.room()).await.map_err(|_| self.late())?;
-        let room = room.ok_or_else(failure::stopping)?;
+        let room = self.until.limit(self.held.room()).await.map_err(|_| self.late())??;
         self.permit.renewed(&self.call.service).await?;
         let snapshot = self.lease.snapshot().ok_or_else(|| self.late())?;
         let page = self.until.limit(self.call.kv.page(scanner, snapshot)).await;

@@ -91,9 +91,10 @@ async fn next(mut watch: Watch) -> Result<(WatchEvent, Watch), Status> {
                 () = service.stopping() => return Err(failure::stopping()),
                 () = deadline.passed() => return Err(too_late()),
             };
-            let room = deadline.limit(held.room()).await?.ok_or_else(failure::stopping)?;
+            let bytes = told.encoded_len();
+            let room = deadline.limit(held.room_for(bytes)).await??;
             permit.renewed(service).await?;
-            held.hold(room, told.encoded_len());
+            held.hold(room, bytes);
             watch.stage = Stage::Changes(held, permit);
             return Ok((WatchEvent::Changes(told), watch));
         }

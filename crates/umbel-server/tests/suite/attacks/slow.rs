@@ -48,7 +48,6 @@ async fn metric(address: SocketAddr, name: &str) -> usize {
 
 /// The bytes of a request to read the large stream.
 fn asks() -> Vec<u8> {
-    use prost::Message;
     let options = Some(of_stream("large", RevisionOption::Start(())));
     message(&umbel_proto::streams::ReadReq { options }.encode_to_vec())
 }
@@ -87,7 +86,6 @@ fn reads_that_take_nothing() {
 fn subscriptions_that_take_nothing() {
     let config = Config { unread_bytes_max: 3 * UNREAD_PAGE_BYTES, ..Config::default() };
     Target::attack(config, async |address| {
-        use prost::Message;
         large(address).await;
         let options = Some(subscription(of_stream("large", RevisionOption::Start(()))));
         let asks = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
@@ -100,6 +98,32 @@ fn subscriptions_that_take_nothing() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let served = tokio::time::timeout(TAKES, serves(address, 5)).await;
         served.expect("others are served");
+    });
+}
+
+/// The story: subscriptions with a window of nothing that waited for room got it when those before
+/// them went away, without anybody who could end them knowing of it. Nobody else could read.
+#[test]
+fn subscriptions_that_wait_for_room_and_take_nothing() {
+    let config = Config { unread_bytes_max: 3 * UNREAD_PAGE_BYTES, ..Config::default() };
+    Target::attack(config, async |address| {
+        large(address).await;
+        let options = Some(subscription(of_stream("large", RevisionOption::Start(()))));
+        let asks = message(&umbel_proto::streams::ReadReq { options }.encode_to_vec());
+        let mut stuck = Vec::new();
+        for calls in [3, 1, 1, 1] {
+            let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 0)]).await;
+            for stream in (1..2 * calls).step_by(2) {
+                let mut sent = frame(HEADERS, END_HEADERS, stream, &call(super::floods::READ));
+                sent.extend(frame(DATA, END, stream, &asks));
+                raw.send(&sent).await.unwrap();
+            }
+            stuck.push(raw);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        drop(stuck.remove(0));
+        let served = tokio::time::timeout(TAKES, serves(address, 8)).await;
+        assert!(served.is_ok(), "nobody is served any more");
     });
 }
 
@@ -253,7 +277,9 @@ fn watches_that_are_stuck() {
             let asked = message(&WatchRequest::default().encode_to_vec());
             let path = "/umbel.kv.v1.KeyValue/Watch";
             let _stuck = all_ask(address, (10, 60), (path, &asked)).await;
+            let began = tokio::time::Instant::now();
             while metric(address, "umbel_kv_watches").await < 600 {
+                assert!(began.elapsed() < TAKES, "they do not begin");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             kv.put(b"large", &[7; 3 << 20]).await.unwrap();
