@@ -51,6 +51,18 @@ impl Groups {
                 let full = format!("There are {GROUPS_MAX} groups already; delete one.");
                 return Err(failure::group_failed(key, &full));
             }
+            (Change::Create(_), None) => {
+                key.check_names()?;
+                if let Some(other) = configs.keys().find(|other| other.keeps_as(key)) {
+                    let taken = format!(
+                        "It would keep its state where group '{}' on stream '{}' does; take \
+                         another name.",
+                        other.group,
+                        other.source()
+                    );
+                    return Err(failure::group_failed(key, &taken));
+                }
+            }
             _ => {}
         }
         let is_update = matches!(change, Change::Update(_));
