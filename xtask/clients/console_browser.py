@@ -251,6 +251,28 @@ def have_names_and_roles_for_readers_of_screens(browser):
 
 
 @case
+def find_streams_behind_those_of_the_system_and_numbers_as_they_were_written(browser):
+    open_page(browser, "streams", "Streams")
+    browser.execute_async_script(
+        "const done = arguments[0];"
+        "const headers = { 'content-type': 'application/json', 'x-umbel-console': '1' };"
+        "const append = (stream, data) => fetch('/console/api/append',"
+        "  { method: 'POST', headers, body: JSON.stringify({ stream, type: 'Many', data }) });"
+        "(async () => {"
+        "  for (let number = 0; number < 210; number++) await append(`$s-${number}`, '{}');"
+        "  await append('long-1', '{\"id\":12345678901234567890,\"x\":[1.0,{}]}');"
+        "})().then(done);"
+    )
+    open_page(browser, "streams", "Streams")
+    says(browser, "long-1")
+    assert "$s-1" not in text(browser)
+    open_page(browser, "stream/long-1", "long-1")
+    find(browser, "Many").click()
+    says(browser, '"id": 12345678901234567890,')
+    says(browser, '1.0,')
+
+
+@case
 def break_no_rule_of_its_own(browser):
     kept = [line for line in LOG if line["level"] == "SEVERE" and "400" not in line["message"]]
     assert kept == [], kept

@@ -77,7 +77,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" | "t" | "y" => Ok(true),
         "0" | "false" | "no" | "off" | "f" | "n" => Ok(false),
-        _ => Err(format!("`{text}` is neither 1 (on) nor 0 (off)")),
+        _ => Err(format!("`{text}` is neither true (on, 1) nor false (off, 0)")),
     }
 }
 

@@ -119,6 +119,12 @@ async function streams(_, query) {
   const prefix = query.get("prefix") ?? "";
   const after = query.get("after") ?? "";
   const found = await view("streams", { prefix, after });
+  if (!prefix && !found.isWhole && found.streams.at(-1)?.name.startsWith("$")) {
+    // Those of the system are not shown: on behind the last name that can begin so.
+    const others = await view("streams", { prefix, after: "$\u{10ffff}" });
+    found.streams.push(...others.streams);
+    found.isWhole = others.isWhole;
+  }
   const search = el("input", {
     type: "search", id: "search", value: prefix, placeholder: "beginning of a name",
     "aria-label": "Streams whose names begin with", autocomplete: "off", spellcheck: "false",
@@ -196,13 +202,32 @@ function appendForm(stream) {
 }
 
 // Data or metadata: JSON set out in lines, text as it is, other bytes as their code.
+/* JSON on lines of its own. Its numbers and keys stay as they were written: reading and writing them
+   again rounds long numbers, and leaves out a key that is there twice. Throws where it is none. */
+function indented(text) {
+  JSON.parse(text);
+  let depth = 0;
+  let before = "";
+  let out = "";
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g)) {
+    const isEnd = token === "}" || token === "]";
+    const isBegun = before === "{" || before === "[";
+    if (isEnd) depth -= 1;
+    if (isEnd ? !isBegun : isBegun || before === ",") out += `\n${"  ".repeat(Math.min(depth, 40))}`;
+    out += token === ":" ? ": " : token;
+    if (token === "{" || token === "[") depth += 1;
+    before = token;
+  }
+  return out;
+}
+
 function content(value, isJson) {
   if (value.bytes === 0) return el("p", { class: "soft" }, "empty");
   let text = value.text;
   if (text === undefined) text = value.base64;
   else if (isJson && !value.isCut) {
     try {
-      text = JSON.stringify(JSON.parse(text), null, 2);
+      text = indented(text);
     } catch {
       // It was said to be JSON and is none: shown as it is.
     }

@@ -78,8 +78,9 @@ impl Echo {
                 let detail = StreamDeleted { stream_identifier };
                 outcome(Code::NotFound, &text, "StreamDeleted", &detail)
             }
-            Error::TooLarge { .. } => {
-                let max_append_size = APPEND_BYTES_MAX as u32;
+            Error::TooLarge { most, .. } => {
+                // Of an event or of all of them: the limit that was met.
+                let max_append_size = u32::try_from(*most).unwrap_or(u32::MAX);
                 let detail = MaximumAppendSizeExceeded { max_append_size };
                 let text = error.to_string();
                 outcome(Code::InvalidArgument, &text, "MaximumAppendSizeExceeded", &detail)
@@ -112,7 +113,10 @@ impl Echo {
 fn failed_status(code: Code, message: String, failed: &Status) -> status::Status {
     let exception = failed.metadata().get("exception");
     if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
-        let detail = MaximumAppendSizeExceeded { max_append_size: APPEND_BYTES_MAX as u32 };
+        let most = failed.metadata().get("maximum-append-size");
+        let most = most.and_then(|most| most.to_str().ok()?.parse().ok());
+        let max_append_size = most.unwrap_or(APPEND_BYTES_MAX as u32);
+        let detail = MaximumAppendSizeExceeded { max_append_size };
         return outcome(code, &message, "MaximumAppendSizeExceeded", &detail);
     }
     if exception.is_some_and(|name| name == failure::ACCESS_DENIED) {
@@ -181,6 +185,19 @@ mod tests {
         let large = error_of(echo().refused(&failure::append_too_large(1, stream())));
         let name = large.details.unwrap().type_url;
         assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
+    }
+
+    /// The story: of an event that was too large a client was told the limit of all together.
+    #[test]
+    fn the_limit_that_is_told_is_the_one_that_was_met() {
+        let id = Some(umbel_events::EventId([1; 16]));
+        for (event, most) in [(id, 8 << 20), (None, 16 << 20)] {
+            let error = Error::TooLarge { event, bytes: 17 << 20, most };
+            let status = error_of(echo().outcome(Err(error)));
+            let detail = status.details.unwrap().value;
+            let detail = MaximumAppendSizeExceeded::decode(&detail[..]).unwrap();
+            assert_eq!(u64::from(detail.max_append_size), most);
+        }
     }
 
     #[test]
