@@ -44,15 +44,23 @@ pub fn run(folder: Option<&Path>, args: &AppendArgs, limits: Limits) -> Outcome<
     let printer = env.threads.spawn("umbel-append", Box::new(print))?;
     let progress = Progress::new(&name, Unit::Bytes, total, &env.clock);
     let lines = Lines::new(input, LINE_BYTES_MAX);
-    let mut append = Append { name, args, store: &store, tickets, skipped: 0, progress };
+    let name = name.as_str();
+    let mut append = Append { name, args, store: &store, tickets, skipped: 0, cut: None, progress };
     let read = append.all(lines, &consumed);
     append.progress.finish();
-    let skipped = append.skipped;
+    let (skipped, cut) = (append.skipped, append.cut);
     drop(append);
     printer.join();
     let printed = printed.recv().unwrap_or(Ok(()));
     // What could not be acknowledged is said before what could not be read.
     let closed = store.close();
+    if let (Some(line), Err(Failure::OutputClosed)) = (cut, &printed) {
+        closed?;
+        return Err(Failure::System(format!(
+            "{name}, line {line}: nobody reads the acknowledgements any more; what follows was not \
+             appended"
+        )));
+    }
     printed?;
     read?;
     closed?;
@@ -87,11 +95,14 @@ fn print_acknowledged(waiting: &Receiver<(Ticket, Line)>) -> Outcome<()> {
 }
 
 struct Append<'a> {
-    name: String,
+    name: &'a str,
     args: &'a AppendArgs,
     store: &'a Store,
     tickets: SyncSender<(Ticket, Line)>,
     skipped: u64,
+    /// The last line that was appended, where those behind it were not, because nobody waits for
+    /// acknowledgements any more.
+    cut: Option<u64>,
     progress: Progress,
 }
 
@@ -105,7 +116,7 @@ impl Append<'_> {
         };
         loop {
             let piece = lines.next();
-            let piece = piece.map_err(|e| Failure::system("read", Path::new(&self.name), &e))?;
+            let piece = piece.map_err(|e| Failure::system("read", Path::new(self.name), &e))?;
             let number = lines.count();
             let parsed = match piece {
                 None => return Ok(()),
@@ -120,6 +131,7 @@ impl Append<'_> {
                 Err(reason) => self.bad(number, &reason),
             };
             if !taken? {
+                self.cut = Some(number);
                 return Ok(());
             }
             self.progress.set(consumed.get(), || format!("{} lines", number::grouped(number)));

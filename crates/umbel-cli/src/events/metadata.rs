@@ -1,8 +1,10 @@
 //! `umbel metadata`: the metadata of a stream, shown or changed key by key.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use umbel::Durability;
 use umbel_events::{
@@ -24,6 +26,45 @@ const TRUNCATE_BEFORE: (&str, &str) = ("--truncate-before", "$tb");
 
 /// Metadata with its values as they are written.
 type Keys = BTreeMap<String, Box<RawValue>>;
+
+/// The pairs of a JSON object as they are written; a key may come twice.
+struct Pairs(Vec<(String, Box<RawValue>)>);
+
+impl Pairs {
+    fn keys(self) -> Outcome<Keys> {
+        let mut keys = Keys::new();
+        for (key, value) in self.0 {
+            if keys.contains_key(&key) {
+                let key = key.escape_debug();
+                return Err(Failure::usage(format!("--set says twice what {key} is to be")));
+            }
+            keys.insert(key, value);
+        }
+        Ok(keys)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Pairs, A::Error> {
+                let mut all = Vec::new();
+                while let Some(pair) = pairs.next_entry()? {
+                    all.push(pair);
+                }
+                Ok(Pairs(all))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
 
 /// What is to be done to the metadata.
 #[derive(Debug)]
@@ -83,11 +124,13 @@ impl Change {
     /// What the flags say; `None` where nothing is to be changed.
     fn read(args: &MetadataArgs) -> Outcome<Option<Change>> {
         let mut set: Keys = match &args.set {
-            Some(text) => serde_json::from_str(text).map_err(|error| {
-                Failure::usage(format!(
-                    "--set is no JSON object ({error}); write one such as {{\"$maxCount\":10}}"
-                ))
-            })?,
+            Some(text) => serde_json::from_str::<Pairs>(text)
+                .map_err(|error| {
+                    Failure::usage(format!(
+                        "--set is no JSON object ({error}); write one such as {{\"$maxCount\":10}}"
+                    ))
+                })?
+                .keys()?,
             None => Keys::new(),
         };
         for ((flag, key), number) in [

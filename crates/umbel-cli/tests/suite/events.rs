@@ -146,6 +146,29 @@ fn bad_lines_are_named_and_what_came_before_them_is_kept() {
     assert_eq!(lines(&filled.text())[0]["stream"], json!("d"));
 }
 
+/// The story: `append | head` ended with 0 in the middle of its input, and no script could know.
+#[test]
+fn appending_to_a_reader_that_goes_away_says_what_was_left_out() {
+    let ground = Ground::new();
+    let line = |number| format!("{{\"stream\":\"a\",\"type\":\"t\",\"data\":{number}}}\n");
+    let input: String = (0..30_000).map(line).collect();
+    let file = ground.path("events");
+    std::fs::write(&file, input).unwrap();
+    let mut command = ground.command();
+    command.arg("append").arg("--db").arg(ground.store()).arg(&file);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let (_, rest) = said.split_once("line ").unwrap();
+    let (last, why) = rest.split_once(": ").unwrap();
+    assert!(why.contains("nobody reads the acknowledgements any more"), "{said}");
+    let read = ground.run(&["read", "--stream=a"]).succeeds().text();
+    assert_eq!(lines(&read).len(), last.parse::<usize>().unwrap());
+}
+
 #[test]
 fn other_folders_are_told_apart() {
     let words = Ground::with(&[("a", "1")]);

@@ -48,6 +48,7 @@ fn wrong_and_contradicting_metadata_is_refused_with_a_sentence() {
         (&["--stream=a", "--set", "[1]"], &["--set is no JSON object"]),
         (&["--stream=a", "--set", "{"], &["--set is no JSON object"]),
         (&["--stream=a", "--set", r#"{"$tb":-1}"#], &["$tb", "from 0 to"]),
+        (&["--stream=a", "--set", r#"{"$tb":1,"a":2,"$tb":3}"#], &["--set says twice", "$tb"]),
         (&["--stream=a", "--set", r#"{"$acl":7}"#], &["$acl", "an object"]),
         (
             &["--stream=a", "--max-count=2", "--set", r#"{"$maxCount":3}"#],
