@@ -28,6 +28,26 @@ pub enum Change {
     Delete,
 }
 
+/// An error where a group cannot be made beside these.
+fn may_be_made(key: &GroupKey, configs: &Configs) -> Result<(), Status> {
+    if configs.len() >= GROUPS_MAX {
+        let full = format!("There are {GROUPS_MAX} groups already; delete one.");
+        return Err(failure::group_failed(key, &full));
+    }
+    key.check_names()?;
+    match configs.keys().find(|other| other.keeps_as(key)) {
+        Some(other) => {
+            let taken = format!(
+                "It would keep its state where group '{}' on stream '{}' does; take another name.",
+                other.group,
+                other.source()
+            );
+            Err(failure::group_failed(key, &taken))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Groups {
     /// Makes, changes or deletes a group. REQUIRES: it is polled to its end.
     pub async fn change(
@@ -47,22 +67,7 @@ impl Groups {
         match (&change, configs.get(key)) {
             (Change::Create(_), Some(_)) => return Err(failure::group_exists(key)),
             (Change::Update(_) | Change::Delete, None) => return Err(failure::group_missing(key)),
-            (Change::Create(_), None) if configs.len() >= GROUPS_MAX => {
-                let full = format!("There are {GROUPS_MAX} groups already; delete one.");
-                return Err(failure::group_failed(key, &full));
-            }
-            (Change::Create(_), None) => {
-                key.check_names()?;
-                if let Some(other) = configs.keys().find(|other| other.keeps_as(key)) {
-                    let taken = format!(
-                        "It would keep its state where group '{}' on stream '{}' does; take \
-                         another name.",
-                        other.group,
-                        other.source()
-                    );
-                    return Err(failure::group_failed(key, &taken));
-                }
-            }
+            (Change::Create(_), None) => may_be_made(key, &configs)?,
             _ => {}
         }
         let is_update = matches!(change, Change::Update(_));

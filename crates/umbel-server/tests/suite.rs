@@ -20,6 +20,7 @@ mod suite {
     mod logs;
     mod operations;
     mod persistent;
+    mod persistent_names;
     mod projections;
     mod records;
     mod reflection;

@@ -18,7 +18,7 @@ use super::ground::Ground;
 /// The service, said anew so that another name is noticed.
 const SERVICE: &str = "event_store.client.persistent_subscriptions.PersistentSubscriptions";
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         message_timeout: Some(MessageTimeout::Millis(30_000)),
         max_retry_count: 2,
@@ -33,7 +33,7 @@ fn settings() -> Settings {
     }
 }
 
-fn of_stream(stream: &str, settings: Settings) -> CreateReq {
+pub fn of_stream(stream: &str, settings: Settings) -> CreateReq {
     let origin = StreamOptions {
         stream_identifier: Some(name(stream)),
         revision_option: Some(RevisionOption::Start(())),
@@ -70,7 +70,7 @@ fn by_stream(regex: &str, prefixes: &[&str]) -> GroupFilter {
     })
 }
 
-async fn create(client: &Client, asked: CreateReq) -> Result<(), Status> {
+pub async fn create(client: &Client, asked: CreateReq) -> Result<(), Status> {
     client.unary(SERVICE, "Create", asked).await
 }
 
@@ -400,31 +400,6 @@ fn a_group_made_anew_begins_anew() {
             until(&client, "cart", |info| info.last_checkpointed_event_position == "1").await;
             delete(&client, "cart").await.unwrap();
         }
-    });
-}
-
-/// The story: a group's streams are named after its stream and itself, with `::` in between, which
-/// both may have in them. Two groups of one name together kept one state: what the one had done
-/// was left out for the other.
-#[test]
-fn groups_whose_names_join_to_one_are_not_made_beside_each_other() {
-    Ground::new().run(async |client, _| {
-        let of = |stream: &str, group: &str| {
-            let mut asked = of_stream(stream, settings());
-            asked.options.as_mut().unwrap().group_name = group.to_string();
-            asked
-        };
-        create(&client, of("orders", "eu::mail")).await.unwrap();
-        let status = create(&client, of("orders::eu", "mail")).await.unwrap_err();
-        assert_eq!(fact(&status, "exception"), "persistent-subscription-failed");
-        let reason = fact(&status, "reason");
-        assert!(reason.contains("where group 'eu::mail' on stream 'orders' does"), "{reason}");
-        create(&client, of("orders::eu", "post")).await.unwrap();
-        let status = create(&client, of(&"s".repeat(1000), "mail")).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument);
-        let said = status.message();
-        assert!(said.contains("1004 bytes together; at most 987 are taken"), "{said}");
-        create(&client, of(&"s".repeat(983), "mail")).await.unwrap();
     });
 }
 
