@@ -104,12 +104,16 @@ impl fmt::Display for Error {
             }
             Error::Corruption { file, offset, reason } => write!(
                 f,
-                "corruption in {} at byte {offset}: {reason}; run `umbel verify` on the store and \
-                 restore the file from a backup",
+                "corruption in {} at byte {offset}: {reason}; restore the file from a backup, or, \
+                 in an event store, have `umbel repair` save what can be read",
                 file.display()
             ),
             Error::Io { operation, path, source } => {
-                write!(f, "could not {operation} {}: {source}", path.display())
+                write!(f, "could not {operation} {}: {source}", path.display())?;
+                match self.is_short_of_descriptors() {
+                    true => f.write_str("; raise `ulimit -n`"),
+                    false => Ok(()),
+                }
             }
             Error::Full { operation, path, source } => write!(
                 f,
@@ -138,5 +142,20 @@ impl std::error::Error for Error {
             Error::Io { source, .. } | Error::Full { source, .. } => Some(source.as_ref()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who met the limit of open files was told of it, and not what to do.
+    #[test]
+    fn what_to_do_about_too_many_open_files_is_said() {
+        let said = |number: i32| {
+            Error::io("open", Path::new("x"), io::Error::from_raw_os_error(number)).to_string()
+        };
+        assert!(said(24).ends_with("; raise `ulimit -n`"), "{}", said(24));
+        assert!(!said(13).contains("ulimit"), "{}", said(13));
     }
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel_env::Env;
+use umbel_events::check_mistaken;
 
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
@@ -89,7 +91,22 @@ pub fn is_event_store(folder: &Path) -> bool {
     folder.join(EVENT_STORE).exists()
 }
 
-/// A sentence where the folder holds events and not keys and values.
+/// A path without links, as far as there is something under it.
+fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| {
+        let above_or_here = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        let real = std::fs::canonicalize(above_or_here).ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    found.unwrap_or_else(|| path.to_path_buf())
+}
+
+/// Whether a path lies in a folder or is that, wherever links lead.
+pub fn lies_in(path: &Path, folder: &Path) -> bool {
+    resolved(path).starts_with(resolved(folder))
+}
+
+/// A sentence where the folder holds events and not keys and values, or did so once.
 fn refuse_events(folder: &Path) -> Outcome<()> {
     if is_event_store(folder) {
         return Err(Failure::usage(format!(
@@ -98,7 +115,10 @@ fn refuse_events(folder: &Path) -> Outcome<()> {
             folder.display()
         )));
     }
-    Ok(())
+    match folder.join("CURRENT").exists() {
+        true => Ok(()),
+        false => Ok(check_mistaken(&Env::system(), folder)?),
+    }
 }
 
 /// A keyspace that exists; a sentence with the names that do where it does not.

@@ -167,6 +167,10 @@ impl BackupManifest {
     /// What is wrong with its bytes, and where.
     fn decode(bytes: &[u8], path: &Path) -> Result<BackupManifest> {
         let corrupt = |offset: u64, reason: &str| -> Error {
+            let reason = format!(
+                "{reason} (back up the store to another folder; if it is gone, remove this file \
+                 and run `umbel repair` on the folder, which makes a store of the rest)"
+            );
             umbel::Error::corruption(path, offset, reason).into()
         };
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {

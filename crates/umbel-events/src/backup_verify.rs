@@ -12,6 +12,7 @@ use crate::chunk_table::{Ended, chunk_folder};
 use crate::error::{Error, Result};
 use crate::event::Position;
 use crate::packed;
+use crate::verify::note;
 
 /// What verifying a backup found.
 #[derive(Debug, Clone)]
@@ -37,7 +38,8 @@ pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
 /// damage of its manifest, without which nothing is known, is the error.
 ///
 /// # Errors
-/// `Invalid` where there is no backup or none came to its end, `Corruption` of the manifest.
+/// `Invalid` where there is no backup or none came to its end, `Corruption` of the manifest, and
+/// what the system refuses to read, of which nobody knows whether it is damaged.
 pub fn verify_backup(
     env: &Env,
     folder: &Path,
@@ -45,7 +47,7 @@ pub fn verify_backup(
 ) -> Result<BackupVerifyReport> {
     let manifest = BackupManifest::read_complete(env, folder)?;
     let mut pace = Pace::begin(env, options, manifest.bytes());
-    let damage = check(env, folder, &manifest, &mut pace);
+    let damage = check(env, folder, &manifest, &mut pace)?;
     Ok(BackupVerifyReport {
         through: Position(manifest.through()),
         number: manifest.number,
@@ -61,7 +63,7 @@ pub fn check(
     folder: &Path,
     manifest: &BackupManifest,
     pace: &mut Pace<'_>,
-) -> Vec<Error> {
+) -> Result<Vec<Error>> {
     let mut damage = Vec::new();
     for (entry, file) in manifest.chunks() {
         let path = chunk_folder(folder).join(&file.name);
@@ -81,7 +83,7 @@ pub fn check(
             }
             (None, None) => Ok(()),
         });
-        damage.extend(checked.err());
+        note(&mut damage, checked)?;
     }
-    damage
+    Ok(damage)
 }

@@ -67,7 +67,10 @@ pub fn read_chunk_file(
 /// An error where the file of a chunk is longer than any is: somebody made it so, perhaps of holes,
 /// and nobody wants to wait until all of it is read.
 fn check_length(env: &Env, path: &Path) -> Result<()> {
-    let Ok(file) = env.files.open(path, Access::Read) else { return Ok(()) };
+    let file = match env.files.open(path, Access::Read) {
+        Err(error) if error.is_missing_file() => return Ok(()),
+        opened => opened?,
+    };
     let len = file.len()?;
     if len <= FILE_BYTES_MAX {
         return Ok(());

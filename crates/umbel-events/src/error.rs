@@ -1,6 +1,7 @@
 //! The error kinds of an event store, by what the caller can do about them.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use crate::event::{EventId, Expected};
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
@@ -59,6 +60,19 @@ impl Error {
         Error::Invalid(message.into())
     }
 
+    /// Whether it tells that bytes on disk are gone or not what was written. What the operating
+    /// system refuses says nothing of them.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Error::Store(umbel::Error::Corruption { .. }) => true,
+            Error::Store(umbel::Error::Io { source, .. }) => matches!(
+                source.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::UnexpectedEof
+            ),
+            _ => false,
+        }
+    }
+
     /// The same error, where it tells of several streams of the first alone.
     pub(crate) fn of_first(self) -> Error {
         match self {
@@ -110,6 +124,10 @@ impl From<umbel::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // Something has to be there only where it is to be deleted.
+            Error::WrongExpected { stream, expected: Expected::Any, current: None } => {
+                write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
+            }
             Error::WrongExpected { stream, expected, current } => {
                 write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
                 match current {

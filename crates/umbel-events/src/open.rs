@@ -13,7 +13,6 @@ use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
 use crate::appender::Appender;
 use crate::background;
-use crate::backup_manifest::check_no_backup;
 use crate::bell::Bell;
 use crate::callbacks::Callbacks;
 use crate::changes::Changes;
@@ -28,7 +27,7 @@ use crate::existence::Existence;
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::Index;
-
+use crate::mistaken::check_mistaken;
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
 use crate::repair_marker;
@@ -127,6 +126,7 @@ fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) -> R
     let exists = ChunkTable::exists(env, folder)?;
     let shown = folder.display();
     if read_only && !exists {
+        check_mistaken(env, folder)?;
         return Err(Error::invalid(format!("there is no event store in {shown}")));
     }
     if !exists {
@@ -163,6 +163,7 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
 /// An error where no store can be made in the folder.
 fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
+    check_mistaken(env, folder)?;
     if !options.create_if_missing {
         return Err(Error::invalid(format!(
             "there is no event store in {shown}; name the folder of one, or let it be created"
@@ -171,28 +172,14 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     if !env.files.exists(folder)? {
         return Ok(());
     }
-    check_no_backup(env, folder)?;
-    let chunks = chunk_folder(folder);
-    let has_chunks = env.files.exists(&chunks)?
-        && env.files.read_dir(&chunks)?.iter().any(|entry| entry.name.ends_with(".chunk"));
-    if has_chunks {
-        return Err(umbel::Error::corruption(
-            &folder.join("CHUNKS"),
-            0,
-            "the table of chunks is missing, but there are chunks",
-        )
-        .into());
-    }
     // What an earlier attempt to make one left may stay.
     let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new"];
     let entries = env.files.read_dir(folder)?;
     if let Some(other) = entries.iter().find(|entry| !ours.contains(&&entry.name[..])) {
-        let what = match entries.iter().any(|entry| entry.name == "CURRENT") {
-            true => "it holds a key-value store".to_string(),
-            false => format!("it holds '{}', which no event store does", other.name),
-        };
         return Err(Error::invalid(format!(
-            "{shown} is no event store: {what}; name an empty folder or one that does not exist"
+            "{shown} is no event store: it holds '{}', which no event store does; name an empty \
+             folder or one that does not exist",
+            other.name
         )));
     }
     Ok(())

@@ -54,8 +54,8 @@ pub fn restore(
         return Ok(report);
     }
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
-    if let Some(damage) = backup_verify::check(env, backup, &manifest, &mut pace).into_iter().next()
-    {
+    let damage = backup_verify::check(env, backup, &manifest, &mut pace)?;
+    if let Some(damage) = damage.into_iter().next() {
         return Err(damage);
     }
     let chunks = chunk_folder(target);

@@ -345,6 +345,9 @@ impl Store {
 
     /// Reads every event and the index and checks that they agree. Damage is in the report, not in
     /// the error.
+    ///
+    /// # Errors
+    /// What the system refuses to read, of which nobody knows whether it is damaged.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.shared().check_open()?;
         verify::verify(self.shared())

@@ -27,7 +27,24 @@ pub struct VerifyReport {
     pub index: umbel::VerifyReport,
 }
 
-/// Reads everything.
+impl VerifyReport {
+    /// Notes what came of a check: damage is to be reported, but what could not be read is not
+    /// known to be damaged.
+    fn note(&mut self, checked: Result<()>) -> Result<()> {
+        note(&mut self.damage, checked)
+    }
+}
+
+/// Notes what came of a check: damage goes to the rest of it, anything else is the caller's.
+pub fn note(damage: &mut Vec<Error>, checked: Result<()>) -> Result<()> {
+    match checked {
+        Err(error) if error.is_damage() => damage.push(error),
+        checked => return checked,
+    }
+    Ok(())
+}
+
+/// Reads everything. Ends with an error where the system refuses to read.
 pub fn verify(shared: &Shared) -> Result<VerifyReport> {
     let mut report = VerifyReport {
         events: 0,
@@ -40,13 +57,13 @@ pub fn verify(shared: &Shared) -> Result<VerifyReport> {
         if chunk.last_event().is_none() && chunk.packed.is_none() {
             continue;
         }
-        report.damage.extend(check_file(shared, chunk).err());
-        check_events(shared, chunk, &mut views, &mut report);
+        report.note(check_file(shared, chunk))?;
+        check_events(shared, chunk, &mut views, &mut report)?;
     }
     // Views hold what was scavenged until they are made anew.
     let is_whole = shared.log.chunks.all().iter().all(|chunk| chunk.packed.is_none());
     if report.damage.is_empty() && is_whole {
-        report.damage.extend(views.check_counts(shared, visible).err());
+        report.note(views.check_counts(shared, visible))?;
     }
     Ok(report)
 }
@@ -57,7 +74,7 @@ fn check_events(
     chunk: &Arc<Chunk>,
     views: &mut ViewChecks,
     report: &mut VerifyReport,
-) {
+) -> Result<()> {
     let mut cursor = shared.log.cursor();
     let visible = shared.visible.position();
     let mut offset = chunk.first_offset();
@@ -65,13 +82,13 @@ fn check_events(
         let walked = cursor.walk(chunk, offset);
         let (frame, next) = match walked {
             Ok(Some(walked)) => walked,
-            Ok(None) => return,
+            Ok(None) => return Ok(()),
             // Where one event is not readable, nothing says where the next begins.
-            Err(error) => return report.damage.push(error.into()),
+            Err(error) => return report.note(Err(error.into())),
         };
         let position = frame.stamp.position;
         if position > visible {
-            return;
+            return Ok(());
         }
         report.events += u64::from(!frame.is_stub);
         report.bytes += next - offset;
@@ -80,7 +97,7 @@ fn check_events(
         if let Err(error) = compare(shared, &frame).and(views.check(shared, &frame))
             && !matches!(shared.log.cursor().find(position), Ok(None))
         {
-            report.damage.push(error);
+            report.note(Err(error))?;
         }
     }
 }

@@ -23,6 +23,7 @@ mod suite {
     pub mod opening;
     pub mod page;
     pub mod reading;
+    pub mod refused_reads;
     pub mod repair_crashes;
     pub mod repairs;
     pub mod repairs_copies;

@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use umbel::Durability;
-use umbel_events::{Store, StoreOptions};
+use umbel_env::Env;
+use umbel_events::{Store, StoreOptions, check_mistaken};
 
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
@@ -53,6 +54,7 @@ pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
 pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Outcome<Store> {
     let folder = named(folder)?;
     if !is_event_store(folder) {
+        check_mistaken(&Env::system(), folder)?;
         return Err(Failure::usage(format!(
             "there is no event store in {}; check --db, or create one there with `umbel append`",
             folder.display()

@@ -70,7 +70,8 @@ fn what_is_no_backup_and_what_is_damaged_is_refused_with_a_sentence() {
     restore(&ground, "store", "new").fails(2, &["there is no backup in", "an event store"]);
     ground.run(&["backup", "--to", backup]).succeeds();
     ground.bare(&["--db", backup, "append", "-"]).fails(2, &["holds a backup"]);
-    ground.bare(&["--db", backup, "read", "--all"]).fails(2, &["there is no event store"]);
+    ground.bare(&["--db", backup, "read", "--all"]).fails(2, &["holds a backup"]);
+    ground.bare(&["--db", backup, "streams"]).fails(2, &["holds a backup"]);
     let chunk = ground.path("backup/log/00000001.chunk");
     let mut bytes = std::fs::read(&chunk).unwrap();
     bytes[700] ^= 1;
@@ -89,4 +90,61 @@ fn what_is_no_backup_and_what_is_damaged_is_refused_with_a_sentence() {
     ground.run(&["backup", "--to", backup]).succeeds();
     restore(&ground, "backup", "new").succeeds();
     assert_eq!(read_all(&ground, "new"), read_all(&ground, "store"));
+}
+
+/// The folder of the store was refused, and a link to it was not: the backup lay in the store.
+#[test]
+fn a_link_to_the_store_is_no_other_folder() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(0..10)).succeeds();
+    std::os::unix::fs::symlink(ground.store(), ground.path("link")).unwrap();
+    for name in ["link", "link/log/backup", "link/new/backup"] {
+        let target = ground.path(name);
+        let target = target.to_str().unwrap();
+        ground.run(&["backup", "--to", target]).fails(2, &["the folder of the store itself"]);
+    }
+    assert!(!ground.store().join("log/backup").exists());
+    let beside = ground.path("store-backup");
+    ground.run(&["backup", "--to", beside.to_str().unwrap()]).succeeds();
+}
+
+/// Without `CHUNKS` or `BACKUP` a folder was said to hold no store, or none of keys and values, by
+/// everybody but `append` and `repair`.
+#[test]
+fn a_folder_that_lost_its_table_is_told_by_every_command() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(0..10)).succeeds();
+    let (backup, new) = (ground.path("backup"), ground.path("new"));
+    let (backup, new) = (backup.to_str().unwrap(), new.to_str().unwrap());
+    ground.run(&["backup", "--to", backup]).succeeds();
+    std::fs::remove_file(ground.store().join("CHUNKS")).unwrap();
+    let missing = ["CHUNKS", "the table of chunks is missing", "umbel repair"];
+    ground.feed(&["append"], &events(0..1)).fails(3, &missing);
+    let commands: [&[&str]; 5] =
+        [&["read", "--all"], &["streams"], &["backup", "--to", new], &["verify"], &["scan"]];
+    for command in commands {
+        ground.run(command).fails(3, &missing);
+    }
+    let manifest = ground.path("backup/BACKUP");
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    let verify = ["--db", backup, "verify"];
+    ground.bare(&verify).fails(3, &["the manifest of the backup", "remove this file"]);
+    std::fs::remove_file(&manifest).unwrap();
+    ground.bare(&verify).fails(3, &["the file BACKUP"]);
+    // Nothing tells whether the backup had more chunks, but what it has is there.
+    ground.bare(&["--db", backup, "repair"]).fails(3, &["whether chunks are missing"]);
+    assert_eq!(read_all(&ground, "backup").lines().count(), 10);
+}
+
+/// An interrupted restore was no event store, and nobody but `append` said what it was.
+#[test]
+fn an_interrupted_restore_is_told_by_every_command() {
+    let ground = Ground::new();
+    std::fs::create_dir(ground.store()).unwrap();
+    std::fs::write(ground.store().join("RESTORING"), "x").unwrap();
+    for command in [&["read", "--all"][..], &["streams"], &["verify"]] {
+        ground.run(command).fails(2, &["is being restored from a backup"]);
+    }
 }

@@ -173,7 +173,8 @@ fn appending_to_a_reader_that_goes_away_says_what_was_left_out() {
 fn other_folders_are_told_apart() {
     let words = Ground::with(&[("a", "1")]);
     words.feed(&["append"], FIRST.as_bytes()).fails(2, &["holds a key-value store"]);
-    words.run(&["read", "--all"]).fails(2, &["there is no event store"]);
+    words.run(&["read", "--all"]).fails(2, &["holds a key-value store"]);
+    words.run(&["backup", "--to", "b"]).fails(2, &["holds a key-value store"]);
     let events = Ground::new();
     events.run(&["streams"]).fails(2, &["there is no event store", "umbel append"]);
     events.feed(&["append"], FIRST.as_bytes()).succeeds();
@@ -199,4 +200,12 @@ fn what_does_not_pass_a_filter_is_left_out_both_ways() {
     let run = ground.run(&["read", "--all", "--type-regex=(?<a-b>c)"]);
     run.fails(2, &["broken at character 1", "balance"]);
     ground.run(&["read", "--stream=cart-42", "--type-prefix=O"]).fails(2, &["--stream"]);
+}
+
+/// The message was about what was expected, which nobody had said.
+#[test]
+fn a_stream_that_never_was_cannot_be_deleted() {
+    let ground = Ground::new();
+    ground.feed(&["append"], FIRST.as_bytes()).succeeds();
+    ground.run(&["delete", "--stream", "never"]).fails(2, &["there is no stream 'never'"]);
 }

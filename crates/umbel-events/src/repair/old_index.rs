@@ -7,7 +7,7 @@ use std::path::Path;
 use umbel::Options;
 use umbel_env::Env;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::Head;
 use crate::index::Index;
 use crate::limits::TOMBSTONE_REVISION;
@@ -60,20 +60,33 @@ impl KnownEvents {
 impl OldIndex {
     /// The index of the store in `folder`, or why it cannot be believed; `None` where there is
     /// none.
+    ///
+    /// # Errors
+    /// What the system refuses to read: nobody knows whether that is damaged.
     pub fn find(
         env: &Env,
         folder: &Path,
         seed: [u8; 16],
     ) -> Result<Option<core::result::Result<OldIndex, String>>> {
         let is_there = env.files.exists(&folder.join("index"))?;
-        Ok(is_there.then(|| OldIndex::open(env, folder, seed)))
+        if !is_there {
+            return Ok(None);
+        }
+        Ok(Some(match OldIndex::open(env, folder, seed) {
+            Ok(opened) => opened,
+            Err(error @ Error::Invalid(_)) => Err(error.to_string()),
+            Err(error) if error.is_damage() => Err(error.to_string()),
+            Err(error) => return Err(error),
+        }))
     }
 
-    /// Opens the index of the store in `folder` and checks all of it.
-    ///
-    /// # Errors
-    /// Why it cannot be believed, as text.
-    fn open(env: &Env, folder: &Path, seed: [u8; 16]) -> core::result::Result<OldIndex, String> {
+    /// Opens the index of the store in `folder` and checks all of it. In it stands why it cannot be
+    /// believed, as text, where the check found that.
+    fn open(
+        env: &Env,
+        folder: &Path,
+        seed: [u8; 16],
+    ) -> Result<core::result::Result<OldIndex, String>> {
         let options = Options {
             env: env.clone(),
             memory_bytes: Some(8 << 20),
@@ -81,14 +94,13 @@ impl OldIndex {
             ..Options::default()
         };
         let path = folder.join("index");
-        let read = |error: umbel::Error| error.to_string();
-        let index = Index::open(&path, options, true, seed).map_err(read)?;
-        let report = index.db().verify().map_err(read)?;
+        let index = Index::open(&path, options, true, seed)?;
+        let report = index.db().verify()?;
         if let Some(damage) = report.damage.into_iter().next() {
-            return Err(damage);
+            return Ok(Err(damage));
         }
-        let through = index.streams_through().map_err(read)?;
-        Ok(OldIndex { index, through })
+        let through = index.streams_through()?;
+        Ok(Ok(OldIndex { index, through }))
     }
 
     /// The position up to which any part of it holds what the log had.

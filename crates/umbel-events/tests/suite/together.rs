@@ -293,6 +293,8 @@ fn bad_input_is_told_what_is_wrong() {
     }
     let said = store.append("a", Expected::Exact(4), &[event(1)]).expect_err("wrong").to_string();
     assert!(said.contains("revision 4 was expected of stream 'a', but it has no events"), "{said}");
+    let said = store.delete("never", Expected::Any).expect_err("missing").to_string();
+    assert!(said.contains("there is no stream 'never'"), "{said}");
     assert!(store.delete("$$a", Expected::Any).is_err());
     assert_eq!(store.visible(), Position(0), "nothing was written");
 }
