@@ -136,7 +136,8 @@ fn engines_that_disagree_stop_the_run() {
     let data = data.to_str().expect("text");
     let words = ["run", "hash-count", "--engine", "all", "--data", data, "--out", out];
     let LabError::Failed(text) = stage.run(&words).expect_err("they disagree") else { panic!() };
-    assert!(text.contains("liar, 6 and umbel, 6 answer readrandom differently"), "{text}");
+    // In the first round the other end of the list has its turn behind the first two.
+    assert!(text.contains("liar, 7 and umbel, 6 answer readrandom differently"), "{text}");
 }
 
 /// The story: a folder of that name which somebody else had made was emptied unasked, and two runs
