@@ -115,9 +115,10 @@ fn refuse_events(folder: &Path) -> Outcome<()> {
             folder.display()
         )));
     }
-    match folder.join("CURRENT").exists() {
-        true => Ok(()),
-        false => Ok(check_mistaken(&Env::system(), folder)?),
+    match folder.is_dir() && !folder.join("CURRENT").exists() {
+        true => Ok(check_mistaken(&Env::system(), folder)?),
+        // Whoever opens it says what is wrong with it.
+        false => Ok(()),
     }
 }
 
