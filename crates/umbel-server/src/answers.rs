@@ -35,9 +35,9 @@ where
     Box::pin(pages.flat_map(stream::iter))
 }
 
-/// A response of these answers; their frames hold what was counted until they are written.
-pub fn counted<A>(answers: Answers<A>, unsent: Unsent) -> Response<Answers<A>> {
-    let mut response = Response::new(answers);
+/// A response of this, whose frames hold what was counted until they are written.
+pub fn counted<A>(answer: A, unsent: Unsent) -> Response<A> {
+    let mut response = Response::new(answer);
     response.extensions_mut().insert(unsent);
     response
 }
@@ -49,9 +49,7 @@ pub async fn one_counted<A: Message + 'static>(
     work: impl Future<Output = Result<A, Status>> + Send + 'static,
 ) -> Result<Response<A>, Status> {
     let (answer, unsent) = held.made(LIST_BYTES, work, A::encoded_len).await?;
-    let mut response = Response::new(answer);
-    response.extensions_mut().insert(unsent);
-    Ok(response)
+    Ok(counted(answer, unsent))
 }
 
 #[cfg(test)]

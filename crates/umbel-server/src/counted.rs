@@ -56,9 +56,9 @@ impl Counted {
 
     /// What holds the bytes of a frame.
     fn carrier(&self, bytes: &Bytes) -> Option<Carrier> {
-        match self.unsent.as_ref().and_then(Unsent::carrier) {
-            None if self.unsent.is_none() => self.unread.beside(bytes, &self.call.peer()),
-            carrier => carrier.filter(|_| !bytes.is_empty()),
+        match &self.unsent {
+            Some(unsent) => unsent.carrier().filter(|_| !bytes.is_empty()),
+            None => self.unread.beside(bytes, &self.call.peer()),
         }
     }
 
