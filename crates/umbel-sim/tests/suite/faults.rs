@@ -65,7 +65,8 @@ fn faults_come_once_or_for_ever_and_only_where_they_fit() {
     sim.heal();
     sim.fail_site("open", 1, Fault { kind: FaultKind::Emfile, sticky: false });
     let text = env.files.open(Path::new("/b"), Access::Read).unwrap_err().to_string();
-    assert_eq!(text, "could not open /b: Too many open files (os error 24)");
+    let expected = "could not open /b: Too many open files (os error 24); raise `ulimit -n`";
+    assert_eq!(text, expected);
     assert!(env.files.open(Path::new("/b"), Access::Read).unwrap_err().is_missing_file());
 }
 
