@@ -6,6 +6,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::errors::{Failure, Outcome};
+use crate::nearest::nearest;
 
 /// Prints help and version where they were asked for; everything else is a [`Failure::Usage`].
 pub fn answer(error: &Error) -> Outcome<()> {
@@ -46,6 +47,11 @@ pub fn sentence(error: &Error) -> String {
         .into_iter()
         .map(|kind| text(error, kind))
         .find(|suggested| !suggested.is_empty());
+    // The parser finds `--write` like `--listen`.
+    let is_like = |suggested: &String| {
+        argument.is_empty() || nearest(&argument, [&suggested[..]].into_iter()).is_some()
+    };
+    let suggested = suggested.filter(is_like);
     let is_dashed = argument.starts_with('-') && !argument.starts_with("--");
     match suggested {
         None if error.kind() == ErrorKind::UnknownArgument && is_dashed => {

@@ -164,6 +164,14 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
 fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
     check_mistaken(env, folder)?;
+    if let Some(store) = folder.parent()
+        && ChunkTable::exists(env, store)?
+    {
+        return Err(Error::invalid(format!(
+            "{shown} lies in the folder of an event store, whose folders are its own; name one \
+             outside of it"
+        )));
+    }
     if !options.create_if_missing {
         return Err(Error::invalid(format!(
             "there is no event store in {shown}; name the folder of one, or let it be created"
@@ -199,15 +207,9 @@ fn index_options(
     failed: &Arc<OnceLock<String>>,
 ) -> Options {
     let (log, failed) = (Arc::clone(log), Arc::clone(failed));
-    Options {
-        memory_bytes: options.memory_bytes,
-        background_threads: options.background_threads,
-        log_segment_bytes: 64 << 10,
-        // What a table of the index speaks of has to be in the log for good.
-        before_flush: Some(FlushGate::new(move || sync_log(&log, &failed))),
-        env: options.env.clone(),
-        ..Options::default()
-    }
+    // What a table of the index speaks of has to be in the log for good.
+    let before_flush = Some(FlushGate::new(move || sync_log(&log, &failed)));
+    Options { before_flush, ..options.of_index() }
 }
 
 /// Finds out where the chunks end that were in use when the process or the machine died, writes

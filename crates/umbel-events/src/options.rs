@@ -1,6 +1,6 @@
 //! [`StoreOptions`]: how a store is opened.
 
-use umbel::Durability;
+use umbel::{Durability, Options};
 use umbel_env::Env;
 use umbel_existence::{ExistenceOptions, Size};
 
@@ -47,15 +47,26 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// An error that says which option is out of range and what it may be. The options of the
-    /// indexes are checked when those are opened.
-    pub fn check(&self) -> Result<()> {
-        if (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
-            return Ok(());
+    /// Those of the indexes, as far as the caller says them.
+    pub fn of_index(&self) -> Options {
+        Options {
+            memory_bytes: self.memory_bytes,
+            background_threads: self.background_threads,
+            log_segment_bytes: 64 << 10,
+            env: self.env.clone(),
+            ..Options::default()
         }
-        Err(Error::invalid(format!(
-            "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
-            self.chunk_bytes
-        )))
+    }
+
+    /// An error that says which option is out of range and what it may be.
+    pub fn check(&self) -> Result<()> {
+        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
+            return Err(Error::invalid(format!(
+                "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
+                self.chunk_bytes
+            )));
+        }
+        // Before there is a file of them: a store that cannot be opened is not made.
+        Ok(self.of_index().check()?)
     }
 }

@@ -63,6 +63,8 @@ impl Deadline {
     /// What the work comes to, or an error where it takes too long.
     pub async fn limit<F: Future>(self, work: F) -> Result<F::Output, Status> {
         match self.0 {
+            // What is done at once would be done however late it is.
+            Some(_) if self.has_passed() => Err(too_late()),
             Some(moment) => tokio::time::timeout_at(moment, work).await.map_err(|_| too_late()),
             None => Ok(work.await),
         }
@@ -94,6 +96,8 @@ fn parse(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::http::{HeaderName, HeaderValue};
+
     use super::*;
 
     #[test]
@@ -116,6 +120,20 @@ mod tests {
         for (text, nanos) in cases {
             assert_eq!(parse(text).map(|duration| duration.as_nanos()), nanos, "{text}");
         }
+    }
+
+    /// Story: a value that was in memory was answered to who had stopped waiting, as a call that
+    /// had its time.
+    #[tokio::test]
+    async fn nothing_is_done_whose_time_is_over() {
+        let over = Deadline::of(&[(HEADER, "0n")].map(entry).into_iter().collect()).unwrap();
+        assert_eq!(over.limit(async {}).await.unwrap_err().code(), tonic::Code::DeadlineExceeded);
+        assert!(Deadline::after(Duration::from_secs(60)).limit(async {}).await.is_ok());
+        assert!(Deadline::NEVER.limit(async {}).await.is_ok());
+    }
+
+    fn entry((name, value): (&'static str, &'static str)) -> (HeaderName, HeaderValue) {
+        (HeaderName::from_static(name), HeaderValue::from_static(value))
     }
 
     #[test]

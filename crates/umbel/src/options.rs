@@ -12,6 +12,7 @@ pub use umbel_filter::{FilterKind, HashKind, KeyPrefix};
 pub use umbel_table::Compression;
 use umbel_table::TableHasher;
 
+use crate::budget::Sizes;
 use crate::descriptors::OPEN_TABLES_MIN;
 
 /// What an acknowledged write survives.
@@ -131,7 +132,7 @@ impl Options {
         if let Some(tables) = self.open_tables_max {
             check_range("open_tables_max", tables, OPEN_TABLES_MIN, 1 << 32)?;
         }
-        Ok(())
+        Sizes::new(self).map(drop)
     }
 }
 

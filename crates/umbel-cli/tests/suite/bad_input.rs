@@ -28,6 +28,8 @@ fn typos_are_answered_with_what_was_meant() {
     let ground = Ground::new();
     ground.bare(&["bech"]).fails(2, &["no command `bech`", "did you mean `bench`?"]);
     ground.run(&["scan", "--prefx=a"]).fails(2, &["`--prefx`", "did you mean `--prefix`?"]);
+    let other = ground.bare(&["doctor", "--listen=x"]);
+    other.fails(2, &["no flag or argument `--listen` here", "--help says what is"]);
     ground.run(&["scan", "--limit=many"]).fails(2, &["`--limit <N>`", "`many` is not a whole"]);
     ground.run(&["scan", "--limit", "-1"]).fails(2, &["--limit is -1, but must be 0 or more"]);
     ground.run(&["get", "-x"]).fails(2, &["`-x`", "write `--` in front of it"]);

@@ -72,6 +72,32 @@ fn who_comes_second_to_a_new_folder_opens_what_the_first_one_made() {
     assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)).len(), 4);
 }
 
+/// Story: too little memory was found out when the index was opened, and left the folder of a store
+/// that nobody had asked for in the end.
+#[test]
+fn a_store_that_cannot_be_opened_is_not_made() {
+    let sim = Sim::new(4);
+    let little = StoreOptions { memory_bytes: Some(1), ..options(&sim) };
+    let refused = Store::open("/events", little).expect_err("too little").to_string();
+    assert!(refused.contains("memory_bytes is 1, which is too small"), "{refused}");
+    assert!(!sim.env().files.exists(Path::new("/events")).expect("looked"));
+}
+
+/// Story: the log of a store that had no event yet was taken for an empty folder, and a store made
+/// in the other one.
+#[test]
+fn no_store_is_made_in_the_folder_of_another() {
+    let sim = Sim::new(5);
+    let store = Store::open("/events", options(&sim)).expect("made");
+    for folder in ["/events/log", "/events/index", "/events/mine"] {
+        let refused = Store::open(folder, options(&sim)).expect_err("not here").to_string();
+        let reason = if folder == "/events/index" { "key-value store" } else { "folders are its" };
+        assert!(refused.contains(reason), "{folder}: {refused}");
+    }
+    append(&store, "s", 0..1);
+    drop(store);
+}
+
 /// A store whose events were made durable is found again by its whole path, wherever whoever made
 /// it died before.
 #[test]
