@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use umbel::Durability;
 use umbel_events::{
     Direction, FilteredReader, Position, RecordedEvent, Result, Revision, Step, Store, StreamState,
     ViewEvent, is_view,
@@ -17,7 +16,7 @@ use crate::output::Output;
 
 /// Reads events.
 pub fn run(folder: Option<&Path>, args: &ReadArgs, limits: Limits) -> Outcome<()> {
-    let store = store::open(folder, limits, Durability::Buffered)?;
+    let store = store::open_to_look(folder, limits)?;
     let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
     let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
     match &args.stream {

@@ -36,17 +36,25 @@ pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outc
 }
 
 /// Opens a store that exists to look at it: for writing, as one that was not closed needs, or,
-/// where nobody may write to the folder, without changing anything.
+/// where nobody may write to the folder or nothing more fits, without changing anything.
 pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
     match open(folder, limits, Durability::Buffered) {
-        Err(Failure::Store(umbel::Error::Io { source, .. }))
-            if [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
-                .contains(&source.kind()) =>
-        {
+        Err(Failure::Store(error)) if is_unwritable(&error) => {
             let options = options(limits, Durability::Buffered);
             Ok(Store::open_read_only(named(folder)?, options)?)
         }
         opened => opened,
+    }
+}
+
+/// Whether it is the writing that failed, which reading can do without.
+fn is_unwritable(error: &umbel::Error) -> bool {
+    match error {
+        umbel::Error::Full { .. } => true,
+        umbel::Error::Io { source, .. } => {
+            [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem].contains(&source.kind())
+        }
+        _ => false,
     }
 }
 

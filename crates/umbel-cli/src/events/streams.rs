@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use serde_json::json;
-use umbel::Durability;
 use umbel_events::{Store, StreamState, ViewKind};
 
 use super::args::StreamsArgs;
@@ -18,7 +17,7 @@ const PAGE: usize = 1000;
 
 /// Lists streams.
 pub fn run(folder: Option<&Path>, args: &StreamsArgs, json: bool, limits: Limits) -> Outcome<()> {
-    let store = store::open(folder, limits, Durability::Buffered)?;
+    let store = store::open_to_look(folder, limits)?;
     let mut output = Output::new();
     match args.categories || args.types {
         true => list_views(&store, args, json, &mut output)?,

@@ -1,5 +1,7 @@
 //! The commands for an event store, as a person or a script uses them.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::harness::Ground;
@@ -208,4 +210,41 @@ fn a_stream_that_never_was_cannot_be_deleted() {
     let ground = Ground::new();
     ground.feed(&["append"], FIRST.as_bytes()).succeeds();
     ground.run(&["delete", "--stream", "never"]).fails(2, &["there is no stream 'never'"]);
+}
+
+/// Story: whoever looked at a store on a full disk, or on one that may only be read, was told that
+/// nothing could be written, which he did not want.
+#[test]
+fn what_may_not_be_written_to_can_be_read() {
+    let ground = Ground::new();
+    ground.feed(&["append"], format!("{FIRST}\n").as_bytes()).succeeds();
+    // A small disk, which only the commands in this script see.
+    let script = r#"
+        mount -t tmpfs -o size=4m tmpfs "$2" && cp -r "$3" "$2/store" || exit 99
+        look() {
+            "$1" read --all --db "$2/store" && "$1" read --stream '$ce-cart' --db "$2/store" &&
+                "$1" streams --db "$2/store" && "$1" verify --db "$2/store"
+        }
+        head -c 8388608 /dev/zero > "$2/fill" 2> /dev/null
+        look "$@" && mount -o remount,ro "$2" && look "$@"
+    "#;
+    let disk = ground.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(disk).arg(ground.store());
+    // There are systems on which nobody may have a disk of his own.
+    let output = command.output().ok();
+    let output = output.filter(|output| {
+        output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
+    });
+    let Some(output) = output else {
+        eprintln!("skipped: no small disk could be mounted here");
+        return;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.matches("\"stream\":\"cart-42\",\"type\":\"Opened\"").count(), 2, "{text}");
+    assert_eq!(text.matches("\"stream\":\"$ce-cart\"").count(), 2, "{text}");
+    assert_eq!(text.matches("is whole: 1 events").count(), 2, "{text}");
 }
