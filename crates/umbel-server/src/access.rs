@@ -73,23 +73,27 @@ impl Access {
         Ok(Caller::User(user))
     }
 
-    /// Who makes a request to this path, where that is asked for, and whether he may at all.
-    pub async fn admit(
+    /// Who makes a request to this path, where that is asked for.
+    pub async fn caller_at(
         &self,
         store: &EventStore,
         path: &str,
         headers: &HeaderMap,
         certificate: Option<&CertificateUser>,
     ) -> Result<Caller, Status> {
-        let need = need(path);
-        if need == Need::Nothing {
-            let nobody = if self.has_users() { Caller::Nobody } else { Caller::Trusted };
-            return Ok(nobody);
+        match need(path) {
+            Need::Nothing if self.has_users() => Ok(Caller::Nobody),
+            Need::Nothing => Ok(Caller::Trusted),
+            _ => self.caller(store, headers, certificate).await,
         }
-        let caller = self.caller(store, headers, certificate).await?;
-        let is_enough = match &caller {
+    }
+
+    /// Whether the caller may ask anything at this path; the error that he is told where not.
+    pub fn check_path(&self, caller: &Caller, path: &str) -> Result<(), Status> {
+        let need = need(path);
+        let is_enough = match caller {
             Caller::Trusted => true,
-            Caller::Nobody => false,
+            Caller::Nobody => need == Need::Nothing,
             Caller::User(user) => {
                 let user = active(user)?;
                 match need {
@@ -99,7 +103,7 @@ impl Access {
                 }
             }
         };
-        if is_enough { Ok(caller) } else { Err(failure::access_denied()) }
+        if is_enough { Ok(()) } else { Err(failure::access_denied()) }
     }
 
     /// Whether the caller may do this with a stream; the error that he is told where not.

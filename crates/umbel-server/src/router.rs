@@ -136,10 +136,11 @@ async fn admit(
 ) -> Result<(), Status> {
     let certificate = request.extensions().get::<CertificateUser>();
     let (path, headers) = (request.uri().path(), request.headers());
-    let caller = service.access.admit(&service.store, path, headers, certificate).await?;
+    let caller = service.access.caller_at(&service.store, path, headers, certificate).await?;
     if let Some(line) = line {
         line.by(&caller);
     }
+    service.access.check_path(&caller, path)?;
     request.extensions_mut().insert(caller);
     Ok(())
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -32,6 +34,8 @@ const KEPT: usize = 1 << 14;
 const PATIENCE: Duration = Duration::from_secs(20);
 const START: RevisionOption = RevisionOption::Start(());
 const TOLD: &str = "umbel-trace-id";
+/// The user `ops` with the first password, as a header says it.
+const OPS: &str = "b3BzOnNlY29uZA==";
 
 /// The lines of the whole process: who takes them is the same for all of its threads.
 struct Lines;
@@ -224,7 +228,7 @@ fn who_breaks_off_is_no_failure_of_the_server() {
 #[test]
 fn users_are_named_and_their_passwords_are_not() {
     listen();
-    Ground::with_users().run(async |client, _| {
+    Ground::with_users().run(async |client, ground| {
         let (given, said) = trace(6);
         let admin = client.with_user("admin", "first");
         let _ = refused(&admin, saying(&admin, ReadReq::default(), &said)).await;
@@ -235,6 +239,14 @@ fn users_are_named_and_their_passwords_are_not() {
         assert_eq!(status.code(), Code::Unauthenticated);
         let told = line(&given, "call failed").await;
         assert_eq!((&told["user"], &told["code"]), (&Value::Null, &"Unauthenticated".into()));
+        // Story: whoever may not come to a place at all was left out of its line.
+        let (given, said) = trace(10);
+        let mut stream = TcpStream::connect(ground.address()).await.unwrap();
+        let head = format!("host: a\r\nauthorization: Basic {OPS}\r\ntraceparent: {said}\r\n\r\n");
+        let asked = format!("GET /console/api/users HTTP/1.1\r\n{head}");
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let told = line(&given, "request failed").await;
+        assert_eq!((&told["user"], &told["code"]), (&"ops".into(), &"403".into()));
     });
     let coded = "YWRtaW46bm8tc3VjaC1zZWNyZXQ";
     for line in lines().iter() {
