@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
 use umbel_events::{Appended, Error, Expected};
 use umbel_proto::streams::append_req::{Content, ProposedMessage};
@@ -18,6 +18,7 @@ use crate::budget::{Budget, Share};
 use crate::convert::{self, Proposed};
 use crate::failure;
 use crate::limits::EVENT_BYTES_BESIDE;
+use crate::messages::Messages;
 use crate::planted::{Bug, planted};
 use crate::service::Service;
 use crate::store::Append;
@@ -25,7 +26,7 @@ use crate::store::Append;
 /// Appends what the client sends once it has sent all of it.
 pub async fn append(
     service: Arc<Service>,
-    request: Request<Streaming<AppendReq>>,
+    request: Request<Messages<AppendReq>>,
 ) -> Result<Response<AppendResp>, Status> {
     // What has come is held in memory, of which the others need their share.
     let caller = Caller::of(request.extensions());
@@ -47,7 +48,7 @@ pub async fn append(
 async fn gather(
     service: &Service,
     caller: &Caller,
-    mut parts: Streaming<AppendReq>,
+    mut parts: Messages<AppendReq>,
 ) -> Result<Append, Status> {
     let options = match next(&mut parts).await? {
         Some(Content::Options(options)) => options,
@@ -74,7 +75,7 @@ async fn gather(
     Ok(Append { stream, expected, events, share })
 }
 
-async fn next(parts: &mut Streaming<AppendReq>) -> Result<Option<Content>, Status> {
+async fn next(parts: &mut Messages<AppendReq>) -> Result<Option<Content>, Status> {
     let part = match parts.message().await {
         Err(_) if planted(Bug::BreakIsEnd) => None,
         part => part.map_err(failure::unreadable)?,

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 use umbel_events::{Error, Expected, Part, Violation};
 use umbel_proto::v2::errors::{ConsistencyViolation, StreamStateViolation, ViolationType};
 use umbel_proto::v2::streams::{
@@ -14,6 +14,7 @@ use umbel_proto::v2::streams::{
 
 use crate::access::Caller;
 use crate::append_session::conflict;
+use crate::messages::Messages;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
 use crate::service::Service;
@@ -22,7 +23,7 @@ use crate::transaction::{self, Transaction};
 /// Appends the records, if the checks hold.
 pub async fn append_records(
     service: Arc<Service>,
-    request: Request<Streaming<AppendRecordsRequest>>,
+    request: Request<Messages<AppendRecordsRequest>>,
 ) -> Result<Response<AppendRecordsResponse>, Status> {
     let caller = Caller::of(request.extensions());
     let mut messages = request.into_inner();

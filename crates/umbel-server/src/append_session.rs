@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 use umbel_events::{Error, Expected, StreamState, Violation};
 use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionResponse};
 
 use crate::access::Caller;
 use crate::acl::Action;
+use crate::messages::Messages;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
 use crate::service::Service;
@@ -17,7 +18,7 @@ use crate::transaction::{self, Transaction};
 /// Appends what the client sends once it has sent all of it.
 pub async fn append_session(
     service: Arc<Service>,
-    request: Request<Streaming<AppendRequest>>,
+    request: Request<Messages<AppendRequest>>,
 ) -> Result<Response<AppendSessionResponse>, Status> {
     // What has come is held in memory, of which the others need their share.
     let caller = Caller::of(request.extensions());
@@ -38,7 +39,7 @@ pub async fn append_session(
 async fn gather(
     service: &Service,
     caller: &Caller,
-    mut parts: Streaming<AppendRequest>,
+    mut parts: Messages<AppendRequest>,
 ) -> Result<Transaction, Status> {
     let mut transaction = Transaction::new(&service.budget);
     let mut named = HashSet::new();

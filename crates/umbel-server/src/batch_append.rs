@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limits::{BATCHES_BYTES_MAX, BATCHES_OPEN_MAX, BATCHES_WRITTEN_MAX};
 use futures_util::FutureExt;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
@@ -18,6 +18,7 @@ use crate::answers::{Answers, in_steps};
 use crate::batch::{Batch, Begun};
 use crate::batch_outcome::Echo;
 use crate::deadline::{self, Deadline};
+use crate::messages::Messages;
 use crate::oversize::Oversized;
 use crate::service::Service;
 use crate::writing::Writing;
@@ -31,7 +32,7 @@ pub async fn batch_append(
     service: Arc<Service>,
     deadline: Deadline,
     oversized: Oversized,
-    request: Request<Streaming<BatchAppendReq>>,
+    request: Request<Messages<BatchAppendReq>>,
 ) -> Result<Response<Answers<BatchAppendResp>>, Status> {
     let caller = Caller::of(request.extensions());
     let batches = Batches::new(service, caller, deadline, oversized, request.into_inner());
@@ -44,7 +45,7 @@ struct Batches {
     caller: Caller,
     deadline: Deadline,
     oversized: Oversized,
-    parts: Streaming<BatchAppendReq>,
+    parts: Messages<BatchAppendReq>,
     /// How many messages were taken.
     messages: u64,
     /// Whether the client sends no more, or nothing more is taken.
@@ -65,7 +66,7 @@ impl Batches {
         caller: Caller,
         deadline: Deadline,
         oversized: Oversized,
-        parts: Streaming<BatchAppendReq>,
+        parts: Messages<BatchAppendReq>,
     ) -> Batches {
         Batches {
             service,

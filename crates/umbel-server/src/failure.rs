@@ -136,7 +136,16 @@ pub fn unreadable(status: Status) -> Status {
     }
 }
 
-/// How what reads messages begins to say that one is none, which it takes for the server's failure.
+/// Something is no message of the call it came over.
+pub fn no_message(why: &str) -> Status {
+    if planted(Bug::NoMessageIsOurs) {
+        return Status::internal(why);
+    }
+    Status::invalid_argument(why)
+}
+
+/// How what reads the messages of other services begins to say that one is none, which it takes for
+/// the server's failure.
 const NO_MESSAGE: [&str; 4] = [
     "Missing request message.",
     "Unexpected EOF decoding stream.",
@@ -158,9 +167,7 @@ pub fn broken_off() -> Status {
 pub fn of_the_client(status: Status) -> Status {
     let is_no_message = NO_MESSAGE.iter().any(|begin| status.message().starts_with(begin));
     match status.code() {
-        Code::Internal if is_no_message && !planted(Bug::NoMessageIsOurs) => {
-            Status::invalid_argument(status.message())
-        }
+        Code::Internal if is_no_message => Status::invalid_argument(status.message()),
         Code::Aborted if status.message() == BROKEN_OFF => Status::cancelled(BROKEN_OFF),
         _ => status,
     }

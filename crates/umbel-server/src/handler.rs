@@ -1,45 +1,43 @@
 //! [`Handler`]: a function that answers one call, as each of the four kinds of calls.
 
+use std::error::Error;
 use std::future::{Future, Ready, ready};
 
-use futures_util::Stream;
+use futures_util::{Stream, stream};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Version};
 use prost::Message;
-use tonic::server::{
-    ClientStreamingService, Grpc, ServerStreamingService, StreamingService, UnaryService,
-};
-use tonic::{Request, Response, Status, Streaming};
-use tonic_prost::ProstCodec;
-use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use tonic::body::Body;
+use tonic::metadata::MetadataValue;
+use tonic::{Request, Response, Status};
 
-/// Serves one call with answers of the type `A` to questions of the type `Q`.
-pub fn grpc<A, Q>() -> Grpc<ProstCodec<A, Q>>
-where
-    A: Message + Send + 'static,
-    Q: Message + Default + Send + 'static,
-{
-    Grpc::new(ProstCodec::default())
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+use crate::encoded::Encoded;
+use crate::failure;
+use crate::messages::Messages;
+
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// Serves one call, whose kind its method says.
+pub fn grpc() -> Grpc {
+    Grpc(())
 }
+
+/// What serves one call with answers of the type `A` to questions of the type `Q`.
+#[derive(Debug)]
+pub struct Grpc(());
 
 /// An answer that is there already.
 type Said<A> = Ready<Result<Response<A>, Status>>;
 
 /// A function that answers one call. Every call has its own.
-pub struct Handler<F>(Option<F>);
+pub struct Handler<F>(F);
 
 impl<F> Handler<F> {
     /// Answers with what the function answers.
     pub fn new(function: F) -> Handler<F> {
-        Handler(Some(function))
-    }
-
-    fn answer<Q, T>(&mut self, question: Q) -> T
-    where
-        F: FnOnce(Q) -> T,
-    {
-        let function = self.0.take().expect("a handler answers one call");
-        function(question)
+        Handler(function)
     }
 }
 
@@ -50,58 +48,146 @@ impl Handler<()> {
     }
 }
 
-impl<F, T, Q, A> UnaryService<Q> for Handler<F>
-where
-    F: FnOnce(Request<Q>) -> T,
-    T: Future<Output = Result<Response<A>, Status>>,
-{
-    type Response = A;
-    type Future = T;
+/// The body of a request.
+pub trait Asking: hyper::body::Body<Data = Bytes, Error: Into<Failed>> + Send + 'static {}
 
-    fn call(&mut self, request: Request<Q>) -> T {
-        self.answer(request)
+type Failed = Box<dyn Error + Send + Sync>;
+
+impl<B: hyper::body::Body<Data = Bytes, Error: Into<Failed>> + Send + 'static> Asking for B {}
+
+impl Grpc {
+    /// One message is answered with one.
+    pub async fn unary<F, T, Q, A>(
+        self,
+        Handler(answer): Handler<F>,
+        request: hyper::Request<impl Asking>,
+    ) -> hyper::Response<Body>
+    where
+        F: FnOnce(Request<Q>) -> T,
+        T: Future<Output = Result<Response<A>, Status>>,
+        Q: Message + Default,
+        A: Message + 'static,
+    {
+        let answered = match one(request).await {
+            Ok(request) => answer(request).await,
+            Err(status) => Err(status),
+        };
+        respond(answered.map(single))
+    }
+
+    /// One message is answered with many.
+    pub async fn server_streaming<F, T, Q, A, S>(
+        self,
+        Handler(answer): Handler<F>,
+        request: hyper::Request<impl Asking>,
+    ) -> hyper::Response<Body>
+    where
+        F: FnOnce(Request<Q>) -> T,
+        T: Future<Output = Result<Response<S>, Status>>,
+        Q: Message + Default,
+        A: Message + 'static,
+        S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
+    {
+        let answered = match one(request).await {
+            Ok(request) => answer(request).await,
+            Err(status) => Err(status),
+        };
+        respond(answered)
+    }
+
+    /// Many messages are answered with one.
+    pub async fn client_streaming<F, T, Q, A>(
+        self,
+        Handler(answer): Handler<F>,
+        request: hyper::Request<impl Asking>,
+    ) -> hyper::Response<Body>
+    where
+        F: FnOnce(Request<Messages<Q>>) -> T,
+        T: Future<Output = Result<Response<A>, Status>>,
+        Q: Message + Default,
+        A: Message + 'static,
+    {
+        let answered = match many(request) {
+            Ok(request) => answer(request).await,
+            Err(status) => Err(status),
+        };
+        respond(answered.map(single))
+    }
+
+    /// Many messages are answered with many.
+    pub async fn streaming<F, T, Q, A, S>(
+        self,
+        Handler(answer): Handler<F>,
+        request: hyper::Request<impl Asking>,
+    ) -> hyper::Response<Body>
+    where
+        F: FnOnce(Request<Messages<Q>>) -> T,
+        T: Future<Output = Result<Response<S>, Status>>,
+        Q: Message + Default,
+        A: Message + 'static,
+        S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
+    {
+        let answered = match many(request) {
+            Ok(request) => answer(request).await,
+            Err(status) => Err(status),
+        };
+        respond(answered)
     }
 }
 
-impl<F, T, Q, A> ClientStreamingService<Q> for Handler<F>
-where
-    F: FnOnce(Request<Streaming<Q>>) -> T,
-    T: Future<Output = Result<Response<A>, Status>>,
-{
-    type Response = A;
-    type Future = T;
+/// The messages of a request.
+fn many<Q: Message + Default>(
+    request: hyper::Request<impl Asking>,
+) -> Result<Request<Messages<Q>>, Status> {
+    check_encoding(request.headers())?;
+    Ok(Request::from_http(request.map(Messages::new)))
+}
 
-    fn call(&mut self, request: Request<Streaming<Q>>) -> T {
-        self.answer(request)
+/// The one message of a request.
+async fn one<Q: Message + Default>(
+    request: hyper::Request<impl Asking>,
+) -> Result<Request<Q>, Status> {
+    let (metadata, extensions, mut messages) = many(request)?.into_parts();
+    let message = messages.message().await?;
+    let message = message.ok_or_else(|| failure::no_message("the request has no message"))?;
+    if messages.message().await?.is_some() {
+        return Err(failure::no_message("the request has more messages than the one of its call"));
+    }
+    Ok(Request::from_parts(metadata, extensions, message))
+}
+
+/// An error where messages may be compressed.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
+    match headers.get(ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            let mut status = Status::unimplemented(format!(
+                "messages are compressed as {encoding:?}, which this server does not take"
+            ));
+            let taken = MetadataValue::from_static("identity");
+            status.metadata_mut().insert("grpc-accept-encoding", taken);
+            Err(status)
+        }
+        _ => Ok(()),
     }
 }
 
-impl<F, T, Q, A, S> ServerStreamingService<Q> for Handler<F>
-where
-    F: FnOnce(Request<Q>) -> T,
-    T: Future<Output = Result<Response<S>, Status>>,
-    S: Stream<Item = Result<A, Status>>,
-{
-    type Response = A;
-    type ResponseStream = S;
-    type Future = T;
-
-    fn call(&mut self, request: Request<Q>) -> T {
-        self.answer(request)
-    }
+fn single<A>(response: Response<A>) -> Response<impl Stream<Item = Result<A, Status>> + Unpin> {
+    response.map(|answer| stream::iter([Ok(answer)]))
 }
 
-impl<F, T, Q, A, S> StreamingService<Q> for Handler<F>
+fn respond<A, S>(answered: Result<Response<S>, Status>) -> hyper::Response<Body>
 where
-    F: FnOnce(Request<Streaming<Q>>) -> T,
-    T: Future<Output = Result<Response<S>, Status>>,
-    S: Stream<Item = Result<A, Status>>,
+    A: Message + 'static,
+    S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
 {
-    type Response = A;
-    type ResponseStream = S;
-    type Future = T;
-
-    fn call(&mut self, request: Request<Streaming<Q>>) -> T {
-        self.answer(request)
-    }
+    let (metadata, answers, extensions) = match answered {
+        Ok(response) => response.into_parts(),
+        Err(status) => return status.into_http(),
+    };
+    let mut response = hyper::Response::new(Body::new(Encoded::new(answers)));
+    *response.version_mut() = Version::HTTP_2;
+    *response.headers_mut() = metadata.into_headers();
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    *response.extensions_mut() = extensions;
+    response
 }

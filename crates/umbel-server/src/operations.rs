@@ -29,17 +29,17 @@ pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hype
         }
         Some("Shutdown") => {
             let shutdown = Handler::new(move |_: Request<()>| shutdown(service));
-            grpc::<(), ()>().unary(shutdown, request).await
+            grpc().unary(shutdown, request).await
         }
         // The index is merged all the time; there is nothing to begin.
-        Some("MergeIndexes") => grpc::<(), ()>().unary(Handler::saying(()), request).await,
+        Some("MergeIndexes") => grpc().unary(Handler::saying::<(), _>(()), request).await,
         // One node leads whatever its priority.
         Some("SetNodePriority") => {
-            grpc::<(), SetNodePriorityReq>().unary(Handler::saying(()), request).await
+            grpc().unary(Handler::saying::<SetNodePriorityReq, _>(()), request).await
         }
         Some("RestartPersistentSubscriptions") => {
             let restart = Handler::new(move |_: Request<()>| persistent::restart(service));
-            grpc::<(), ()>().unary(restart, request).await
+            grpc().unary(restart, request).await
         }
         Some("ResignNode") => {
             Status::unimplemented("there is one node, and nobody who could lead in its place")

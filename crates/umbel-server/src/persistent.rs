@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 use umbel_events::EventId;
 use umbel_proto::persistent::{
     CreateReq, DeleteReq, DeletedStream, GetInfoReq, GetInfoResp, JoinedStream, ListOption,
@@ -25,6 +25,7 @@ use crate::group_message::{Answer, Joining, Message};
 use crate::groups::Change;
 use crate::handler::{Handler, grpc};
 use crate::limits::GROUP_EVENTS_MAX;
+use crate::messages::Messages;
 use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::service::Service;
@@ -45,18 +46,18 @@ pub async fn call(
                 let (key, config) = GroupConfig::read(asked.into_inner().options)?;
                 change(service, key, Change::Create(config)).await
             });
-            grpc::<(), _>().unary(create, request).await
+            grpc().unary(create, request).await
         }
         Some("Update") => {
             let update = Handler::new(move |asked: Request<CreateReq>| async move {
                 let (key, config) = GroupConfig::read(asked.into_inner().options)?;
                 change(service, key, Change::Update(config)).await
             });
-            grpc::<(), _>().unary(update, request).await
+            grpc().unary(update, request).await
         }
         Some("Delete") => {
             let delete = Handler::new(move |asked| delete(service, asked));
-            grpc::<(), _>().unary(delete, request).await
+            grpc().unary(delete, request).await
         }
         Some("Read") => {
             let read = Handler::new(move |said| read(service, deadline, said));
@@ -68,7 +69,7 @@ pub async fn call(
         }
         Some("ReplayParked") => {
             let replay = Handler::new(move |asked| replay(service, asked));
-            grpc::<(), _>().unary(replay, request).await
+            grpc().unary(replay, request).await
         }
         Some("List") => {
             let list = Handler::new(move |asked| list(service, asked));
@@ -76,7 +77,7 @@ pub async fn call(
         }
         Some("RestartSubsystem") => {
             let restart = Handler::new(move |_: Request<()>| restart(service));
-            grpc::<(), ()>().unary(restart, request).await
+            grpc().unary(restart, request).await
         }
         _ => failure::not_served(path).into_http(),
     }
@@ -184,7 +185,7 @@ pub async fn restart(service: Arc<Service>) -> Result<Response<()>, Status> {
 async fn read(
     service: Arc<Service>,
     deadline: Deadline,
-    request: Request<Streaming<ReadReq>>,
+    request: Request<Messages<ReadReq>>,
 ) -> Result<Response<Answers<ReadResp>>, Status> {
     let caller = Caller::of(request.extensions());
     let username = caller.name().unwrap_or_default().to_string();
@@ -238,7 +239,7 @@ async fn read(
 
 /// Passes on what a consumer says, until it goes away.
 async fn listen(
-    mut said: Streaming<ReadReq>,
+    mut said: Messages<ReadReq>,
     group: mpsc::Sender<Message>,
     id: ConsumerId,
     answers: mpsc::Sender<Answer>,

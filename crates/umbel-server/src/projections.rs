@@ -37,14 +37,14 @@ type Statistics = Pin<Box<dyn Stream<Item = Result<StatisticsResp, Status>> + Se
 pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let path = request.uri().path();
     match path.strip_prefix("/event_store.client.projections.Projections/") {
-        Some("Create") => grpc::<(), _>().unary(Handler::new(create), request).await,
+        Some("Create") => grpc().unary(Handler::new(create), request).await,
         Some("Update") => {
             let update = Handler::new(|asked| fixed(asked, "changed"));
-            grpc::<(), _>().unary(update, request).await
+            grpc().unary(update, request).await
         }
         Some("Delete") => {
             let delete = Handler::new(|asked| fixed(asked, "deleted"));
-            grpc::<(), _>().unary(delete, request).await
+            grpc().unary(delete, request).await
         }
         Some("Statistics") => {
             let statistics = Handler::new(move |asked| statistics(service, asked));
@@ -55,7 +55,7 @@ pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hype
         Some("Reset") => changing(service, Change::Reset, request).await,
         Some("State" | "Result") => grpc().unary(Handler::new(value), request).await,
         // There is no subsystem that could hang: the views are part of the index.
-        Some("RestartSubsystem") => grpc::<_, ()>().unary(Handler::saying(()), request).await,
+        Some("RestartSubsystem") => grpc().unary(Handler::saying::<(), _>(()), request).await,
         _ => failure::not_served(path).into_http(),
     }
 }
@@ -66,7 +66,7 @@ async fn changing(
     request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let change = Handler::new(move |asked| changed(service, change, asked));
-    grpc::<(), _>().unary(change, request).await
+    grpc().unary(change, request).await
 }
 
 async fn create(request: Request<CreateReq>) -> Result<Response<()>, Status> {

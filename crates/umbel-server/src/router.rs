@@ -175,11 +175,11 @@ async fn call(service: Arc<Service>, deadline: Deadline, request: HttpRequest) -
             grpc().unary(delete, request).await
         }
         "/event_store.client.server_features.ServerFeatures/GetSupportedMethods" => {
-            grpc::<_, ()>().unary(Handler::saying(features::supported()), request).await
+            grpc().unary(Handler::saying::<(), _>(features::supported()), request).await
         }
         "/event_store.client.gossip.Gossip/Read" => {
             let cluster = gossip::cluster(&service, reached(&request).as_ref());
-            grpc::<_, ()>().unary(Handler::saying(cluster), request).await
+            grpc().unary(Handler::saying::<(), _>(cluster), request).await
         }
         path if path.starts_with("/kurrentdb.protocol.v2.") => {
             v2_calls::call(service, request).await

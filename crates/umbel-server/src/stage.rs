@@ -10,8 +10,6 @@ use hyper::body::{Bytes, Frame};
 use prost::Message;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
-use tonic::Streaming;
-use tonic_prost::ProstDecoder;
 use umbel::{Db, Options};
 use umbel_env::Env;
 use umbel_events::{Store, StoreOptions};
@@ -22,6 +20,7 @@ use crate::backups::Backups;
 use crate::config::Config;
 use crate::gates::Gates;
 use crate::kv_store::{KeyValues, KvStore};
+use crate::messages::Messages;
 use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
 use crate::store::EventStore;
@@ -79,7 +78,7 @@ pub fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// What a client sends, message by message; it ends once the sender is dropped.
-pub fn sent<M>() -> (mpsc::UnboundedSender<M>, Streaming<M>)
+pub fn sent<M>() -> (mpsc::UnboundedSender<M>, Messages<M>)
 where
     M: Message + Default + 'static,
 {
@@ -89,23 +88,24 @@ where
         messages.poll_recv(context).map(|message| message.map(frame))
     });
     let body = StreamBody::new(frames);
-    (sender, Streaming::new_request(ProstDecoder::<M>::default(), body, None, None))
+    (sender, Messages::new(body))
 }
 
-fn framed(message: &impl Message) -> Bytes {
+/// A message as it goes over a call.
+pub fn framed(message: &impl Message) -> Bytes {
     let bytes = message.encode_to_vec();
     [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat().into()
 }
 
 /// The bytes of one message that a client sends, whatever they are.
-pub fn sent_bytes<M>(message: &[u8]) -> Streaming<M>
+pub fn sent_bytes<M>(message: &[u8]) -> Messages<M>
 where
     M: Message + Default + 'static,
 {
     let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
     let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(framed)));
     let body = StreamBody::new(stream::iter([frame]));
-    Streaming::new_request(ProstDecoder::<M>::default(), body, None, None)
+    Messages::new(body)
 }
 
 /// The identifier with this number.

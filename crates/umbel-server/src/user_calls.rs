@@ -31,11 +31,11 @@ pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hype
     match path.strip_prefix("/event_store.client.users.Users/") {
         Some("Create") => {
             let create = Handler::new(move |asked| create(service, asked));
-            grpc::<(), _>().unary(create, request).await
+            grpc().unary(create, request).await
         }
         Some("Update") => {
             let update = Handler::new(move |asked| update(service, asked));
-            grpc::<(), _>().unary(update, request).await
+            grpc().unary(update, request).await
         }
         Some("Delete") => changing(service, Change::Delete, request).await,
         Some("Disable") => changing(service, Change::Disable, request).await,
@@ -46,11 +46,11 @@ pub async fn call(service: Arc<Service>, request: hyper::Request<Asked>) -> hype
         }
         Some("ChangePassword") => {
             let change = Handler::new(move |asked| change_password(service, asked));
-            grpc::<(), _>().unary(change, request).await
+            grpc().unary(change, request).await
         }
         Some("ResetPassword") => {
             let reset = Handler::new(move |asked| reset_password(service, asked));
-            grpc::<(), _>().unary(reset, request).await
+            grpc().unary(reset, request).await
         }
         _ => failure::not_served(path).into_http(),
     }
@@ -73,7 +73,7 @@ async fn changing(
     request: hyper::Request<Asked>,
 ) -> hyper::Response<Body> {
     let change = Handler::new(move |asked| self::change(service, change, asked));
-    grpc::<(), _>().unary(change, request).await
+    grpc().unary(change, request).await
 }
 
 /// Does something with a user by his name alone.
