@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::expression::Expression;
-use crate::limits::FILTER_PREFIXES_MAX;
+use crate::limits::{FILTER_PREFIXES_MAX, STREAM_NAME_BYTES_MAX};
 use crate::view_name::category;
 
 /// Streams that no filter lets pass: what the store and persistent subscriptions to all events
@@ -41,7 +41,7 @@ impl EventFilter {
     /// Events whose stream's name begins with one of these.
     ///
     /// # Errors
-    /// `Invalid` where there is none, one is empty, or there are too many.
+    /// `Invalid` where there is none, one is empty or longer than any name, or there are too many.
     pub fn stream_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
         EventFilter::new(By::Stream, Rule::Prefixes(Prefixes::new(prefixes)?))
     }
@@ -178,6 +178,12 @@ impl Prefixes {
                 prefixes.len()
             )));
         }
+        if prefixes.iter().any(|prefix| prefix.as_ref().len() > STREAM_NAME_BYTES_MAX) {
+            return Err(Error::invalid(format!(
+                "a prefix of a filter is longer than {STREAM_NAME_BYTES_MAX} bytes, and so than any \
+                 name"
+            )));
+        }
         let mut sorted: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
         sorted.sort_unstable();
         let mut kept: Vec<Box<str>> = Vec::new();
@@ -269,9 +275,10 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_let_everything_pass_are_refused() {
+    fn prefixes_that_let_everything_or_nothing_pass_are_refused() {
         let many = vec!["a".to_string(); FILTER_PREFIXES_MAX + 1];
-        for prefixes in [vec![], vec!["a".to_string(), String::new()], many] {
+        let long = "a".repeat(STREAM_NAME_BYTES_MAX + 1);
+        for prefixes in [vec![], vec!["a".to_string(), String::new()], many, vec![long]] {
             assert!(EventFilter::stream_prefixes(&prefixes).is_err());
         }
         assert!(EventFilter::type_regex("").is_err());

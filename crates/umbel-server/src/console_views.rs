@@ -45,7 +45,8 @@ pub async fn view(
     };
     let held = service.unread.held(peer);
     let room = held.room().await?;
-    Ok((events(service, caller, stream, query).await?, Some((held, room))))
+    let (shown, room) = events(service, caller, stream, query, room).await?;
+    Ok((shown, Some((held, room))))
 }
 
 /// Answers one that has no events.
@@ -149,13 +150,14 @@ async fn views(service: &Service, query: &Query) -> Result<Value, Status> {
     Ok(json!({ "views": views, "isWhole": is_whole }))
 }
 
-/// Some events of a stream, a view, or all.
+/// Some events of a stream, a view, or all, which fit in this room.
 async fn events(
     service: &Arc<Service>,
     caller: &Caller,
     stream: &str,
     query: &Query,
-) -> Result<Value, Status> {
+    room: Room,
+) -> Result<(Value, Room), Status> {
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.one_of("direction", directions)?.unwrap_or(Direction::Backwards);
     let mut permit = Permit::new(service, caller.clone(), stream).await?;
@@ -173,7 +175,8 @@ async fn events(
     let most = query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
     let mut reader = Reader::new(source, direction, from, true);
     reader.show(permit.renewed(service).await?);
-    let page = service.store.page(reader, most).await.map_err(|error| failure::status(&error))?;
+    let read = service.store.page(reader, most, room).await;
+    let (page, room) = read.map_err(|error| failure::status(&error))?;
     let state = page.state.map(|state| match state {
         StreamState::Missing => json!({ "is": "missing" }),
         StreamState::Live { first, last } => {
@@ -184,7 +187,7 @@ async fn events(
     });
     let is_whole = page.reader.is_none();
     let events: Vec<Value> = page.events.iter().map(event).collect();
-    Ok(json!({ "events": events, "isWhole": is_whole, "state": state }))
+    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), room))
 }
 
 fn event(resolved: &ResolvedEvent) -> Value {

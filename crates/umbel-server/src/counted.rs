@@ -127,7 +127,7 @@ impl AsRef<[u8]> for Placed {
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            line.over(hyper::body::Body::is_end_stream(&self.body));
+            line.over(hyper::body::Body::is_end_stream(&*self));
         }
     }
 }

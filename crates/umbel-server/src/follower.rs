@@ -10,7 +10,7 @@ use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscri
 use tokio::sync::oneshot;
 
 use crate::limits::{EXAMINED_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
-use crate::reader::{bytes_of, held_bytes, is_shown, resolved};
+use crate::reader::{bytes_of, bytes_of_one, is_shown, resolved};
 use crate::sight::Sight;
 
 /// A subscription to the store on its way.
@@ -82,11 +82,11 @@ impl Followed {
     /// The bytes that it holds, with what was taken from the store besides.
     pub fn bytes(&self) -> usize {
         let found = self.found.iter().map(|found| match found {
-            Found::Event(event) => held_bytes(event),
+            Found::Event(event) => bytes_of(event),
             Found::Checkpoint(_) => 0,
         });
         let taken = self.follower.taken.iter().map(|taken| match taken {
-            Taken::Event(event) => event.data.len() + event.metadata.len(),
+            Taken::Event(event) => bytes_of_one(event),
             Taken::Checkpoint(_) => 0,
         });
         found.chain(taken).sum()
@@ -179,7 +179,7 @@ impl Follower {
             let batch =
                 self.subscription.take(most, usize::try_from(left).unwrap_or(usize::MAX))?;
             for event in batch.events {
-                bytes += event.data.len() + event.metadata.len();
+                bytes += bytes_of_one(&event);
                 self.taken.push_back(Taken::Event(event));
             }
             examined += batch.examined;

@@ -72,7 +72,7 @@ impl Group {
         if let Some(name) = self.key.stream.as_deref() {
             follower.show_through(self.service.gates.through(name));
         }
-        let page = self.service.store.follow(follower).await?;
+        let page = self.service.store.blocking(move |store| follower.page(store)).await?;
         self.is_at_the_end = page.is_caught_up;
         let only_missing = self.is_full();
         for found in page.found.into_iter().skip(usize::from(planted(Bug::PageSkips))) {

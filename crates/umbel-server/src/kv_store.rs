@@ -26,6 +26,7 @@ pub use writer::{Condition, Operation, Write};
 use crate::failure;
 use crate::limits::{QUICK_EVENTS_MAX, SCAN_TIME};
 use crate::quick::Quick;
+use crate::unread::Room;
 use feed::Counts;
 use writer::{Job, Writer};
 
@@ -155,26 +156,43 @@ impl KvStore {
         Some(KvStats { engine, watches, let_go: self.counts.let_go.load(Ordering::Relaxed) })
     }
 
-    /// Reads few keys, here where such reads are quick, else on a thread that may wait.
+    /// Reads few keys into this room, here where such reads are quick, else on a thread that may
+    /// wait.
     pub async fn read<T: Send + 'static>(
         &self,
         keys: usize,
+        room: Room,
         work: impl FnOnce() -> Result<T, ReadFailed> + Send + 'static,
-    ) -> Result<T, Status> {
+    ) -> Result<(T, Room), Status> {
         if keys <= QUICK_EVENTS_MAX && self.quick.may() {
-            return self.quick.time(work).map_err(|failed| failed.0);
+            let read = self.quick.time(work).map_err(|failed| failed.0)?;
+            return Ok((read, room));
         }
-        blocking(work).await.map_err(|failed| failed.0)
+        blocking_in(room, work).await
     }
 
-    /// The next keys of a scan.
+    /// The next keys of a scan, in this room.
     pub async fn page(
         &self,
         scanner: Scanner,
         snapshot: Snapshot,
-    ) -> Result<(ScanPage, Scanner), Status> {
-        blocking(move || scanner.page(&snapshot)).await.map_err(|failed| failed.0)
+        room: Room,
+    ) -> Result<((ScanPage, Scanner), Room), Status> {
+        blocking_in(room, move || scanner.page(&snapshot)).await
     }
+}
+
+/// Does work that may wait for the disk, and holds this room until it is done, whether somebody
+/// waits for it or not.
+async fn blocking_in<T: Send + 'static>(
+    room: Room,
+    work: impl FnOnce() -> Result<T, ReadFailed> + Send + 'static,
+) -> Result<(T, Room), Status> {
+    let done = blocking(move || {
+        let (done, room) = room.during(work);
+        Ok((done?, room))
+    });
+    done.await.map_err(|failed: ReadFailed| failed.0)
 }
 
 /// Does work that may wait for the disk.

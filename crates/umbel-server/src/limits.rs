@@ -92,7 +92,9 @@ pub const QUICK_PAUSE: Duration = Duration::from_millis(100);
 pub const UNREAD_BYTES_MAX: usize = BLOCKING_THREADS_MAX * UNREAD_PAGE_BYTES;
 /// The largest page: its last event may be as large as any, and so may the link to it.
 pub const UNREAD_PAGE_BYTES: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
-/// Room for a list in one answer; what is longer counts as this.
+/// What an event in it counts beside its names, data and metadata.
+pub const ANSWER_BYTES_BESIDE: usize = 192;
+/// Room for a list in one answer; what is longer counts beside it.
 pub const LIST_BYTES: usize = 2 << 20;
 /// Where there is no room, connections end that took nothing of a page for so long,
 pub const UNREAD_TIME: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use umbel_events::{
     ResolvedEvent, Revision, Step, Store, StreamReader, StreamState, ViewReader, ViewState,
 };
 
-use crate::limits::{EVENT_BYTES_BESIDE, EXAMINED_MAX, PAGE_BYTES};
+use crate::limits::{ANSWER_BYTES_BESIDE, EXAMINED_MAX, PAGE_BYTES};
 use crate::sight::Sight;
 
 /// Which events.
@@ -230,13 +230,13 @@ pub fn is_shown(
     sight.map_or(Ok(true), |sight| sight.shows(store, &event.stream))
 }
 
-/// The bytes that an event counts for as long as nobody took it.
-pub fn held_bytes(resolved: &ResolvedEvent) -> usize {
-    EVENT_BYTES_BESIDE + bytes_of(resolved)
-}
-
 /// The bytes that an answer holds.
 pub fn bytes_of(resolved: &ResolvedEvent) -> usize {
-    let bytes = |event: &RecordedEvent| event.data.len() + event.metadata.len();
-    resolved.event.iter().chain(&resolved.link).map(bytes).sum()
+    resolved.event.iter().chain(&resolved.link).map(bytes_of_one).sum()
+}
+
+/// The bytes that an event holds with its names.
+pub fn bytes_of_one(event: &RecordedEvent) -> usize {
+    let names = event.stream.len() + event.kind.len();
+    ANSWER_BYTES_BESIDE + names + event.data.len() + event.metadata.len()
 }

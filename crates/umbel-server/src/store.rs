@@ -25,6 +25,7 @@ use crate::outcomes::{AppendResult, Teller};
 use crate::quick::Quick;
 use crate::reader::{Page, Reader};
 use crate::rules::Rules;
+use crate::unread::Room;
 
 /// The store as the calls see it.
 #[derive(Debug)]
@@ -200,18 +201,33 @@ impl EventStore {
         self.blocking(move |store| store.subscribe(what, since)).await
     }
 
-    /// At most so many events, and no more than fit in memory at a time.
-    pub async fn page(&self, reader: Reader, most: u64) -> Result<Page, Error> {
+    /// At most so many events, and no more than fit in this room.
+    pub async fn page(&self, reader: Reader, most: u64, room: Room) -> Result<(Page, Room), Error> {
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(PAGE_EVENTS_MAX);
         if most <= QUICK_EVENTS_MAX && reader.is_quick() && self.quick.may() {
-            return self.quick.time(|| reader.page(&self.store, most, QUICK_EVENTS_MAX));
+            let page = self.quick.time(|| reader.page(&self.store, most, QUICK_EVENTS_MAX))?;
+            return Ok((page, room));
         }
-        self.blocking(move |store| reader.page(store, most, EXAMINED_MAX)).await
+        self.blocking_in(room, move |store| reader.page(store, most, EXAMINED_MAX)).await
     }
 
-    /// What a subscription brings next, no more than fits in memory at a time.
-    pub async fn follow(&self, follower: Follower) -> Result<Followed, Error> {
-        self.blocking(move |store| follower.page(store)).await
+    /// What a subscription brings next, no more than fits in this room.
+    pub async fn follow(&self, follower: Follower, room: Room) -> Result<(Followed, Room), Error> {
+        self.blocking_in(room, move |store| follower.page(store)).await
+    }
+
+    /// Does work that blocks with the store, and holds this room until it is done, whether somebody
+    /// waits for it or not.
+    async fn blocking_in<T: Send + 'static>(
+        &self,
+        room: Room,
+        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(T, Room), Error> {
+        self.blocking(move |store| {
+            let (done, room) = room.during(|| work(store));
+            Ok((done?, room))
+        })
+        .await
     }
 
     /// Does work that blocks with the store.

@@ -41,6 +41,8 @@ pub struct Subscription {
     deadline: Deadline,
     asked: ReadRequest,
     filter: Option<Arc<EventFilter>>,
+    /// After how many events that were looked at a filtered subscription is told how far it is.
+    interval: Option<u64>,
     /// Hung up before the store was last read; `None` where it has rung.
     bell: Option<Bell>,
     /// `None` before the subscription is confirmed.
@@ -60,9 +62,11 @@ impl Subscription {
         (service, held): (Arc<Service>, Held),
         permit: Permit,
         deadline: Deadline,
-        asked: ReadRequest,
+        mut asked: ReadRequest,
         filter: Option<Arc<EventFilter>>,
     ) -> Subscription {
+        // What was asked for may be long, and is in the filter.
+        let interval = asked.filter.take().map(|filter| filter.interval);
         Subscription {
             service,
             held,
@@ -70,6 +74,7 @@ impl Subscription {
             deadline,
             asked,
             filter,
+            interval,
             bell: None,
             follower: None,
             is_at_the_end: false,
@@ -93,7 +98,7 @@ impl Subscription {
             return Ok(vec![self.confirmation()?]);
         };
         loop {
-            self.held.give_back();
+            self.held.give_back().await;
             if self.is_at_the_end {
                 self.wait().await?;
             }
@@ -108,8 +113,9 @@ impl Subscription {
                 follower.show_through(self.service.gates.through(name));
             }
             let room = self.deadline.limit(self.held.room()).await??;
-            let page = self.service.store.follow(follower);
-            let page = self.deadline.limit(page).await?.map_err(|error| failure::status(&error))?;
+            let page = self.service.store.follow(follower, room);
+            let page = self.deadline.limit(page).await?;
+            let (page, room) = page.map_err(|error| failure::status(&error))?;
             self.held.hold(room, page.bytes());
             self.is_at_the_end = page.is_caught_up;
             let mut answers: Vec<ReadResp> =
@@ -166,7 +172,7 @@ impl Subscription {
         let subscription = self.service.store.subscribe(what, since);
         let subscription =
             self.deadline.limit(subscription).await?.map_err(|error| failure::status(&error))?;
-        let interval = self.asked.filter.as_ref().map(|filter| filter.interval);
+        let interval = self.interval;
         let clock = &self.service.env.clock;
         let is_of_all = matches!(self.asked.origin, Origin::All(_));
         Ok(Follower::new(subscription, clock, interval, self.asked.resolves, is_of_all))
@@ -303,8 +309,11 @@ mod tests {
                 let woken = Arc::new(Woken::default());
                 let waker = Waker::from(Arc::clone(&woken));
                 let mut context = Context::from_waker(&waker);
-                assert!(answers.poll_next_unpin(&mut context).is_pending());
                 let times = || woken.0.load(Ordering::SeqCst);
+                // It pauses once, so that what it said goes.
+                assert!(answers.poll_next_unpin(&mut context).is_pending());
+                assert_eq!(woken.0.swap(0, Ordering::SeqCst), 1);
+                assert!(answers.poll_next_unpin(&mut context).is_pending());
                 (0..10).for_each(|number| append(&format!("other-{number}")));
                 assert_eq!(times(), by_others);
                 append("cart");

@@ -7,14 +7,17 @@
 //! page does not need is given back at once, the rest when the last frame was written. Who finds no
 //! room waits, first come, first served but one call of a connection at a time, and while he waits
 //! connections end that hold pages nobody took anything of for some seconds, the one with the most
-//! first.
+//! first. Who takes a little from time to time keeps his pages only as long as others find room:
+//! once somebody waited as long in vain, whoever holds the most of pages that old is ended.
 //!
 //! Frames of other answers take no room before they are made. They are counted beside the budget,
 //! and where they come to as much again, connections end in the same way.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -52,8 +55,10 @@ struct Pages {
 
 #[derive(Debug)]
 struct PageHeld {
-    /// When it came, or when a frame of it was written last; `None` while it is made, which its
-    /// client cannot delay.
+    /// When it came,
+    came: Instant,
+    /// or when a frame of it was written last; `None` while it is made, which its client cannot
+    /// delay.
     since: Option<Instant>,
     units: usize,
     /// Whose it is; `None` where nobody can end it.
@@ -106,7 +111,8 @@ struct Carried {
 }
 
 /// Room for a page that is being read. It is held as the page will be: the call that reads it goes
-/// on only as long as its client takes what came before.
+/// on only as long as its client takes what came before. Whoever reads takes it along, so that it
+/// is there as long as what was read.
 #[derive(Debug)]
 pub struct Room(Page);
 
@@ -157,13 +163,16 @@ impl Unread {
                 Some(peer) => Some(peer.turn().await),
                 None => None,
             };
+            let began = Instant::now();
             let mut taken = pin!(Arc::clone(&unread.room).acquire_many_owned(wanted));
             loop {
                 tokio::select! {
                     permit = &mut taken => {
                         return permit.ok().map(|permit| unread.taken(permit, peer.clone()));
                     }
-                    () = tokio::time::sleep(ROOM_TIME) => unread.end_one(),
+                    () = tokio::time::sleep(ROOM_TIME) => {
+                        unread.end_one(units, began.elapsed() >= UNREAD_TIME);
+                    }
                 }
             }
         });
@@ -182,32 +191,47 @@ impl Unread {
         if units == 0 {
             return None;
         }
-        let (number, is_much) = self.locked(|held| {
-            held.beside += units;
-            let is_much = held.beside > self.units && held.may_look();
-            (held.add(units, Some(Arc::clone(peer))), is_much)
-        });
-        if is_much {
-            self.end_one();
+        let last = Arc::new(self.without_room(units, Some(Arc::clone(peer))));
+        let over = self.locked(|held| held.beside.saturating_sub(self.units));
+        if over > 0 {
+            self.end_one(self.room.available_permits() + over, false);
         }
-        let last = Arc::new(Page { unread: Arc::clone(self), number, permit: None });
         Some(Carrier { last, before: Vec::new() })
     }
 
-    /// Ends the connection that holds the most of what was not taken for some time.
-    fn end_one(&self) {
+    /// Something that took no room.
+    fn without_room(self: &Arc<Unread>, units: usize, peer: Option<Arc<Peer>>) -> Page {
+        let number = self.locked(|held| {
+            held.beside += units;
+            held.add(units, peer)
+        });
+        Page { unread: Arc::clone(self), number, permit: None }
+    }
+
+    /// Ends the connection that holds the most of what was not taken for some time, unless somebody
+    /// just looked or so much room is on its way back. Where somebody waited for long already, what
+    /// was taken of in part counts as well.
+    fn end_one(&self, wanted: usize, has_waited: bool) {
         let most = self.locked(|held| {
-            let mut sums: HashMap<*const Peer, (usize, Arc<Peer>)> = HashMap::new();
-            let is_old = |since: Instant| since.elapsed() >= UNREAD_TIME;
-            for page in held.pages.values().filter(|page| page.since.is_some_and(is_old)) {
-                if let Some(peer) = page.peer.as_ref().filter(|peer| !peer.is_ending()) {
-                    let sum = sums.entry(Arc::as_ptr(peer)).or_insert((0, Arc::clone(peer)));
-                    sum.0 += page.units;
+            if !held.may_look() {
+                return None;
+            }
+            let mut sums: HashMap<*const Peer, (usize, &Arc<Peer>)> = HashMap::new();
+            let mut coming = self.room.available_permits();
+            for page in held.pages.values() {
+                let Some(peer) = &page.peer else { continue };
+                if peer.is_ending() {
+                    coming += page.units;
+                } else if page.is_old(has_waited) {
+                    sums.entry(Arc::as_ptr(peer)).or_insert((0, peer)).0 += page.units;
                 }
             }
-            sums.into_values().max_by_key(|(units, _)| *units)
+            if coming >= wanted && !has_waited {
+                return None;
+            }
+            sums.into_values().max_by_key(|(units, _)| *units).map(|(_, peer)| Arc::clone(peer))
         });
-        if let Some((_, peer)) = most {
+        if let Some(peer) = most {
             peer.end();
         }
     }
@@ -221,7 +245,8 @@ impl Unread {
 impl Pages {
     fn add(&mut self, units: usize, peer: Option<Arc<Peer>>) -> u64 {
         self.next += 1;
-        self.pages.insert(self.next, PageHeld { since: Some(Instant::now()), units, peer });
+        let came = Instant::now();
+        self.pages.insert(self.next, PageHeld { came, since: Some(came), units, peer });
         self.next
     }
 
@@ -235,21 +260,50 @@ impl Pages {
     }
 }
 
+impl PageHeld {
+    /// Whether nothing of it was taken for some time, or, where that is too much, not all of it.
+    fn is_old(&self, is_whole: bool) -> bool {
+        let since = if is_whole { self.since.map(|_| self.came) } else { self.since };
+        since.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
+    }
+}
+
 impl Room {
-    /// The page is made without its client: however long that takes, it is not his doing.
-    fn is_made(&self) {
+    /// Does work without the client: however long that takes, it is not his doing.
+    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, Room) {
+        self.set(None);
+        let done = work();
+        self.set(Some(Instant::now()));
+        (done, self)
+    }
+
+    fn set(&self, since: Option<Instant>) {
         let Room(Page { unread, number, .. }) = self;
         unread.locked(|held| {
             if let Some(held) = held.pages.get_mut(number) {
-                held.since = None;
+                held.since = since;
+                held.came = since.unwrap_or(held.came);
             }
         });
     }
 }
 
 impl Held {
-    /// Gives back what the last page held, but for the frames of it that were not written.
-    pub fn give_back(&self) {
+    /// Gives back what the last page held, but for the frames of it that were not written. What is
+    /// not in a frame yet goes into one first.
+    pub async fn give_back(&self) {
+        if self.unsent.locked(|making| making.page.is_some()) {
+            let mut has_paused = false;
+            // Whoever makes frames makes one of what is there where nothing more is.
+            poll_fn(|context| {
+                if std::mem::replace(&mut has_paused, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
         self.unsent.locked(Making::give_back);
     }
 
@@ -266,7 +320,7 @@ impl Held {
     /// # Errors
     /// As [`Held::room`].
     pub async fn room_for(&self, bytes: usize) -> Result<Room, Status> {
-        self.give_back();
+        self.give_back().await;
         let room = self.unread.room(self.peer.clone(), bytes.div_ceil(UNIT_BYTES));
         room.await.ok_or_else(failure::stopping)
     }
@@ -285,7 +339,7 @@ impl Held {
         let mut making = JoinSet::new();
         making.spawn(async move {
             let room = self.room_for(bytes).await?;
-            room.is_made();
+            room.set(None);
             let made = work.await?;
             self.hold(room, measure(&made));
             Ok((made, self.unsent()))
@@ -294,24 +348,29 @@ impl Held {
         making.join_next().await.and_then(Result::ok).unwrap_or_else(|| Err(failure::stopping()))
     }
 
-    /// Holds a page of so many bytes.
+    /// Holds a page of so many bytes. What is more than there was room for counts as what took
+    /// none.
     pub fn hold(&self, room: Room, bytes: usize) {
         let Room(mut page) = room;
         let Some(permit) = &mut page.permit else { return };
         let room = permit.num_permits();
-        let units = bytes.div_ceil(UNIT_BYTES).min(room);
+        let all = bytes.div_ceil(UNIT_BYTES);
+        let units = all.min(room);
         drop(permit.split(room - units));
+        let more = (all > room).then(|| self.unread.without_room(all - room, self.peer.clone()));
         if units == 0 {
             return;
         }
         self.unread.locked(|held| {
             if let Some(held) = held.pages.get_mut(&page.number) {
-                (held.since, held.units) = (Some(Instant::now()), units);
+                held.came = Instant::now();
+                (held.since, held.units) = (Some(held.came), units);
             }
         });
         self.unsent.locked(|making| {
             making.give_back();
             (making.page, making.is_begun) = (Some(Arc::new(page)), false);
+            making.given_back.extend(more.map(Arc::new));
         });
     }
 

@@ -32,7 +32,7 @@ pub async fn get(call: Call, asked: Request<GetRequest>) -> One<GetResponse> {
         })?;
         found.transpose()
     };
-    let value = call.kv.read(1, read).await?;
+    let (value, room) = call.kv.read(1, room, read).await?;
     held.hold(room, value.as_ref().map_or(0, Bytes::len));
     Ok(one(GetResponse { value }, held))
 }
@@ -43,6 +43,11 @@ pub async fn multi_get(call: Call, asked: Request<MultiGetRequest>) -> One<Multi
     let asked = asked.into_inner();
     request::check_keys(&asked)?;
     let keyspace = request::keyspace(&call.kv, &asked.keyspace)?;
+    // They are there for as long as they wait for room.
+    let mut share = call.service.receiving.share();
+    if !share.grow(asked.keys.iter().map(Vec::len).sum()) {
+        return Err(failure::no_room_for_messages());
+    }
     let room = held.room().await?;
     let (snapshot, keys) = (call.kv.snapshot(), asked.keys.len());
     let read = move || {
@@ -54,9 +59,10 @@ pub async fn multi_get(call: Call, asked: Request<MultiGetRequest>) -> One<Multi
                 values[number].value = value.map(Bytes::copy_from_slice);
             }
         })?;
+        drop(share);
         Ok::<_, ReadFailed>((MultiGetResponse { values, sequence: snapshot.sequence() }, bytes))
     };
-    let (answer, bytes) = call.kv.read(keys, read).await?;
+    let ((answer, bytes), room) = call.kv.read(keys, room, read).await?;
     if bytes > KV_VALUE_BYTES_MAX {
         return Err(Status::resource_exhausted(format!(
             "the values have {bytes} bytes together, but may have {KV_VALUE_BYTES_MAX} in one \

@@ -84,8 +84,8 @@ impl Pages {
         let room = self.until.limit(self.held.room()).await.map_err(|_| self.late())??;
         self.permit.renewed(&self.call.service).await?;
         let snapshot = self.lease.snapshot().ok_or_else(|| self.late())?;
-        let page = self.until.limit(self.call.kv.page(scanner, snapshot)).await;
-        let (page, scanner) = page.map_err(|_| self.late())??;
+        let page = self.until.limit(self.call.kv.page(scanner, snapshot, room)).await;
+        let ((page, scanner), room) = page.map_err(|_| self.late())??;
         self.held.hold(room, page.bytes);
         self.scanner = (!page.is_last).then_some(scanner);
         Ok(Some(page))

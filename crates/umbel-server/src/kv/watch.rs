@@ -84,7 +84,7 @@ async fn next(mut watch: Watch) -> Result<(WatchEvent, Watch), Status> {
         },
         Stage::Starting(held, permit) => (held, permit),
         Stage::Changes(held, mut permit) => {
-            held.give_back();
+            held.give_back().await;
             let Call { service, deadline, .. } = &watch.call;
             let told = tokio::select! {
                 told = watch.watcher.next() => told?,

@@ -8,7 +8,7 @@ use umbel::{Keyspace, Snapshot};
 use umbel_proto::kv::Entry;
 
 use super::ReadFailed;
-use crate::limits::{KV_VALUE_BYTES_MAX, PAGE_BYTES, SCAN_ENTRIES_MAX};
+use crate::limits::{EVENT_BYTES_BESIDE, KV_VALUE_BYTES_MAX, PAGE_BYTES, SCAN_ENTRIES_MAX};
 
 /// The keys of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Scanner {
                 true => Bytes::new(),
                 false => Bytes::copy_from_slice(fitting(&key, cursor.value()?)?),
             };
-            page.bytes += key.len() + value.len();
+            page.bytes += EVENT_BYTES_BESIDE + key.len() + value.len();
             page.entries.push(Entry { key, value });
             self.left -= 1;
             if self.is_reverse { cursor.prev() } else { cursor.next() }?;
