@@ -34,12 +34,15 @@ pub enum Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Put them aside, for this reason.
-    Park(String),
+    Park(Arc<str>),
     /// Send them again.
     Retry,
     /// Leave them out.
     Skip,
 }
+
+/// An event that is to be parked, and why.
+pub type Parking = (Key, Arc<ResolvedEvent>, Arc<str>);
 
 /// An event on its way to a consumer.
 #[derive(Debug, Clone)]
@@ -85,7 +88,7 @@ struct Held {
 enum State {
     Waiting,
     InFlight(ConsumerId),
-    Parking(String),
+    Parking(Arc<str>),
 }
 
 /// Which consumer of a group gets which event, and what became of it.
@@ -284,7 +287,7 @@ impl Consumers {
             match action {
                 Action::Park(_) if planted(Bug::ParkSkips) => self.finish(key),
                 Action::Retry if planted(Bug::RetrySkips) => self.finish(key),
-                Action::Park(reason) => self.park(key, reason.clone()),
+                Action::Park(reason) => self.park(key, Arc::clone(reason)),
                 Action::Retry => self.retry(key),
                 Action::Skip => self.finish(key),
             }
@@ -319,11 +322,11 @@ impl Consumers {
     }
 
     /// Events that are to be parked, with the reasons.
-    pub fn to_park(&self, most: usize) -> Vec<(Key, Arc<ResolvedEvent>, String)> {
+    pub fn to_park(&self, most: usize) -> Vec<Parking> {
         let keys = self.parking.iter().take(most);
         keys.filter_map(|key| match self.held.get(key)? {
             Held { event: Some(event), state: State::Parking(reason), .. } => {
-                Some((*key, Arc::clone(event), reason.clone()))
+                Some((*key, Arc::clone(event), Arc::clone(reason)))
             }
             _ => None,
         })
@@ -416,7 +419,7 @@ impl Consumers {
             Some(held)
                 if held.retries >= self.max_retries + u32::from(planted(Bug::RetryOnceMore)) =>
             {
-                self.park(key, format!("Reached retry count of {}", self.max_retries));
+                self.park(key, format!("Reached retry count of {}", self.max_retries).into());
             }
             _ => self.wait_again(key),
         }
@@ -430,7 +433,7 @@ impl Consumers {
         }
     }
 
-    fn park(&mut self, key: Key, reason: String) {
+    fn park(&mut self, key: Key, reason: Arc<str>) {
         if let Some(held) = self.held.get_mut(&key) {
             held.state = State::Parking(reason);
             self.turn_up(key);

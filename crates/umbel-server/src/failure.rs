@@ -289,6 +289,23 @@ pub fn group_dropped(key: &GroupKey) -> Status {
     of_group(Status::cancelled(message), "persistent-subscription-dropped", key)
 }
 
+/// A group cannot keep what became of its events, which is nothing that a consumer asked for.
+pub fn group_stuck(key: &GroupKey, error: &Error) -> Status {
+    let (stream, group) = (key.source(), &key.group);
+    let code = match error {
+        Error::Store(error) => of_engine(error).code(),
+        _ => Code::Internal,
+    };
+    let code = if code == Code::InvalidArgument { Code::Internal } else { code };
+    Status::new(
+        code,
+        format!(
+            "Subscription group '{group}' on stream '{stream}' cannot keep what became of its \
+             events: {error}; the server tries again"
+        ),
+    )
+}
+
 fn of_group(status: Status, exception: &'static str, key: &GroupKey) -> Status {
     let facts = [(STREAM_NAME, key.source().to_string()), (GROUP_NAME, key.group.clone())];
     named(status, exception, &facts)

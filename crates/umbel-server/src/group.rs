@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::follower::{Bell, Follower, Found};
 use crate::group_config::GroupConfig;
 use crate::group_info::Figures;
-use crate::group_keep;
+use crate::group_keep::{self, Trouble};
 use crate::group_key::GroupKey;
 use crate::group_message::{Joined, Message};
 use crate::group_pace::Pace;
@@ -61,6 +61,8 @@ pub struct Group {
     checkpointed: (u64, Instant),
     /// When what was refused is tried again.
     again: Option<Instant>,
+    /// Whether what it keeps was refused, and was not written since.
+    is_stuck: bool,
     /// What it holds of the room of all groups,
     part: Part,
     /// and whether others wait for some.
@@ -102,6 +104,7 @@ impl Group {
             parked_from: opened.parked.0,
             checkpointed: (0, Instant::now()),
             again: None,
+            is_stuck: false,
             part: service.group_room.part(),
             wanted: service.group_room.wanted(),
             looks: None,
@@ -117,11 +120,11 @@ impl Group {
     pub async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         let service = Arc::clone(&self.service);
         loop {
-            if let Err(error) = self.work().await {
+            if let Err(trouble) = self.work().await {
                 // Consumers learn it, and may come again.
-                let status = failure::status(&error);
+                let status = self.told(&trouble);
                 self.tell_all(&status);
-                if matches!(error, Error::Deleted { .. }) {
+                if matches!(trouble, Trouble::Source(Error::Deleted { .. })) {
                     return;
                 }
                 self.again = Instant::now().checked_add(GROUP_RETRY_TIME);
@@ -149,7 +152,7 @@ impl Group {
                 () = rung(&mut self.bell), if follows => {
                     (self.bell, self.is_at_the_end) = (None, false);
                 }
-                () = wait.passed() => self.again = None,
+                () = wait.passed() => {}
             }
             if let Some(ended) = self.ended.take() {
                 let _ = self.keep_checkpoint().await;
@@ -162,7 +165,7 @@ impl Group {
     }
 
     /// Does what can be done without waiting for anybody.
-    async fn work(&mut self) -> Result<(), Error> {
+    async fn work(&mut self) -> Result<(), Trouble> {
         let now = Instant::now();
         self.consumers.tick(now);
         if self.again.is_some_and(|again| again > now) {
@@ -170,16 +173,31 @@ impl Group {
             return Ok(());
         }
         self.again = None;
-        self.write_parked().await?;
-        self.read_parked().await?;
-        self.read().await?;
+        self.write_parked().await.map_err(Trouble::Kept)?;
+        self.read_parked().await.map_err(Trouble::Kept)?;
+        self.read().await.map_err(Trouble::Source)?;
         // What was missing to be parked may be there now.
-        self.write_parked().await?;
+        self.write_parked().await.map_err(Trouble::Kept)?;
         self.send(Instant::now());
         if self.checkpoint_is_due(now) {
-            self.keep_checkpoint().await?;
+            self.keep_checkpoint().await.map_err(Trouble::Kept)?;
         }
+        self.is_stuck = false;
         Ok(())
+    }
+
+    /// What consumers are told of why the group does not go on; the log is, too, when it begins.
+    fn told(&mut self, trouble: &Trouble) -> Status {
+        match trouble {
+            Trouble::Source(error) => failure::status(error),
+            Trouble::Kept(error) => {
+                if !std::mem::replace(&mut self.is_stuck, true) {
+                    let (stream, group) = (self.key.source(), &self.key.group);
+                    tracing::warn!(stream, group, %error, "a group cannot keep what it did");
+                }
+                failure::group_stuck(&self.key, error)
+            }
+        }
     }
 
     /// When something is to be done although nothing comes.

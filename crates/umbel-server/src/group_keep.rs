@@ -2,15 +2,15 @@
 //! what it parked. The streams have the names that such servers give them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{
     Direction, Error, Expected, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store,
     metadata_stream,
 };
 
-use crate::consumers::Key;
+use crate::consumers::Parking;
 use crate::group_config::{GroupConfig, parse_place, place};
 use crate::group_key::GroupKey;
 use crate::limits::{PAGE_BYTES, PARKED_AT_ONCE};
@@ -25,6 +25,9 @@ const LINK_TYPE: &str = "$>";
 const VERSION: &str = "2";
 /// How many events of such a stream stay.
 const KEPT: u64 = 5;
+/// The longest that a link has to say: the largest number, and the name of the metadata of a stream
+/// with the longest one.
+const TARGET_BYTES_MAX: usize = 20 + "@$$".len() + STREAM_NAME_BYTES_MAX;
 /// How many events are looked at when the last ones are none of ours.
 const LOOKED_AT_MAX: usize = 1000;
 
@@ -86,6 +89,15 @@ fn keep_few(store: &Store, stream: &str) -> Result<(), Error> {
     store.append(&metadata_stream(stream), Expected::Any, &[event]).map(drop)
 }
 
+/// Why a group does not go on for now.
+#[derive(Debug)]
+pub enum Trouble {
+    /// What it is of could not be read.
+    Source(Error),
+    /// What is kept of it could not be read or written. No consumer asked for that.
+    Kept(Error),
+}
+
 /// Up to where all is done that a group had; `None` where nothing says so.
 pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
     let stream = key.checkpoint_stream();
@@ -117,12 +129,12 @@ pub fn write_checkpoint(store: &Store, key: &GroupKey, floor: u64) -> Result<(),
 pub fn park(
     store: &Store,
     stream: &str,
-    events: &[(Key, Arc<ResolvedEvent>, String)],
+    events: &[Parking],
     is_of_view: bool,
     added: u64,
 ) -> Result<(), Error> {
     let said = events.iter().map(|(_, event, reason)| {
-        let metadata = json!({ "added": added, "reason": reason }).to_string();
+        let metadata = json!({ "added": added, "reason": &**reason }).to_string();
         (target(event, is_of_view), metadata)
     });
     let said: Vec<(Vec<u8>, String)> = said.collect();
@@ -134,14 +146,20 @@ pub fn park(
     store.append(stream, Expected::Any, &links).map(drop)
 }
 
-/// What a link to an event says. One to a link would not be followed: it says what that one does.
+/// What a link to an event says. One to a link would not be followed: it says what that one does,
+/// unless somebody wrote that one longer than any that is needed.
 fn target(event: &ResolvedEvent, is_of_view: bool) -> Vec<u8> {
     match (&event.link, &event.event) {
-        (Some(link), _) => link.data.clone(),
+        (Some(link), _) if link.data.len() <= TARGET_BYTES_MAX => link.data.clone(),
         (None, Some(event)) if is_of_view => event.data.clone(),
-        (None, Some(event)) => format!("{}@{}", event.revision, event.stream).into_bytes(),
-        (None, None) => Vec::new(),
+        (_, Some(event)) => place_of(event),
+        // It leads nowhere: the link itself is what there is.
+        (link, None) => link.as_ref().map_or_else(Vec::new, place_of),
     }
+}
+
+fn place_of(event: &RecordedEvent) -> Vec<u8> {
+    format!("{}@{}", event.revision, event.stream).into_bytes()
 }
 
 /// Some of what is parked, from a revision on and before another one, with what it points to.
@@ -183,4 +201,47 @@ pub fn forget(store: &Store, key: &GroupKey) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::group_message::reason;
+    use crate::stage::Stage;
+
+    /// Story: nothing saw to it that what is parked at once is no more than one append may have.
+    #[test]
+    fn the_most_that_is_parked_at_once_fits_into_one_append() {
+        let stage = Stage::new();
+        let named = RecordedEvent {
+            stream: metadata_stream(&"s".repeat(STREAM_NAME_BYTES_MAX)),
+            revision: u64::MAX,
+            position: 0,
+            id: stage.store.new_id().unwrap(),
+            kind: "Opened".to_string(),
+            is_json: false,
+            created: 0,
+            data: Vec::new(),
+            metadata: Vec::new(),
+        };
+        let link =
+            |data: Vec<u8>| RecordedEvent { kind: LINK_TYPE.to_string(), data, ..named.clone() };
+        let long = vec![b'x'; TARGET_BYTES_MAX];
+        let resolved = |event, link| Arc::new(ResolvedEvent { event, link });
+        // Each byte of it takes six.
+        let reason = reason(&"\u{1}".repeat(5000));
+        for event in [
+            resolved(Some(named.clone()), None),
+            resolved(None, Some(link(long.clone()))),
+            resolved(None, Some(link([&long[..], b"x"].concat()))),
+        ] {
+            assert!(target(&event, false).len() <= TARGET_BYTES_MAX);
+            let one = |place| (crate::consumers::Key::Source(place), event.clone(), reason.clone());
+            let parking: Vec<Parking> = (0..PARKED_AT_ONCE as u64).map(one).collect();
+            let stream = "p".repeat(STREAM_NAME_BYTES_MAX);
+            park(&stage.store, &stream, &parking, false, u64::MAX).unwrap();
+        }
+    }
 }

@@ -13,6 +13,9 @@ use crate::consumers::{Action, ConsumerId};
 use crate::group_pace::Pace;
 use crate::peers::Peer;
 
+/// Most bytes of why events are parked.
+pub const REASON_BYTES_MAX: usize = 1024;
+
 /// What a consumer is sent.
 pub type Answer = Result<ReadResp, Status>;
 
@@ -33,6 +36,17 @@ pub enum Message {
     Replay(u64, oneshot::Sender<Result<(), Status>>),
     /// End: consumers are told that the group was dropped.
     End(oneshot::Sender<()>),
+}
+
+/// Why events are parked, in memory of its own. What is longer than it may be is cut.
+pub fn reason(said: &str) -> Arc<str> {
+    const MORE: &str = "…";
+    if said.len() <= REASON_BYTES_MAX {
+        return said.into();
+    }
+    let most = REASON_BYTES_MAX - MORE.len();
+    let end = (0..=most).rev().find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+    [&said[..end], MORE].concat().into()
 }
 
 /// A consumer that joins.

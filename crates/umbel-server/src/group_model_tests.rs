@@ -159,7 +159,7 @@ impl<'a> Model<'a> {
                 }
             }
             7..12 => self.answer(None),
-            12 => self.answer(Some(Action::Park("no".to_string()))),
+            12 => self.answer(Some(Action::Park("no".into()))),
             13 => self.answer(Some(Action::Retry)),
             14 => self.answer(Some(Action::Skip)),
             15 => self.answer_wrongly(),
@@ -171,7 +171,7 @@ impl<'a> Model<'a> {
             18 if self.random.below(2) == 0 => {
                 // Settings change: the checkpoint is kept, and the group begins anew. What was to
                 // be parked and is not written yet has to come again.
-                self.answer(Some(Action::Park("no".to_string())));
+                self.answer(Some(Action::Park("no".into())));
                 self.group().keep_checkpoint().await.map_err(told)?;
                 self.check_kept()?;
                 let stream = self.key.stream.clone();
@@ -320,7 +320,7 @@ impl<'a> Model<'a> {
             let of_waiting = self.seed % 4 == 1;
             self.group().consumers.let_go(of_waiting, |_| true);
         }
-        self.group().work().await.map_err(told)?;
+        self.group().work().await.map_err(|trouble| format!("{trouble:?}"))?;
         self.check_parked()?;
         self.receive()?;
         self.check_consumers()?;

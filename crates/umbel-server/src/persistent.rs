@@ -21,7 +21,7 @@ use crate::consumers::{Action, ConsumerId};
 use crate::deadline::{self, Deadline};
 use crate::group_config::{GroupConfig, group_name};
 use crate::group_key::{ALL, GroupKey};
-use crate::group_message::{Answer, Joining, Message};
+use crate::group_message::{Answer, Joining, Message, reason};
 use crate::groups::Change;
 use crate::handler::{Handler, grpc};
 use crate::limits::GROUP_EVENTS_MAX;
@@ -282,7 +282,7 @@ fn heard(id: ConsumerId, content: Said) -> Result<Option<Message>, Status> {
         Said::Ack(ack) => Message::Ack(id, ids(ack.ids)?),
         Said::Nack(nack) => {
             let action = match NackAction::try_from(nack.action) {
-                Ok(NackAction::Park) => Action::Park(nack.reason),
+                Ok(NackAction::Park) => Action::Park(reason(&nack.reason)),
                 Ok(NackAction::Skip) => Action::Skip,
                 Ok(NackAction::Retry | NackAction::Unknown) => Action::Retry,
                 Ok(NackAction::Stop) => return Ok(None),

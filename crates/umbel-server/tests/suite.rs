@@ -19,6 +19,7 @@ mod suite {
     mod limits;
     mod logs;
     mod operations;
+    mod parking;
     mod persistent;
     mod persistent_names;
     mod projections;

@@ -16,7 +16,7 @@ use super::client::{ANY, Client, events, fact, id, name, number};
 use super::ground::Ground;
 
 /// The service, said anew so that another name is noticed.
-const SERVICE: &str = "event_store.client.persistent_subscriptions.PersistentSubscriptions";
+pub const SERVICE: &str = "event_store.client.persistent_subscriptions.PersistentSubscriptions";
 
 pub fn settings() -> Settings {
     Settings {
@@ -80,7 +80,7 @@ async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
     client.unary(SERVICE, "Delete", DeleteReq { options }).await
 }
 
-async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
+pub async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
     let stream_option = Some(ListedStream::Stream(name(stream)));
     let options = Some(GetInfoOptions { stream_option, group_name: "group".to_string() });
     let asked = GetInfoReq { options };
@@ -100,13 +100,13 @@ async fn replay(client: &Client, stream: &str, stop: StopAt) {
 
 /// A consumer of the group.
 #[derive(Debug)]
-struct Consumer {
-    says: mpsc::UnboundedSender<ReadReq>,
+pub struct Consumer {
+    pub says: mpsc::UnboundedSender<ReadReq>,
     answers: Streaming<ReadResp>,
 }
 
 impl Consumer {
-    async fn join(client: &Client, of: JoinedStream, room: i32) -> Result<Consumer, Status> {
+    pub async fn join(client: &Client, of: JoinedStream, room: i32) -> Result<Consumer, Status> {
         let options = ReadOptions {
             stream_option: Some(of),
             group_name: "group".to_string(),
@@ -125,11 +125,11 @@ impl Consumer {
         Ok(consumer)
     }
 
-    async fn of(client: &Client, stream: &str, room: i32) -> Consumer {
+    pub async fn of(client: &Client, stream: &str, room: i32) -> Consumer {
         Consumer::join(client, JoinedStream::Stream(name(stream)), room).await.unwrap()
     }
 
-    async fn next(&mut self) -> SentEvent {
+    pub async fn next(&mut self) -> SentEvent {
         match self.answers.message().await.unwrap().unwrap().content {
             Some(Sent::Event(event)) => event,
             other => panic!("{other:?}"),
@@ -137,13 +137,13 @@ impl Consumer {
     }
 
     /// The number of the next event, and how often it was sent before.
-    async fn number(&mut self) -> (u64, i32) {
+    pub async fn number(&mut self) -> (u64, i32) {
         let next = self.next().await;
         let Some(RetryCount::Times(times)) = next.count else { panic!("{next:?}") };
         (number(&next.event.unwrap()), times)
     }
 
-    fn ack(&self, ids: Vec<Uuid>) {
+    pub fn ack(&self, ids: Vec<Uuid>) {
         let ack = Ack { id: Vec::new(), ids };
         self.says.send(ReadReq { content: Some(Said::Ack(ack)) }).unwrap();
     }
@@ -161,7 +161,7 @@ impl Consumer {
     }
 
     /// How the call ends.
-    async fn end(mut self) -> Status {
+    pub async fn end(mut self) -> Status {
         loop {
             match self.answers.message().await {
                 Ok(Some(_)) => {}
@@ -173,7 +173,7 @@ impl Consumer {
 }
 
 /// Asks until the group is so.
-async fn until(client: &Client, stream: &str, is_so: impl Fn(&SubscriptionInfo) -> bool) {
+pub async fn until(client: &Client, stream: &str, is_so: impl Fn(&SubscriptionInfo) -> bool) {
     while !is_so(&info(client, stream).await) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
