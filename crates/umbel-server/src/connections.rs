@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::counted::Counted;
@@ -31,8 +32,18 @@ use crate::tls::Tls;
 /// How long nothing is taken after the system refused a connection: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The same where a connection was ended for it, which takes a moment.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+
 /// Who came, and from where.
 type Came = (TcpStream, SocketAddr);
+
+/// Who came and has no place yet.
+struct Waiting {
+    came: Came,
+    /// When the next connection is ended for him, if none was before.
+    looks: Instant,
+}
 
 /// What connections may have.
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +77,10 @@ pub async fn serve(
     let following = tls.as_ref().map(|tls| tokio::spawn(Arc::clone(tls).follow()));
     let builder = Arc::new(builder(limits));
     let places = Arc::new(Semaphore::new(limits.connections_max));
-    let (mut connections, mut came) = (JoinSet::new(), None);
+    let (mut connections, mut waiting) = (JoinSet::new(), None);
     loop {
         let taken = tokio::select! {
-            taken = take(&listener, &mut came, &places, &service.peers) => taken,
+            taken = take(&listener, &mut waiting, &places, &service.peers) => taken,
             Some(_) = connections.join_next() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
@@ -101,32 +112,38 @@ pub async fn serve(
 }
 
 /// The next connection once there is a place for it; `None` where the system refused one. Where
-/// there is none, those make room that have nothing to say. Who came and waits for a place is kept
-/// in `came`: whoever waits for this may leave it and ask again.
+/// there is none, one makes room that has nothing to say: one for each who comes, at once, so that a
+/// crowd of them does not keep others waiting. Who came and waits for a place is kept in `waiting`:
+/// whoever waits for this may leave it and ask again.
 async fn take(
     listener: &TcpListener,
-    came: &mut Option<Came>,
+    waiting: &mut Option<Waiting>,
     places: &Arc<Semaphore>,
     peers: &Peers,
 ) -> Option<(Came, OwnedSemaphorePermit)> {
-    if came.is_none() {
+    if waiting.is_none() {
         match listener.accept().await {
-            Ok(stream) => *came = Some(stream),
+            Ok(came) => *waiting = Some(Waiting { came, looks: Instant::now() }),
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be taken");
                 // Too many files are open: a place and a file are the same here.
-                peers.end_the_quietest(QUIET_TIME);
-                tokio::time::sleep(PAUSE).await;
+                let has_ended = peers.end_the_quietest(QUIET_TIME);
+                tokio::time::sleep(if has_ended { SHORT_PAUSE } else { PAUSE }).await;
                 return None;
             }
         }
     }
     let mut place = pin!(Arc::clone(places).acquire_owned());
     loop {
+        let looks = &mut waiting.as_mut()?.looks;
+        if *looks <= Instant::now() && places.available_permits() == 0 {
+            peers.end_the_quietest(QUIET_TIME);
+            *looks = Instant::now() + ROOM_TIME;
+        }
         tokio::select! {
             biased;
-            place = &mut place => return Some((came.take()?, place.ok()?)),
-            () = tokio::time::sleep(ROOM_TIME) => peers.end_the_quietest(QUIET_TIME),
+            place = &mut place => return Some((waiting.take()?.came, place.ok()?)),
+            () = tokio::time::sleep_until(*looks) => {}
         }
     }
 }
@@ -269,6 +286,36 @@ mod tests {
             }
             let early = tokio::time::timeout(SHORT * 4, ended(&speaks)).await;
             assert!(early.is_err(), "one that speaks HTTP/2 was ended");
+            serving.abort();
+        });
+    }
+
+    /// Story: where all places were taken by connections that did nothing, four of them a second
+    /// were ended. Who came behind a hundred waited for half a minute, and behind thousands for
+    /// minutes.
+    #[test]
+    fn a_crowd_that_does_nothing_keeps_nobody_waiting_for_long() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stage = Stage::new();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut crowd = Vec::new();
+            for _ in 0..60 {
+                crowd.push(client(&listener, BEGIN).await);
+            }
+            let speaks = client(&listener, BEGIN).await;
+            let (_stop, stopped) = watch::channel(false);
+            let config = Config { connections_max: 30, ..Config::default() };
+            let service = Arc::clone(&stage.service);
+            let begun = Instant::now();
+            let serving =
+                tokio::spawn(serve(listener, service, None, Limits::of(&config), stopped));
+            let answered = tokio::time::timeout(PATIENCE, heard(&speaks)).await;
+            assert!(answered.expect("he is served in the end") > 0);
+            // Each thirty of them have done nothing for long enough after a second.
+            let waited = begun.elapsed();
+            assert!(waited < Duration::from_secs(5), "{waited:?}");
+            assert_eq!(stage.service.peers.count(), 30, "no more were ended than have come");
             serving.abort();
         });
     }

@@ -77,16 +77,19 @@ impl Peers {
         self.locked(|all| all.len())
     }
 
-    /// Ends the connection that has had no call for the longest time, if that is as long as this.
-    pub fn end_the_quietest(&self, quiet: Duration) {
+    /// Ends the connection that has had no call for the longest time, if that is as long as this:
+    /// whether there is one.
+    pub fn end_the_quietest(&self, quiet: Duration) -> bool {
         let quietest = self.locked(|all| {
             let since = |peer: &Arc<Peer>| Some((peer.quiet_since()?, Arc::clone(peer)));
             all.values().filter_map(since).min_by_key(|(since, _)| *since)
         });
-        if let Some((since, peer)) = quietest
-            && since.elapsed() >= quiet
-        {
-            peer.end();
+        match quietest {
+            Some((since, peer)) if since.elapsed() >= quiet => {
+                peer.end();
+                true
+            }
+            _ => false,
         }
     }
 
@@ -185,14 +188,14 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
             drop(first.peer.call());
             let ending = || [&first, &busy, &last].map(|place| place.peer.is_ending());
-            peers.end_the_quietest(Duration::from_secs(1));
+            assert!(!peers.end_the_quietest(Duration::from_secs(1)));
             assert_eq!(ending(), [false; 3], "nobody was quiet for long enough");
             tokio::time::sleep(Duration::from_secs(2)).await;
-            peers.end_the_quietest(Duration::from_secs(1));
+            assert!(peers.end_the_quietest(Duration::from_secs(1)));
             assert_eq!(ending(), [false, false, true]);
-            peers.end_the_quietest(Duration::from_secs(1));
+            assert!(peers.end_the_quietest(Duration::from_secs(1)));
             assert_eq!(ending(), [true, false, true]);
-            peers.end_the_quietest(Duration::from_secs(1));
+            assert!(!peers.end_the_quietest(Duration::from_secs(1)));
             assert_eq!(ending(), [true, false, true]);
             drop((first, call));
             assert_eq!(peers.count(), 2);
