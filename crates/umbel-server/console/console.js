@@ -119,11 +119,13 @@ async function streams(_, query) {
   const prefix = query.get("prefix") ?? "";
   const after = query.get("after") ?? "";
   const found = await view("streams", { prefix, after });
-  if (!prefix && !found.isWhole && found.streams.at(-1)?.name.startsWith("$")) {
+  const reached = found.streams.at(-1)?.name ?? (after || "$");
+  if (!prefix && !found.isWhole && reached.startsWith("$")) {
     // Those of the system are not shown: on behind the last name that can begin so.
     const others = await view("streams", { prefix, after: "$\u{10ffff}" });
     found.streams.push(...others.streams);
     found.isWhole = others.isWhole;
+    found.isCut = others.isCut;
   }
   const search = el("input", {
     type: "search", id: "search", value: prefix, placeholder: "beginning of a name",
@@ -157,7 +159,9 @@ async function streams(_, query) {
     "Streams", form, appendForm(""),
     table("Streams by name", [["Name", ""], ["State", "tight"], ["Last revision", "number"]], rows,
       prefix ? `No stream begins with ${prefix}.` : "There are no streams yet: append an event."),
-    found.isWhole ? [] : el("p", {}, link(more, "More")),
+    found.isCut
+      ? el("p", { class: "soft" }, "Of many more you may read none: say how the name begins.")
+      : found.isWhole ? [] : el("p", {}, link(more, "More")),
   );
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tonic::Status;
 use umbel::{FilterAdvice, LevelAdvice, LevelStats};
 use umbel_events::{
-    Direction, RecordedEvent, ResolvedEvent, Stats, StreamState, ViewKind, is_view,
+    Direction, Error, RecordedEvent, ResolvedEvent, Stats, Store, StreamState, ViewKind, is_view,
 };
 use umbel_proto::persistent::SubscriptionInfo;
 
@@ -20,13 +20,19 @@ use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
 use crate::peers::Peer;
 use crate::permit::{ALL_STREAM, Permit};
 use crate::reader::{Reader, Source};
+use crate::rules::KnownUser;
 use crate::service::Service;
+use crate::sight::Sight;
 use crate::unread::{Held, Room};
-use crate::{failure, pages, users};
+use crate::users::{self, User};
+use crate::{failure, pages};
 
 /// What can be asked for.
 pub const NAMES: [&str; 9] =
     ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
+
+/// Names of streams that are looked at for one page, where some of them may not be seen.
+pub const NAMES_EXAMINED_MAX: usize = 10_000;
 
 /// What an answer is made of, and room for it, where that is counted.
 pub type Shown = (Value, Option<(Held, Room)>);
@@ -58,7 +64,7 @@ async fn small(
 ) -> Result<Value, Status> {
     match name {
         "overview" => overview(service, caller).await,
-        "streams" => streams(service, query).await,
+        "streams" => streams(service, caller, query).await,
         "views" => views(service, query).await,
         "groups" => groups(service).await,
         "levels" => levels(service).await,
@@ -84,10 +90,10 @@ async fn overview(service: &Service, caller: &Caller) -> Result<Value, Status> {
     let (is_admin, is_operator) = match caller {
         Caller::Trusted => (true, true),
         Caller::Nobody => (false, false),
-        Caller::User(user) => user
-            .value
-            .as_ref()
-            .map_or((false, false), |user| (user.is_in(users::ADMINS), user.is_operator())),
+        Caller::User(user) => {
+            let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(users::ADMINS));
+            (is_admin, is_operator(user))
+        }
     };
     Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -108,13 +114,17 @@ async fn overview(service: &Service, caller: &Caller) -> Result<Value, Status> {
     }))
 }
 
-async fn streams(service: &Service, query: &Query) -> Result<Value, Status> {
+async fn streams(service: &Service, caller: &Caller, query: &Query) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after(query));
-    let listed = service
-        .store
-        .blocking(move |store| store.streams(&prefix, after.as_deref(), CONSOLE_NAMES_MAX));
-    let names = listed.await.map_err(|error| failure::status(&error))?;
-    let is_whole = names.len() < CONSOLE_NAMES_MAX;
+    let sight = match caller {
+        Caller::Trusted => None,
+        Caller::Nobody => return Err(failure::access_denied()),
+        Caller::User(user) if is_operator(user) => None,
+        Caller::User(user) => Sight::of(service.access.rules(), user),
+    };
+    let listed =
+        service.store.blocking(move |store| list(store, sight.as_ref(), &prefix, after)).await;
+    let Listed { names, is_whole, is_cut } = listed.map_err(|error| failure::status(&error))?;
     let streams: Vec<Value> = names
         .into_iter()
         .map(|(name, state)| {
@@ -127,7 +137,48 @@ async fn streams(service: &Service, query: &Query) -> Result<Value, Status> {
             json!({ "name": name, "state": state, "last": last.map(|last| last.to_string()) })
         })
         .collect();
-    Ok(json!({ "streams": streams, "isWhole": is_whole }))
+    Ok(json!({ "streams": streams, "isWhole": is_whole, "isCut": is_cut }))
+}
+
+fn is_operator(user: &KnownUser) -> bool {
+    user.value.as_ref().is_some_and(User::is_operator)
+}
+
+/// A page of the names of streams.
+struct Listed {
+    names: Vec<(String, StreamState)>,
+    /// Whether there are none behind it,
+    is_whole: bool,
+    /// or too many were looked at to find one more that may be seen.
+    is_cut: bool,
+}
+
+/// The streams whose names begin so and stand behind another one, as far as somebody may read them.
+fn list(
+    store: &Store,
+    sight: Option<&Sight>,
+    prefix: &str,
+    mut after: Option<String>,
+) -> Result<Listed, Error> {
+    let mut names = Vec::new();
+    let mut examined = 0;
+    loop {
+        let page = store.streams(prefix, after.as_deref(), CONSOLE_NAMES_MAX)?;
+        let is_last = page.len() < CONSOLE_NAMES_MAX;
+        examined += page.len();
+        after = page.last().map(|(name, _)| name.clone());
+        for (name, state) in page {
+            if sight.map_or(Ok(true), |sight| sight.shows(store, &name))? {
+                names.push((name, state));
+            }
+            if names.len() == CONSOLE_NAMES_MAX {
+                return Ok(Listed { names, is_whole: false, is_cut: false });
+            }
+        }
+        if is_last || examined >= NAMES_EXAMINED_MAX {
+            return Ok(Listed { names, is_whole: is_last, is_cut: !is_last });
+        }
+    }
 }
 
 fn after(query: &Query) -> Option<String> {

@@ -222,6 +222,43 @@ fn who_may_what_is_as_in_any_call() {
     assert_eq!(as_user("ada:x", "POST", "/console/api/replay", "{}"), 403);
 }
 
+/// Story: whoever was a user was told the names and states of all streams: which accounts there
+/// are, and what is sold to whom.
+#[test]
+fn a_user_is_told_the_names_of_streams_that_he_may_read() {
+    let ground = Ground::with_users();
+    let listed = |user: &str, query: &str| {
+        let path = format!("/console/api/streams?{query}");
+        let answer = ask(ground.address(), "GET", &path, &[&authorized(user)], "").json();
+        let names = answer["streams"].as_array().unwrap().iter();
+        let names: Vec<String> = names.map(|it| it["name"].as_str().unwrap().to_string()).collect();
+        (names, answer["isWhole"] == true, answer["isCut"] == true)
+    };
+    let asked = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
+    let headers = [OURS[0], OURS[1], &authorized("admin:first")];
+    assert_eq!(ask(ground.address(), "POST", "/console/api/user", &headers, &asked).status, 200);
+    let append = |stream: &str, data: &[u8]| {
+        let event = NewEvent::json(ground.store.new_id().unwrap(), "$metadata", data);
+        ground.store.append(stream, Expected::Any, &[event]).unwrap();
+    };
+    for number in 0..500 {
+        let hidden = format!("deal-{number:03}");
+        append(&format!("$${hidden}"), br#"{"$acl":{"$r":["ops"],"$mr":["ops"]}}"#);
+        append(&hidden, b"{}");
+        append(&format!("drop-{number:03}"), b"{}");
+    }
+    assert_eq!(listed("ada:x", "prefix=$user"), (vec![], true, false));
+    assert_eq!(listed("ada:x", "prefix=deal"), (vec![], true, false));
+    assert_eq!(listed("ada:x", "prefix=$$deal"), (vec![], true, false));
+    assert!(listed("admin:first", "prefix=$user").0.len() > 2);
+    assert_eq!(listed("ops:second", "prefix=deal").0.len(), 200);
+    // What is hidden makes no page shorter.
+    let (names, is_whole, is_cut) = listed("ada:x", "prefix=d");
+    assert_eq!((names.len(), &*names[199], is_whole, is_cut), (200, "drop-199", false, false));
+    let (names, is_whole, _) = listed("ada:x", "prefix=d&after=drop-399");
+    assert_eq!((names.len(), &*names[99], is_whole), (100, "drop-499", true));
+}
+
 #[test]
 fn events_are_appended_and_shown_whatever_is_in_them() {
     let ground = Ground::new();
