@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{
-    Direction, Error, Expected, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store,
-    metadata_stream,
+    Direction, Error, Expected, NewEvent, Position, RecordedEvent, ResolvedEvent, Revision, Store,
+    StreamState, metadata_stream,
 };
 
 use crate::consumers::Parking;
@@ -98,19 +98,43 @@ pub enum Trouble {
     Kept(Error),
 }
 
-/// Up to where all is done that a group had; `None` where nothing says so.
+/// Up to where all is done that a group had; `None` where nothing says so. What lies behind the end
+/// of what the group is of was written by somebody else: with it the group would leave out all that
+/// comes, so that what was said before counts.
 pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
     let stream = key.checkpoint_stream();
+    let mut last = None;
     for event in store.read(&stream, Revision::END, Direction::Backwards).take(LOOKED_AT_MAX) {
         let event = event?;
         let said = || serde_json::from_slice::<String>(&event.data).ok();
         if event.kind == CHECKPOINT_TYPE
             && let Some(place) = said().and_then(|said| parse_place(&said))
         {
-            return Ok(Some(place));
+            let last = match last {
+                Some(last) => last,
+                None => *last.insert(last_place(store, key)?),
+            };
+            if Some(place) <= last {
+                return Ok(Some(place));
+            }
+            tracing::warn!(stream, place, "a checkpoint behind the end is left out");
         }
     }
     Ok(None)
+}
+
+/// The last place of what a group is of, whether or not it can be read; `None` before the first.
+fn last_place(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
+    let Some(name) = &key.stream else { return Ok(Some(store.visible().0)) };
+    if key.is_of_view() {
+        return Ok(store.view(name, Position::END)?.map(|view| view.last));
+    }
+    Ok(match store.stream(name)? {
+        StreamState::Live { last, .. } | StreamState::Deleted { last } => Some(last),
+        StreamState::Missing => None,
+        // Nothing comes any more.
+        StreamState::Tombstoned => Some(u64::MAX),
+    })
 }
 
 /// Writes up to where all is done.
