@@ -35,7 +35,7 @@ impl Batch {
     /// One without events.
     pub fn new(mut options: Options, deadline: Deadline, budget: &Arc<Budget>) -> Batch {
         let name = options.stream_identifier.take().map(|identifier| identifier.stream_name);
-        let is_long = name.as_ref().is_some_and(|name| name.len() > STREAM_NAME_BYTES_MAX);
+        let is_long = name.as_ref().is_some_and(|name| convert::is_too_long(name));
         let refusal = is_long.then(|| {
             let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
             Status::invalid_argument(why)

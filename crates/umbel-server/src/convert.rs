@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{EventId, Expected, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
@@ -95,6 +96,12 @@ pub fn stream_name(identifier: Option<StreamIdentifier>) -> Result<String, Statu
         Ok(_) => Err(Status::invalid_argument("the stream's name is empty")),
         Err(_) => Err(Status::invalid_argument("the stream's name is not UTF-8")),
     }
+}
+
+/// Whether no stream can have this name for its length. That of a stream's metadata is its own
+/// behind two more bytes.
+pub fn is_too_long(name: &[u8]) -> bool {
+    name.strip_prefix(b"$$").unwrap_or(name).len() > STREAM_NAME_BYTES_MAX
 }
 
 /// A stream's name as a message.

@@ -14,11 +14,11 @@ use umbel_proto::v2::streams::expected;
 
 use crate::acl::Action;
 use crate::budget::{Budget, Share};
-use crate::failure;
 use crate::limits::EVENT_BYTES_BESIDE;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
 use crate::store::EventStore;
+use crate::{convert, failure};
 
 /// Records for several streams, within the limits of one append.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Transaction {
 
     /// The name, with no more memory than it needs and is counted for.
     fn hold_name(&mut self, mut stream: String) -> Result<String, Status> {
-        if stream.is_empty() || stream.len() > STREAM_NAME_BYTES_MAX {
+        if stream.is_empty() || convert::is_too_long(stream.as_bytes()) {
             return Err(invalid(format!(
                 "a stream's name has {} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}",
                 stream.len()

@@ -18,6 +18,7 @@ mod suite {
     mod kv_watching;
     mod limits;
     mod logs;
+    mod names;
     mod operations;
     mod parking;
     mod persistent;

@@ -1,0 +1,65 @@
+//! The longest names that streams may have, in every call that names one.
+
+use futures_util::stream;
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
+use umbel_proto::streams::BatchAppendReq;
+use umbel_proto::streams::append_req::ProposedMessage;
+use umbel_proto::streams::batch_append_req::Options;
+use umbel_proto::streams::batch_append_resp::Outcome;
+use umbel_proto::streams::read_req::RevisionOption;
+use umbel_proto::v2::streams::AppendRecord;
+
+use super::client::{ANY, Client, event, id, name, of_stream, recorded};
+use super::ground::Ground;
+use super::second::{part, record, records, session};
+
+/// What is said of a stream.
+const SAID: &[u8] = b"{}";
+
+fn said(number: u64) -> AppendRecord {
+    AppendRecord { data: SAID.to_vec(), ..record(number) }
+}
+
+/// Whether a batch to this stream was written.
+async fn batch(client: &Client, stream: &str) -> bool {
+    let options = Options {
+        stream_identifier: Some(name(stream)),
+        expected_stream_position: Some(ANY),
+        deadline_option: None,
+    };
+    let part = BatchAppendReq {
+        correlation_id: Some(id(1)),
+        options: Some(options),
+        proposed_messages: vec![ProposedMessage { data: SAID.into(), ..event(1) }],
+        is_final: true,
+    };
+    let mut answers = client.batches(stream::iter([part])).await.unwrap();
+    let answer = answers.message().await.unwrap().unwrap();
+    matches!(answer.result, Some(Outcome::Success(_)))
+}
+
+/// Story: a stream with the longest name could be appended to, but nothing could be said of who may
+/// read it: the name of its metadata was too long for every call but the console's.
+#[test]
+fn the_metadata_of_a_stream_with_the_longest_name_has_a_name_in_every_call() {
+    Ground::new().run(async |client, ground| {
+        for bytes in [STREAM_NAME_BYTES_MAX - 1, STREAM_NAME_BYTES_MAX, STREAM_NAME_BYTES_MAX + 1] {
+            let metadata = format!("$${}", "s".repeat(bytes));
+            let is_written = bytes <= STREAM_NAME_BYTES_MAX;
+            assert_eq!(batch(&client, &metadata).await, is_written, "{bytes}");
+            let sent = vec![AppendRecord { stream: metadata.clone(), ..said(2) }];
+            let sent = records(&client, sent, &[]).await;
+            assert_eq!(sent.is_ok(), is_written, "{bytes}: {sent:?}");
+            let parts = vec![part(&metadata, None, vec![said(3)])];
+            let sent = session(&client, ground.address(), parts).await;
+            assert_eq!(sent.is_ok(), is_written, "{bytes}: {sent:?}");
+            if is_written {
+                let read = client.read(of_stream(&metadata, RevisionOption::Start(()))).await;
+                let last = recorded(read.unwrap().remove(0));
+                assert_eq!(last.stream_revision, 2, "of metadata the last one counts");
+                let kept = client.delete("Delete", &metadata, ANY).await.unwrap_err();
+                assert!(kept.message().contains("lives as long as its stream"), "{kept}");
+            }
+        }
+    });
+}
