@@ -112,9 +112,9 @@ pub async fn serve(
 }
 
 /// The next connection once there is a place for it; `None` where the system refused one. Where
-/// there is none, one makes room that has nothing to say: one for each who comes, at once, so that a
-/// crowd of them does not keep others waiting. Who came and waits for a place is kept in `waiting`:
-/// whoever waits for this may leave it and ask again.
+/// there is none, one makes room that has nothing to say: one for each who comes, at once, so that
+/// a crowd of them does not keep others waiting. Who came and waits for a place is kept in
+/// `waiting`: whoever waits for this may leave it and ask again.
 async fn take(
     listener: &TcpListener,
     waiting: &mut Option<Waiting>,

@@ -1,8 +1,9 @@
 //! What groups of consumers put aside: reasons without end, links without end, and what cannot be
 //! written.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Code;
 use umbel_events::{Direction, Expected, NewEvent, Revision};
 use umbel_proto::persistent::{CheckpointAfter, Nack, NackAction, ReadReq, Said, Settings};

@@ -1,4 +1,4 @@
-//! Names of groups of consumers that cannot be, or not beside others, and checkpoints that cannot be.
+//! Names of groups of consumers that cannot be, or not beside others; checkpoints that cannot be.
 
 use tonic::Code;
 use umbel_events::{Expected, NewEvent};
