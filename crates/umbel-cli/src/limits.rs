@@ -1,7 +1,9 @@
 //! The flags that every command has and that bound what the store takes of the machine.
 
 use clap::Args;
+use umbel::Error;
 
+use crate::errors::Failure;
 use crate::number::counts;
 
 /// What a store may take of the machine.
@@ -23,5 +25,15 @@ impl Limits {
             open_tables_max: self.open_tables.or(options.open_tables_max),
             ..options
         }
+    }
+}
+
+/// The failure with the name that whoever gave the memory gave it by.
+pub fn memory_named(failure: Failure, name: &str) -> Failure {
+    match failure {
+        Failure::Usage(text) | Failure::Store(Error::Invalid(text)) => {
+            Failure::Usage(text.replace("memory_bytes is ", &format!("{name} is ")))
+        }
+        failure => failure,
     }
 }

@@ -25,5 +25,6 @@ mod suite {
     mod serve;
     mod serve_kv;
     mod serve_log;
+    mod serve_refused;
     mod transcript;
 }

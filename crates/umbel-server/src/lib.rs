@@ -128,6 +128,6 @@ mod wrong_kv_calls_tests;
 pub use config::Config;
 pub use kv_store::KeyValues;
 pub use passwords::{PASSWORD_BYTES_MAX, Secret};
-pub use server::{Interrupts, Running, Server, StartError};
+pub use server::{Interrupts, Prepared, Running, Server, StartError};
 pub use tls::{Certificates, Pem};
 pub use users::FirstPasswords;

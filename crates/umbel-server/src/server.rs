@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::{BACKLOG, BLOCKING_THREADS_MAX};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,6 +33,15 @@ const LAST_READS: Duration = Duration::from_secs(5);
 /// Starts servers.
 #[derive(Debug)]
 pub struct Server;
+
+/// A server that is about to start: the port is its own and the certificates make sense, so that it
+/// is not refused for these once a store was made for it. Who comes before it starts is refused.
+#[derive(Debug)]
+pub struct Prepared {
+    runtime: Runtime,
+    socket: TcpSocket,
+    tls: Option<Arc<Tls>>,
+}
 
 /// A server that runs until it is told to stop or dropped.
 #[derive(Debug)]
@@ -76,15 +85,24 @@ impl Server {
     /// Another process listens at the address, or the operating system refuses threads, random
     /// bytes or the address.
     pub fn start(store: Store, config: Config) -> Result<Running, StartError> {
+        Server::prepare(&config)?.start(store, config)
+    }
+
+    /// Takes the address and reads the certificates, as far as a start needs no store.
+    ///
+    /// # Errors
+    ///
+    /// Another process listens at the address, the certificates cannot be used, or the operating
+    /// system refuses threads or the address.
+    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
         let runtime = Builder::new_multi_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS_MAX)
             .thread_name("umbel-server")
             .build()
             .map_err(|source| StartError::system("start threads", source))?;
-        let listener = runtime
-            .block_on(async { listen(config.listen) })
-            .map_err(|source| StartError::bind(config.listen, source))?;
+        let socket =
+            bound(config.listen).map_err(|source| StartError::bind(config.listen, source))?;
         let tls = match &config.tls {
             Some(certificates) => {
                 let (certificates, clock) = (Arc::clone(certificates), Env::system().clock);
@@ -93,6 +111,23 @@ impl Server {
             }
             None => None,
         };
+        Ok(Prepared { runtime, socket, tls })
+    }
+}
+
+impl Prepared {
+    /// Serves `store`, as [`Server::start`] does.
+    ///
+    /// REQUIRES: `config` is that which this was prepared with, but for the keys and values.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub fn start(self, store: Store, config: Config) -> Result<Running, StartError> {
+        let Prepared { runtime, socket, tls } = self;
+        let listener = runtime
+            .block_on(async { socket.listen(BACKLOG) })
+            .map_err(|source| StartError::bind(config.listen, source))?;
         let address = listener
             .local_addr()
             .map_err(|source| StartError::system("read the address listened at", source))?;
@@ -218,8 +253,8 @@ impl Interrupts {
     }
 }
 
-/// Listens there. REQUIRES: it is called inside a runtime.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// A socket with this address, at which nobody listens yet.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -228,7 +263,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 /// What a signal asks for.
@@ -344,7 +379,8 @@ mod tests {
     fn who_comes_in_a_crowd_finds_room() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let socket = bound("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(BACKLOG).unwrap();
             let address = listener.local_addr().unwrap();
             // Nobody takes them.
             let mut crowd = Vec::new();

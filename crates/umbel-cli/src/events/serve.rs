@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use umbel::{Db, Durability, Options};
-use umbel_events::{Store, StoreOptions};
+use umbel::Db;
 use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError};
 
 use super::args::ServeArgs;
@@ -18,6 +17,7 @@ use super::store;
 use crate::errors::{Failure, Outcome};
 use crate::limits::Limits;
 use crate::output::{Output, note};
+use crate::store::refuse_file;
 
 /// The folder of keys and values, in that of the store.
 const KV_FOLDER: &str = "kv";
@@ -36,14 +36,11 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
 }
 
 fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Outcome<()> {
-    let durability = if config.sync { Durability::Synced } else { Durability::Buffered };
-    let options = StoreOptions {
-        durability,
-        memory_bytes: config.memory,
-        existence: config.existence,
-        ..StoreOptions::default()
-    };
-    let store = store::open_or_create_with(Some(&config.db), options)?;
+    // Whoever is refused leaves no store behind, and one that was there as it was.
+    refuse_file(&config.db)?;
+    let server = server_config(config, security);
+    let prepared = Server::prepare(&server).map_err(failed)?;
+    let store = store::open_or_create_with(Some(&config.db), config.store_options())?;
     // The folder is that of an event store first: nobody else makes one of it.
     let kv = match config.kv.then(|| key_values(config)).transpose() {
         Ok(kv) => kv,
@@ -52,7 +49,10 @@ fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Ou
             return Err(failure);
         }
     };
-    let served = serve_stores(config, (&store, kv.clone()), security, log, json);
+    let server = Config { kv: kv.clone(), ..server };
+    let running = prepared.start(store.clone(), server).map_err(failed);
+    let served =
+        running.and_then(|running| serve_until_stopped(running, config, security, log, json));
     // Both are closed, whatever comes of either.
     let closed = (store.close(), kv.map_or(Ok(()), |kv| kv.db.close()));
     served?;
@@ -63,15 +63,13 @@ fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Ou
 }
 
 /// Serves until somebody stops it.
-fn serve_stores(
+fn serve_until_stopped(
+    running: Running,
     config: &ServeConfig,
-    (store, kv): (&Store, Option<KeyValues>),
     security: &Security,
     log: &Log,
     json: bool,
 ) -> Outcome<()> {
-    let running = Server::start(store.clone(), server_config(config, kv, security));
-    let running = running.map_err(failed)?;
     // Whoever reads the address may stop the server at once.
     let interrupts = running
         .interrupts()
@@ -87,12 +85,12 @@ fn serve_stores(
 
 /// Opens the store of keys and values beside the events.
 fn key_values(config: &ServeConfig) -> Outcome<KeyValues> {
-    let options = Options { memory_bytes: Some(config.kv_memory), ..Options::default() };
-    let db = Db::open(config.db.join(KV_FOLDER), options)?;
+    let db = Db::open(config.db.join(KV_FOLDER), config.kv_options())?;
     Ok(KeyValues { sync: config.sync, ..KeyValues::new(db) })
 }
 
-fn server_config(config: &ServeConfig, kv: Option<KeyValues>, security: &Security) -> Config {
+/// Options of the server, without the keys and values.
+fn server_config(config: &ServeConfig, security: &Security) -> Config {
     let (users, tls) = match security {
         Security::Insecure => (None, None),
         Security::Users { first, tls } => {
@@ -103,7 +101,7 @@ fn server_config(config: &ServeConfig, kv: Option<KeyValues>, security: &Securit
     let (listen, advertise) = (config.listen, config.advertise.clone());
     let (parts_time, slow_time) = (config.append_time, config.log_slow);
     let backup = config.backup_dir.clone();
-    Config { listen, advertise, parts_time, users, tls, backup, kv, slow_time, ..Config::default() }
+    Config { listen, advertise, parts_time, users, tls, backup, slow_time, ..Config::default() }
 }
 
 /// The first line of output is what clients connect with.

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tracing::Level;
+use umbel::{Durability, Options};
 use umbel_events::{Size, StoreOptions};
 use umbel_server::{Config, PASSWORD_BYTES_MAX, Secret};
 
 use super::serve_log::{self, LogFormat};
 use super::serve_options::{Given, Levels, shown};
 use crate::errors::{Failure, Outcome};
+use crate::limits::memory_named;
 use crate::number::{counts, parse_switch};
 use crate::output::Output;
 
@@ -102,7 +104,7 @@ impl ServeConfig {
         let listen =
             SocketAddr::new(ip.unwrap_or(plain.listen.ip()), port.unwrap_or(plain.listen.port()));
         let existence = one(levels, &["stream-existence-filter-size"], filter_size)?;
-        Ok(ServeConfig {
+        let config = ServeConfig {
             db: path("db")?.unwrap_or_else(|| FOLDER.into()),
             insecure: switch("insecure")?,
             certificate: path("certificate-file")?,
@@ -125,7 +127,39 @@ impl ServeConfig {
             log_level: one(levels, &["log-level"], serve_log::level)?.unwrap_or(Level::INFO),
             log_slow: number("log-slow-milliseconds", 0, LOG_SLOW_MAX)?
                 .map_or(plain.slow_time, Duration::from_millis),
-        })
+        };
+        config.check_memory(levels)?;
+        Ok(config)
+    }
+
+    /// With what the store of events is opened.
+    pub fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            durability: if self.sync { Durability::Synced } else { Durability::Buffered },
+            memory_bytes: self.memory,
+            existence: self.existence,
+            ..StoreOptions::default()
+        }
+    }
+
+    /// With what that of keys and values is.
+    pub fn kv_options(&self) -> Options {
+        Options { memory_bytes: Some(self.kv_memory), ..Options::default() }
+    }
+
+    /// An error where a store would refuse its options, with who gave the memory.
+    fn check_memory(&self, levels: &Levels) -> Outcome<()> {
+        let kv = if self.kv { self.kv_options().check() } else { Ok(()) };
+        let stores = [
+            ("memory", self.store_options().check().map_err(Failure::from)),
+            ("kv-memory", kv.map_err(Failure::from)),
+        ];
+        for (name, checked) in stores {
+            let given = levels.last(&[name])?;
+            let name = given.map_or_else(|| name.to_string(), shown);
+            checked.map_err(|failure| memory_named(failure, &name))?;
+        }
+        Ok(())
     }
 
     /// Writes every option with its value and who said so, as a file of options or as JSON.

@@ -1,7 +1,7 @@
 //! A folder for one test, and the binary run on it.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -71,6 +71,19 @@ impl Ground {
         command.arg("-c").arg(script).arg(program.get_program());
         command.arg("--db").arg(self.store()).args(arguments).stdin(Stdio::null());
         Run::of(command.env_remove("UMBEL_DB").env("TMPDIR", self.path("tmp")))
+    }
+
+    /// Appends an event and kills who did it: the store is not closed.
+    pub fn append_and_kill(&self, event: &str) {
+        let mut command = self.command();
+        command.arg("--db").arg(self.store()).arg("append");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        writeln!(process.stdin.as_mut().unwrap(), "{event}").unwrap();
+        let mut acknowledged = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut acknowledged).unwrap();
+        assert!(!acknowledged.is_empty());
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 
     /// Runs the binary on the store and gives it `input` to read.

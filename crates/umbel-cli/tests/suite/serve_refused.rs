@@ -1,0 +1,52 @@
+//! `umbel serve` where it is refused: what is said, and what is left behind.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use super::harness::Ground;
+use super::serve::Serving;
+
+/// The bytes of all files below a folder.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(contents(&path)),
+            false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    files
+}
+
+/// Story: the store was made, or one that was there opened and brought in order, before anybody
+/// looked whether it could be served at all.
+#[test]
+fn a_start_that_is_refused_makes_no_store_and_changes_none() {
+    let ground = Ground::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let free = ["serve", "--listen", "127.0.0.1:0"];
+    let of_none = ["--certificate-file", "a.pem", "--certificate-private-key-file", "b"];
+    let refused: [(i32, Vec<&str>); 4] = [
+        (4, vec!["serve", "--insecure", "--listen", &address]),
+        (2, [&free[..], &["--insecure", "--kv", "--kv-memory", "1"]].concat()),
+        (2, [&free[..], &["--insecure", "--memory", "1"]].concat()),
+        (2, [&free[..], &of_none].concat()),
+    ];
+    for (code, flags) in &refused {
+        ground.run(flags).fails(*code, &[]);
+        assert!(!ground.store().exists(), "{flags:?}");
+    }
+    // Who opens it brings it in order.
+    ground.append_and_kill(r#"{"stream":"cart-42","type":"Opened","data":{}}"#);
+    let before = contents(&ground.store());
+    for (code, flags) in &refused {
+        ground.run(flags).fails(*code, &[]);
+        assert!(contents(&ground.store()) == before, "{flags:?}");
+    }
+    assert_eq!(Serving::start(&ground, &["--kv"]).stop(Signal::TERM).0, Some(0));
+}
