@@ -35,6 +35,7 @@ use crate::commands::{
 };
 use crate::errors::{Failure, Outcome};
 use crate::events::delete::Deletion;
+use crate::limits::memory_named;
 use crate::output::{Output, note};
 use crate::store::{Store, is_event_store};
 
@@ -55,6 +56,7 @@ pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            let failure = memory_named(failure, "--memory");
             match &failure {
                 Failure::OutputClosed | Failure::NothingSelected | Failure::Told(_) => {}
                 Failure::Usage(text) => {

@@ -50,3 +50,26 @@ fn a_start_that_is_refused_makes_no_store_and_changes_none() {
     }
     assert_eq!(Serving::start(&ground, &["--kv"]).stop(Signal::TERM).0, Some(0));
 }
+
+/// Story: "memory_bytes is 1, which is too small" was said, which no flag is called.
+#[test]
+fn too_little_memory_is_told_by_the_name_that_it_was_given_by() {
+    let ground = Ground::new();
+    let kv = ["serve", "--insecure", "--listen", "127.0.0.1:0", "--kv"];
+    let flag = ground.run(&[&kv[..], &["--kv-memory", "1"]].concat());
+    flag.fails(2, &["--kv-memory is 1, which is too small: the least that works is "]);
+    let flag = ground.run(&[&kv[..], &["--memory=2"]].concat());
+    flag.fails(2, &["--memory is 2, which is too small: the least that works is "]);
+    let file = ground.path("umbel.toml");
+    std::fs::write(&file, "kv-memory = 3\n").unwrap();
+    let said = ground.run(&[&kv[..], &["--config", file.to_str().unwrap()]].concat());
+    said.fails(2, &["`kv-memory` in ", "umbel.toml is 3, which is too small"]);
+    let mut command = ground.command();
+    command.arg("--db").arg(ground.store()).args(kv).env("UMBEL_MEMORY", "4");
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.contains("UMBEL_MEMORY is 4, which is too small"), "{said}");
+    for command in [&["append"][..], &["put", "a", "b"]] {
+        let run = ground.run(&[command, &["--memory", "5"]].concat());
+        run.fails(2, &["--memory is 5, which is too small: the least that works is "]);
+    }
+}
