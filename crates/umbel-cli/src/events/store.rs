@@ -41,7 +41,9 @@ pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
     match open(folder, limits, Durability::Buffered) {
         Err(Failure::Store(error)) if is_unwritable(&error) => {
             let options = options(limits, Durability::Buffered);
-            Ok(Store::open_read_only(named(folder)?, options)?)
+            // Where it has to be written to first, the question is why it cannot be.
+            let opened = Store::open_read_only(named(folder)?, options);
+            opened.map_err(|_| Failure::Store(error))
         }
         opened => opened,
     }

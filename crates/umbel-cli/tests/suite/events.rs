@@ -213,26 +213,29 @@ fn a_stream_that_never_was_cannot_be_deleted() {
 }
 
 /// Story: whoever looked at a store on a full disk, or on one that may only be read, was told that
-/// nothing could be written, which he did not want.
+/// nothing could be written, which he did not want. Of one that was not closed he was told only
+/// that, and not that the disk was full.
 #[test]
 fn what_may_not_be_written_to_can_be_read() {
-    let ground = Ground::new();
+    let (ground, other) = (Ground::new(), Ground::new());
     ground.feed(&["append"], format!("{FIRST}\n").as_bytes()).succeeds();
+    other.append_and_kill(FIRST);
     // A small disk, which only the commands in this script see.
     let script = r#"
-        mount -t tmpfs -o size=4m tmpfs "$2" && cp -r "$3" "$2/store" || exit 99
+        mount -t tmpfs -o size=16m tmpfs "$2" && cp -r "$3" "$2/store" || exit 99
         look() {
             "$1" read --all --db "$2/store" && "$1" read --stream '$ce-cart' --db "$2/store" &&
                 "$1" streams --db "$2/store" && "$1" verify --db "$2/store"
         }
-        head -c 8388608 /dev/zero > "$2/fill" 2> /dev/null
+        cp -r "$4" "$2/unclosed" && head -c 33554432 /dev/zero > "$2/fill" 2> /dev/null
+        "$1" read --all --db "$2/unclosed" && exit 98
         look "$@" && mount -o remount,ro "$2" && look "$@"
     "#;
     let disk = ground.path("disk");
     std::fs::create_dir(&disk).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(disk).arg(ground.store());
+    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(disk).arg(ground.store()).arg(other.store());
     // There are systems on which nobody may have a disk of his own.
     let output = command.output().ok();
     let output = output.filter(|output| {
@@ -243,7 +246,9 @@ fn what_may_not_be_written_to_can_be_read() {
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("No space left on device") && !said.contains("not closed"), "{said}");
     assert_eq!(text.matches("\"stream\":\"cart-42\",\"type\":\"Opened\"").count(), 2, "{text}");
     assert_eq!(text.matches("\"stream\":\"$ce-cart\"").count(), 2, "{text}");
     assert_eq!(text.matches("is whole: 1 events").count(), 2, "{text}");
