@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
@@ -155,6 +155,11 @@ pub trait FileSystem: Send + Sync + Debug {
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
     /// Whether a file or directory has this name.
     fn exists(&self, path: &Path) -> Result<bool>;
+    /// A path from the root of the file system on and without links, as far as there is something
+    /// under it; the path itself where that cannot be told, or where there are no links.
+    fn resolved(&self, path: &Path) -> PathBuf {
+        path.to_path_buf()
+    }
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// Takes the exclusive lock of the file at `path`, creating it where missing.

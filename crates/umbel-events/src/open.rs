@@ -164,12 +164,14 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
 fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
     check_mistaken(env, folder)?;
-    if let Some(store) = folder.parent()
-        && ChunkTable::exists(env, store)?
-    {
+    let resolved = env.files.resolved(folder);
+    // Where nobody may look there is no store of ours.
+    let is_store = |above: &&Path| ChunkTable::exists(env, above).unwrap_or_default();
+    if let Some(store) = resolved.ancestors().skip(1).find(is_store) {
         return Err(Error::invalid(format!(
-            "{shown} lies in the folder of an event store, whose folders are its own; name one \
-             outside of it"
+            "{shown} lies in the folder of the event store {}, whose folders are its own; name \
+             one outside of it",
+            store.display()
         )));
     }
     if !options.create_if_missing {

@@ -318,6 +318,10 @@ impl FileSystem for PatientFiles {
         self.files.exists(path)
     }
 
+    fn resolved(&self, path: &Path) -> PathBuf {
+        self.files.resolved(path)
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         self.pool.with_room(|| self.files.sync_dir(path))
     }

@@ -356,6 +356,17 @@ impl FileSystem for SystemFiles {
         }
     }
 
+    fn resolved(&self, path: &Path) -> PathBuf {
+        let found = path.ancestors().find_map(|above| {
+            let above_or_here = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            let real = fs::canonicalize(above_or_here).ok()?;
+            // Nothing joined to a path would end it with a slash.
+            let rest = path.strip_prefix(above).ok()?;
+            Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+        });
+        found.unwrap_or_else(|| path.to_path_buf())
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         // The parent of a bare relative name is the empty path, which means the current directory.
         let named = if path.as_os_str().is_empty() { Path::new(".") } else { path };

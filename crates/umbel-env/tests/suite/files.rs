@@ -1,9 +1,27 @@
 //! Files, directories and the lock.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use umbel_base::Error;
 use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env};
+
+#[test]
+fn a_path_is_resolved_as_far_as_there_is_something() {
+    let files = Env::system().files;
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().canonicalize().unwrap();
+    std::fs::create_dir(real.join("there")).unwrap();
+    std::os::unix::fs::symlink(real.join("there"), real.join("link")).unwrap();
+    let below = |path: &str| files.resolved(&real.join(path));
+    assert_eq!(below("link/../there"), real.join("there"));
+    assert_eq!(below("link/a/b"), real.join("there/a/b"));
+    let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+    for path in [".", ""] {
+        assert_eq!(files.resolved(Path::new(path)), here);
+    }
+    assert_eq!(files.resolved(Path::new("missing")), here.join("missing"));
+}
 
 #[test]
 fn a_file_is_created_once_with_mode_0600() {

@@ -84,18 +84,33 @@ fn a_store_that_cannot_be_opened_is_not_made() {
 }
 
 /// Story: the log of a store that had no event yet was taken for an empty folder, and a store made
-/// in the other one.
+/// in the other one. Later only the name of the folder above was looked at, and a store was made
+/// further below and behind a link.
 #[test]
 fn no_store_is_made_in_the_folder_of_another() {
     let sim = Sim::new(5);
     let store = Store::open("/events", options(&sim)).expect("made");
-    for folder in ["/events/log", "/events/index", "/events/mine"] {
+    for folder in ["/events/log", "/events/index", "/events/mine", "/events/log/a/b"] {
         let refused = Store::open(folder, options(&sim)).expect_err("not here").to_string();
         let reason = if folder == "/events/index" { "key-value store" } else { "folders are its" };
         assert!(refused.contains(reason), "{folder}: {refused}");
     }
     append(&store, "s", 0..1);
     drop(store);
+    let disk = tempfile::tempdir().expect("a folder");
+    let (folder, link) = (disk.path().join("events"), disk.path().join("link"));
+    let store = Store::open(&folder, StoreOptions::default()).expect("made");
+    std::os::unix::fs::symlink(folder.join("log"), &link).expect("linked");
+    for folder in [link.clone(), link.join("a"), link.join("../mine")] {
+        let refused = Store::open(&folder, StoreOptions::default()).expect_err("not here");
+        assert!(refused.to_string().contains("folders are its own"), "{folder:?}: {refused}");
+    }
+    assert!(!folder.join("log/a").exists() && !folder.join("mine").exists());
+    store.close().expect("closed");
+    Store::open(disk.path().join("beside"), StoreOptions::default())
+        .expect("made")
+        .close()
+        .unwrap();
 }
 
 /// A store whose events were made durable is found again by its whole path, wherever whoever made
