@@ -79,6 +79,12 @@ fn check_value(value: &[u8]) -> Result<(), Status> {
 fn check_range(range: &KeyRange) -> Result<(), Status> {
     check_bound("start of the range", &range.start)?;
     check_bound("end of the range", &range.end)?;
+    if range.end.is_empty() {
+        return Err(Status::invalid_argument(
+            "a range to delete has no end, which stands for no last key here as it does in a scan: \
+             name a key behind the last one that is to go, as the byte FF is behind all texts",
+        ));
+    }
     if range.start >= range.end {
         return Err(Status::invalid_argument(
             "a range to delete ends before its first key: its end must be behind its start",
@@ -260,10 +266,14 @@ mod tests {
         assert!(refused(&of(together)).contains("split it"));
         let many = vec![fine(); KV_OPERATIONS_MAX + 1];
         assert!(refused(&of(many)).contains("100001 operations"));
-        let range = KeyRange { start: vec![2].into(), end: vec![2].into() };
-        let kind = Some(OperationKind::DeleteRange(range));
-        let backwards = kv::Operation { keyspace: String::new(), kind };
-        assert!(refused(&of(vec![backwards])).contains("behind its start"));
+        let range = |end: Vec<u8>| {
+            let range = KeyRange { start: vec![2].into(), end: end.into() };
+            let kind = Some(OperationKind::DeleteRange(range));
+            refused(&of(vec![kv::Operation { keyspace: String::new(), kind }]))
+        };
+        assert!(range(vec![2]).contains("behind its start"));
+        // Story: an empty end, which a scan takes for the last key, was "before its first key".
+        assert!(range(vec![]).contains("has no end"));
         let condition = kv::Condition::default();
         let batch = BatchRequest { conditions: vec![condition], ..of(vec![fine()]) };
         assert!(refused(&batch).contains("condition 0: the key is empty"));
