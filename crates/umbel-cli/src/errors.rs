@@ -6,6 +6,8 @@ use std::path::Path;
 
 use umbel::Error;
 
+use crate::store::is_event_store;
+
 /// The table of exit codes that `--help` prints and `docs/cli.md` repeats.
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -16,6 +18,9 @@ Exit codes:
   4  the operating system refused: I/O, permissions, a full disk
   5  another process holds the store
 130  stopped by Ctrl-C (lab), with what was done kept";
+
+/// What becomes of the index of an event store that is moved away.
+pub const INDEX_IS_MADE: &str = "it is made anew from the log when the store is opened";
 
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
@@ -73,7 +78,7 @@ impl Failure {
             Failure::Stopped(text) => Failure::Stopped(join(text)),
             Failure::Store(error) => match code_of(&error) {
                 2 => Failure::Usage(join(error.to_string())),
-                3 => Failure::Damaged(join(error.to_string())),
+                3 => Failure::Damaged(join(Failure::Store(error).to_string())),
                 4 => Failure::System(join(error.to_string())),
                 _ => Failure::Store(error),
             },
@@ -117,12 +122,33 @@ impl fmt::Display for Failure {
             | Failure::System(text)
             | Failure::Stopped(text)
             | Failure::Damaged(text) => f.write_str(text),
-            Failure::Store(error) => error.fmt(f),
+            Failure::Store(error) => match advised(error) {
+                Some(sentence) => f.write_str(&sentence),
+                None => error.fmt(f),
+            },
             Failure::NothingSelected => f.write_str("no line was selected"),
             Failure::Told(_) => f.write_str("it was told already"),
             Failure::OutputClosed => f.write_str("standard output was closed"),
         }
     }
+}
+
+/// What is said of damage in a folder of an event store in which there are no events, of which
+/// nothing else knows that it is one.
+fn advised(error: &Error) -> Option<String> {
+    let Error::Corruption { file, offset, reason } = error else { return None };
+    let mut folders = file.ancestors().skip(1);
+    let folder = folders.find(|folder| folder.parent().is_some_and(is_event_store))?;
+    let shown = folder.display();
+    let advice = match folder.file_name()?.to_str()? {
+        "index" => format!("move the folder {shown} away: {INDEX_IS_MADE}"),
+        "kv" => format!(
+            "restore the folder {shown} from a checkpoint or another copy of it: backups and \
+             repairs of an event store leave keys and values out"
+        ),
+        _ => return None,
+    };
+    Some(format!("corruption in {} at byte {offset}: {reason}; {advice}", file.display()))
 }
 
 impl From<Error> for Failure {

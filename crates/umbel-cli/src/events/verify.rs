@@ -6,7 +6,7 @@ use serde_json::json;
 use umbel_env::Env;
 
 use super::store;
-use crate::errors::{Failure, Outcome};
+use crate::errors::{Failure, INDEX_IS_MADE, Outcome};
 use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;
@@ -28,6 +28,15 @@ fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
     )))
 }
 
+/// Whether a file of the index is damaged. One that disagrees with the log tells nothing of which
+/// of the two is right.
+fn is_of_index(error: &umbel_events::Error, folder: &Path) -> bool {
+    let umbel_events::Error::Store(umbel::Error::Corruption { file, .. }) = error else {
+        return false;
+    };
+    file.parent() == Some(&folder.join("index"))
+}
+
 /// Checks the store. Each damage is said with file and offset, then the command fails.
 pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let clock = Env::system().clock;
@@ -36,7 +45,8 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let store = store::open_to_look(folder, limits)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
-    let mut damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    let said = |error: &umbel_events::Error| Failure::from(error.clone()).to_string();
+    let mut damage: Vec<String> = report.damage.iter().map(said).collect();
     damage.extend(report.index.damage.iter().cloned());
     let mut output = Output::new();
     let shown = store.path().display().to_string();
@@ -66,9 +76,15 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     if damage.is_empty() {
         return Ok(store.close()?);
     }
+    let advice = match report.damage.iter().all(|error| is_of_index(error, store.path())) {
+        true => {
+            format!("the events are whole: move the folder {shown}/index away, {INDEX_IS_MADE}")
+        }
+        false => "restore these files from a backup, or have `umbel repair` save what can be read"
+            .to_string(),
+    };
     Err(Failure::Damaged(format!(
-        "the event store in {shown} is damaged in {} places; restore these files from a backup, or \
-         have `umbel repair` save what can be read",
+        "the event store in {shown} is damaged in {} places; {advice}",
         number::grouped(damage.len() as u64)
     )))
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use super::harness::Ground;
+use super::harness::{Ground, file_of};
 
 fn events(count: u64) -> Vec<u8> {
     let line = |number: u64| {
@@ -124,4 +124,39 @@ fn what_opening_would_leave_out_is_said_before() {
     assert!(done.contains("59 events saved"), "{done}");
     let read = ground.run(&["read", "--all"]).succeeds().text();
     assert_eq!(read.lines().count(), 59, "{read}");
+}
+
+/// Story: whoever had damage in the index, or in the keys and values beside the events, was sent to
+/// `umbel repair`, which is about events.
+#[test]
+fn damage_where_there_are_no_events_is_told_with_what_helps() {
+    let ground = Ground::new();
+    ground.feed(&["append"], &events(60)).succeeds();
+    let before = ground.run(&["read", "--all"]).succeeds().text();
+    let index = ground.store().join("index");
+    let helps = "index away";
+    for (number, extension) in ["CURRENT", "manifest", "table"].into_iter().enumerate() {
+        let path = match extension {
+            "CURRENT" => index.join(extension),
+            extension => file_of(&index, extension),
+        };
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let run = ground.run(&["verify"]).fails(3, &[helps, "made anew from the log"]);
+        assert!(!run.stderr.contains("umbel repair"), "{run:?}");
+        std::fs::rename(&index, ground.path(&format!("index-{number}"))).unwrap();
+        assert_eq!(ground.run(&["read", "--all"]).succeeds().text(), before);
+        ground.run(&["verify"]).succeeds();
+    }
+    let serve = ["serve", "--insecure", "--listen", "127.0.0.1:0", "--kv"];
+    let kv = ground.store().join("kv");
+    let folder = kv.to_str().unwrap();
+    ground.bare(&["--db", folder, "put", "ada", "1815"]).succeeds();
+    std::fs::write(kv.join("CURRENT"), "of something else").unwrap();
+    let run = ground.run(&serve).fails(3, &["store/kv from a checkpoint"]);
+    assert!(!run.stderr.contains("umbel repair"), "{run:?}");
+    let run = ground.bare(&["--db", folder, "get", "ada"]).fails(3, &["from a checkpoint"]);
+    assert!(!run.stderr.contains("umbel repair"), "{run:?}");
 }
