@@ -91,21 +91,6 @@ pub fn is_event_store(folder: &Path) -> bool {
     folder.join(EVENT_STORE).exists()
 }
 
-/// A path without links, as far as there is something under it.
-fn resolved(path: &Path) -> PathBuf {
-    let found = path.ancestors().find_map(|above| {
-        let above_or_here = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-        let real = std::fs::canonicalize(above_or_here).ok()?;
-        Some(real.join(path.strip_prefix(above).ok()?))
-    });
-    found.unwrap_or_else(|| path.to_path_buf())
-}
-
-/// Whether a path lies in a folder or is that, wherever links lead.
-pub fn lies_in(path: &Path, folder: &Path) -> bool {
-    resolved(path).starts_with(resolved(folder))
-}
-
 /// A sentence where the folder holds events and not keys and values, or did so once.
 fn refuse_events(folder: &Path) -> Outcome<()> {
     if is_event_store(folder) {

@@ -58,13 +58,7 @@ struct Backup<'a> {
 /// Backs up everything that was appended before the call.
 pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Result<BackupReport> {
     shared.check_open()?;
-    if target.starts_with(&shared.folder) {
-        return Err(Error::invalid(format!(
-            "{} lies in the folder of the store itself; back it up to another folder, best on \
-             another disk",
-            target.display()
-        )));
-    }
+    check_backup_folder(&shared.env, &shared.folder, target)?;
     let seed = locked(&shared.log.table).seed;
     // Files of chunks do not go while they are copied.
     let _copying = locked(&shared.log.copying);
@@ -331,13 +325,28 @@ fn end_of(&ChunkRead { outcome, last_event, .. }: &ChunkRead) -> Ended {
     }
 }
 
-/// Makes the folder ready for a backup of the store with this seed, and keeps others away. Returns
-/// what it holds.
-fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, BackupManifest)> {
-    let shown = target.display();
+/// An error where no backup of the store in `folder` can be made in `target`, as far as that can be
+/// told without opening the store.
+///
+/// # Errors
+/// It lies in the store's folder, or holds what no backup put there; and what the system refuses.
+pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()> {
+    if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
+        return Err(Error::invalid(format!(
+            "{} lies in the folder of the store itself; back it up to another folder, best on \
+             another disk",
+            target.display()
+        )));
+    }
     if env.files.exists(target)? && !BackupManifest::exists(env, target)? {
         check_empty(env, target)?;
     }
+    Ok(())
+}
+
+/// Makes the folder ready for a backup of the store with this seed, and keeps others away. Returns
+/// what it holds.
+fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, BackupManifest)> {
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
     make_folder(env, &chunks)?;
@@ -350,7 +359,8 @@ fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, B
     let manifest = BackupManifest::read(env, target)?;
     if manifest.table.seed != seed {
         return Err(Error::invalid(format!(
-            "{shown} holds a backup of another store; back this one up to another folder"
+            "{} holds a backup of another store; back this one up to another folder",
+            target.display()
         )));
     }
     Ok((lock, manifest))

@@ -103,7 +103,7 @@ mod visible;
 mod watchers;
 mod window;
 
-pub use backup::BackupReport;
+pub use backup::{BackupReport, check_backup_folder};
 pub use backup_copy::{CopyOptions, CopyProgress};
 pub use backup_verify::{BackupVerifyReport, is_backup, verify_backup};
 pub use error::{Error, Result};

@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::store::{lies_in, refuse_file, required};
+use crate::store::{refuse_file, required};
 
 /// Named damages; the rest is counted.
 const NAMED_DAMAGES: usize = 20;
@@ -45,14 +45,6 @@ fn shown<T>(
 pub fn run(folder: Option<&Path>, args: &BackupArgs, json: bool, limits: Limits) -> Outcome<()> {
     let store = store::open(folder, limits, Durability::Buffered)?;
     let (env, target) = (Env::system(), &args.to);
-    // The store itself compares names and follows no links.
-    if lies_in(target, store.path()) {
-        return Err(Failure::usage(format!(
-            "{} lies in the folder of the store itself; back it up to another folder, best on \
-             another disk",
-            target.display()
-        )));
-    }
     let report = shown("backup", &env, args.throttle, |options| store.backup(target, options));
     let closed = store.close();
     let report = report?;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use umbel::Db;
+use umbel_env::Env;
+use umbel_events::check_backup_folder;
 use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError};
 
 use super::args::ServeArgs;
@@ -38,6 +40,9 @@ pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) 
 fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Outcome<()> {
     // Whoever is refused leaves no store behind, and one that was there as it was.
     refuse_file(&config.db)?;
+    if let Some(target) = &config.backup_dir {
+        check_backup_folder(&Env::system(), &config.db, target)?;
+    }
     let server = server_config(config, security);
     let prepared = Server::prepare(&server).map_err(failed)?;
     let store = store::open_or_create_with(Some(&config.db), config.store_options())?;

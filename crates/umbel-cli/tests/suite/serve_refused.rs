@@ -73,3 +73,29 @@ fn too_little_memory_is_told_by_the_name_that_it_was_given_by() {
         run.fails(2, &["--memory is 5, which is too small: the least that works is "]);
     }
 }
+
+/// Story: a folder for backups into which none can go was found out by the first backup.
+#[test]
+fn a_folder_that_no_backup_can_go_to_is_refused_at_the_start() {
+    let ground = Ground::new();
+    let (file, link) = (ground.path("file"), ground.path("link"));
+    std::fs::write(&file, "no backup").unwrap();
+    std::os::unix::fs::symlink(ground.path(""), &link).unwrap();
+    let inside = "lies in the folder of the store itself";
+    let refused = [
+        (file, 4, "Not a directory"),
+        (ground.path(""), 2, "but no backup; name an empty folder"),
+        (ground.store(), 2, inside),
+        (ground.store().join("backups"), 2, inside),
+        (link.join("store/backups"), 2, inside),
+    ];
+    for (folder, code, why) in &refused {
+        let folder = folder.to_str().unwrap();
+        let serve = ["serve", "--insecure", "--listen", "127.0.0.1:0", "--backup-dir", folder];
+        let said = ground.run(&serve).fails(*code, &[why]).stderr;
+        assert!(!ground.store().exists(), "{folder}");
+        ground.append_and_kill(r#"{"stream":"cart-42","type":"Opened","data":{}}"#);
+        assert_eq!(ground.run(&["backup", "--to", folder]).fails(*code, &[]).stderr, said);
+        std::fs::remove_dir_all(ground.store()).unwrap();
+    }
+}
