@@ -249,7 +249,15 @@ fn config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
     let mut config = builder
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(|error| format!("the certificate and the private key do not serve: {error}"))?;
+        .map_err(|error| {
+            let hint = match error {
+                rustls::Error::General(_) => {
+                    "; keys may be RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, Ed25519"
+                }
+                _ => "",
+            };
+            format!("the certificate and the private key do not serve: {error}{hint}")
+        })?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     Ok(Arc::new(config))
 }
@@ -312,12 +320,15 @@ mod tests {
     fn what_makes_no_sense_is_told_at_the_start() {
         let whole = made(4000);
         let other = made(4000);
+        let no_key = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         let cases = [
             (Pem { certificates: b"x".to_vec(), ..whole.clone() }, "no BEGIN CERTIFICATE"),
             (Pem { certificates: whole.key.clone(), ..whole.clone() }, "no BEGIN CERTIFICATE"),
             (Pem { key: whole.certificates.clone(), ..whole.clone() }, "private key is no PEM"),
             (Pem { key: Vec::new(), ..whole.clone() }, "private key is no PEM"),
             (Pem { key: other.key, ..whole.clone() }, "do not serve"),
+            // Story: of an RSA key of 1,024 bits it was said that it is none of RSA.
+            (Pem { key: no_key.to_vec(), ..whole.clone() }, "RSA with 2,048 to 4,096 bits"),
             (Pem { authorities: b"x".to_vec(), ..whole.clone() }, "of an authority is no PEM"),
         ];
         for (pem, why) in cases {
