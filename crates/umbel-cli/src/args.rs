@@ -34,6 +34,9 @@ pub struct CommandLine {
     #[arg(long, global = true, env = "UMBEL_DB", value_name = "DIR",
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub db: Option<PathBuf>,
+    /// Whether it is `UMBEL_DB` that says so, which the parser does not tell by itself.
+    #[arg(skip)]
+    pub is_db_by_variable: bool,
     /// What the store may take of the machine.
     #[command(flatten)]
     pub limits: Limits,

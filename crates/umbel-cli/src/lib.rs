@@ -27,6 +27,7 @@ mod text;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Command, CommandLine};
@@ -35,6 +36,7 @@ use crate::commands::{
 };
 use crate::errors::{Failure, Outcome};
 use crate::events::delete::Deletion;
+use crate::events::serve_options::Source;
 use crate::limits::memory_named;
 use crate::output::{Output, note};
 use crate::store::{Store, is_event_store};
@@ -80,10 +82,11 @@ fn run() -> Outcome<()> {
     if let Some(("bench", flags)) = matches.subcommand() {
         bench::note_left_aside(flags);
     }
-    let line = match CommandLine::from_arg_matches(&matches) {
+    let mut line = match CommandLine::from_arg_matches(&matches) {
         Ok(line) => line,
         Err(error) => return complaint::answer(&error),
     };
+    line.is_db_by_variable = matches.value_source("db") == Some(ValueSource::EnvVariable);
     dispatch(&line)
 }
 
@@ -145,7 +148,13 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Restore(args) => events::backup::restore(db, args, json),
         Command::Repair(args) => events::repair::run(db, args, json),
         Command::ImportEvents(args) => events::import::run(db, args, json, limits),
-        Command::Serve(args) => events::serve::run(db, args, json, limits),
+        Command::Serve(args) => {
+            let source = match line.is_db_by_variable {
+                true => Source::Variable("UMBEL_DB".to_string()),
+                false => Source::Flag("db".to_string()),
+            };
+            events::serve::run(db.map(|folder| (folder, source)), args, json, limits)
+        }
         Command::Subscribe(args) => events::subscribe::run(args),
         Command::Doctor(args) => events::doctor::run(args, json),
         Command::Filter(command) => filter::run(command, json),

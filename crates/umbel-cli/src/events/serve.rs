@@ -13,7 +13,7 @@ use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError}
 use super::args::ServeArgs;
 use super::serve_config::ServeConfig;
 use super::serve_log::{Log, LogFormat};
-use super::serve_options::Levels;
+use super::serve_options::{Levels, Source};
 use super::serve_security::Security;
 use super::store;
 use crate::errors::{Failure, Outcome};
@@ -24,8 +24,14 @@ use crate::store::refuse_file;
 /// The folder of keys and values, in that of the store.
 const KV_FOLDER: &str = "kv";
 
-/// Serves the event store in the folder, which is created where it is missing or empty.
-pub fn run(folder: Option<&Path>, args: &ServeArgs, json: bool, limits: Limits) -> Outcome<()> {
+/// Serves the event store in the folder that somebody names, which is created where it is missing
+/// or empty.
+pub fn run(
+    folder: Option<(&Path, Source)>,
+    args: &ServeArgs,
+    json: bool,
+    limits: Limits,
+) -> Outcome<()> {
     let levels = Levels::collect(args, folder, limits.memory, std::env::vars_os())?;
     let config = ServeConfig::read(&levels)?;
     if args.print_config {

@@ -120,13 +120,18 @@ impl Levels {
     /// given twice in one place.
     pub fn collect(
         args: &ServeArgs,
-        db: Option<&Path>,
+        db: Option<(&Path, Source)>,
         memory: Option<u64>,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Outcome<Levels> {
         let text = args.config.as_deref().map(contents).transpose()?;
         let named = args.config.as_deref().zip(text.as_deref());
-        Levels::of(named, variables, flags(args, db, memory))
+        let db = db.map(|(folder, source)| {
+            let text = folder.to_string_lossy().into_owned();
+            Given { name: "db", text, source }
+        });
+        let flags = db.into_iter().chain(flags(args, memory)).collect();
+        Levels::of(named, variables, flags)
     }
 
     /// What a file of this name with this text, these variables and these flags say.
@@ -294,10 +299,9 @@ fn environment(
     Ok((kurrent, ours))
 }
 
-fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given> {
+fn flags(args: &ServeArgs, memory: Option<u64>) -> impl Iterator<Item = Given> {
     let switch = |on: bool| on.then(|| "true".to_string());
     let said = [
-        ("db", db.map(|folder| folder.to_string_lossy().into_owned())),
         ("insecure", switch(args.insecure)),
         ("certificate-file", args.certificate_file.clone()),
         ("certificate-private-key-file", args.certificate_private_key_file.clone()),
@@ -320,10 +324,9 @@ fn flags(args: &ServeArgs, db: Option<&Path>, memory: Option<u64>) -> Vec<Given>
         ("log-level", args.log_level.clone()),
         ("log-slow-milliseconds", args.log_slow_milliseconds.clone()),
     ];
-    let given = said.into_iter().filter_map(|(name, text)| {
+    said.into_iter().filter_map(|(name, text)| {
         Some(Given { name, text: text?, source: Source::Flag(name.to_string()) })
-    });
-    given.collect()
+    })
 }
 
 #[cfg(test)]

@@ -296,7 +296,18 @@ fn a_file_the_environment_and_flags_set_a_server_up_and_the_later_wins() {
     assert_eq!(said("append-time"), (6.into(), "UMBEL_APPEND_TIME".into()));
     assert_eq!(printed["stream-existence-filter-size"]["value"], 256 << 20);
     assert_eq!(printed["memory"]["value"], serde_json::Value::Null);
+    assert_eq!(said("db").1, "--db");
     assert!(!ground.store().exists(), "nothing is served");
+    // Story: of the folder it was always said that the flag named it.
+    let mut command = ground.command();
+    command.env("UMBEL_DB", "elsewhere").args(["--json", "serve", "--print-config"]);
+    let printed: serde_json::Value =
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    assert_eq!(printed["db"]["from"], "UMBEL_DB");
+    command.args(["--db", "elsewhere"]);
+    let printed: serde_json::Value =
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    assert_eq!(printed["db"]["from"], "--db");
 }
 
 #[test]
