@@ -39,6 +39,9 @@ pub fn sentence(error: &Error) -> String {
         ErrorKind::MissingRequiredArgument => format!("{argument} is missing"),
         ErrorKind::ArgumentConflict => {
             let other = text(error, ContextKind::PriorArg);
+            if argument == other {
+                return format!("`{argument}` is given twice; keep one");
+            }
             format!("`{argument}` and `{other}` do not go together")
         }
         _ => first_line(error),

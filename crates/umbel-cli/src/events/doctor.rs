@@ -24,7 +24,7 @@ use x509_cert::der::Decode;
 
 use super::args::DoctorArgs;
 use super::connection::{self, Connection, event_id, refused};
-use super::server_address::ServerAddress;
+use super::server_address::{Encryption, ServerAddress};
 use crate::errors::{Failure, Outcome};
 use crate::number::bytes;
 use crate::output::Output;
@@ -119,11 +119,17 @@ async fn examine(address: &ServerAddress, writes: bool) -> Outcome<Vec<Finding>>
         "reached",
         (State::Fine, format!("{} in {}", address.shown(), millis(since(&clock, begun)))),
     );
+    let live = alive(&connection).await;
+    let is_silent = live.is_err();
+    if is_silent && address.encryption.is_none() && speaks_tls(address).await {
+        let said = "the port speaks TLS, but was asked in clear: write https://, or leave \
+                    tls=false out";
+        note("encryption", (State::Wrong, said.to_string()));
+        return Ok(findings);
+    }
     let now = Duration::from_micros(clock.wall_micros());
     let verifies = address.encryption.as_ref().is_some_and(|wanted| wanted.verifies);
     note("encryption", encryption(connection.certificate.as_deref(), verifies, now));
-    let live = alive(&connection, address).await;
-    let is_silent = live.is_err();
     note("live", live.unwrap_or_else(|silent| silent));
     if is_silent {
         return Ok(findings);
@@ -156,22 +162,23 @@ async fn examine(address: &ServerAddress, writes: bool) -> Outcome<Vec<Finding>>
 }
 
 /// Whether it runs; an error where nothing else can be asked of it either.
-async fn alive(
-    connection: &Connection,
-    address: &ServerAddress,
-) -> Result<(State, String), (State, String)> {
+async fn alive(connection: &Connection) -> Result<(State, String), (State, String)> {
     match connection.page("/health/live").await {
         Ok((status, _)) if status.is_success() => Ok((State::Fine, "it runs".into())),
         Ok((status, _)) => Ok(unseen(Ok(status))),
         Err(failure) => {
-            let hint = match &address.encryption {
-                Some(_) => "",
-                None => "; if it encrypts, leave tls=false out or write https://",
-            };
-            let said = format!("{failure}; what listens there may be no server of this kind{hint}");
+            let said = format!("{failure}; what listens there may be no server of this kind");
             Err((State::Wrong, said))
         }
     }
+}
+
+/// Whether who listens there encrypts, whoever he is.
+async fn speaks_tls(address: &ServerAddress) -> bool {
+    let encryption = Some(Encryption { verifies: false, authorities: None, user: None });
+    let address = ServerAddress { encryption, user: None, ..address.clone() };
+    let open = tokio::time::timeout(PATIENCE / 5, Connection::open(&address)).await;
+    open.is_ok_and(|open| open.is_ok())
 }
 
 /// What is found, unless that takes too long.

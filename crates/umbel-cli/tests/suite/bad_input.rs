@@ -36,6 +36,9 @@ fn typos_are_answered_with_what_was_meant() {
     ground.run(&["get"]).fails(2, &["is missing"]);
     ground.run(&["get", "a", "b"]).fails(2, &["`b`"]);
     ground.run(&["get", "a", "--raw", "--hex"]).fails(2, &["do not go together"]);
+    // Story: of a flag that was given twice it was said that it does not go together with itself.
+    let twice = ["get", "a", "--raw", "--raw"];
+    ground.run(&twice).fails(2, &["`--raw` is given twice"]);
     ground.bare(&["--db"]).fails(2, &["--db"]);
 }
 
