@@ -227,7 +227,9 @@ fn what_may_not_be_written_to_can_be_read() {
             "$1" read --all --db "$2/store" && "$1" read --stream '$ce-cart' --db "$2/store" &&
                 "$1" streams --db "$2/store" && "$1" verify --db "$2/store"
         }
-        cp -r "$4" "$2/unclosed" && head -c 33554432 /dev/zero > "$2/fill" 2> /dev/null
+        # Holes take no room that could be cut off.
+        cp -r --sparse=always "$4" "$2/unclosed" || exit 99
+        head -c 33554432 /dev/zero > "$2/fill" 2> /dev/null
         "$1" read --all --db "$2/unclosed" && exit 98
         look "$@" && mount -o remount,ro "$2" && look "$@"
     "#;
@@ -252,4 +254,22 @@ fn what_may_not_be_written_to_can_be_read() {
     assert_eq!(text.matches("\"stream\":\"cart-42\",\"type\":\"Opened\"").count(), 2, "{text}");
     assert_eq!(text.matches("\"stream\":\"$ce-cart\"").count(), 2, "{text}");
     assert_eq!(text.matches("is whole: 1 events").count(), 2, "{text}");
+}
+
+/// Story: only the name of the folder above was looked at, which that of the present one has not.
+#[test]
+fn no_store_is_made_in_the_folder_of_another_however_it_is_named() {
+    let ground = Ground::new();
+    ground.feed(&["append"], b"").succeeds();
+    let log = ground.store().join("log");
+    std::fs::remove_dir_all(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    for folder in [".", "a/b"] {
+        let mut command = ground.command();
+        command.current_dir(&log).args(["append", "--db", folder]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains("folders are its own"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(&log).unwrap().count(), 0);
 }
