@@ -56,7 +56,7 @@ async fn gather(
     };
     let stream = convert::stream_name(options.stream_identifier)?;
     // It is held while the events come, and no budget counts it.
-    if stream.len() > STREAM_NAME_BYTES_MAX {
+    if convert::is_too_long(stream.as_bytes()) {
         let why = format!("a stream's name may have {STREAM_NAME_BYTES_MAX} bytes");
         return Err(Status::invalid_argument(why));
     }
