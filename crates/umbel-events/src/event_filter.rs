@@ -180,7 +180,7 @@ impl Prefixes {
         }
         if prefixes.iter().any(|prefix| prefix.as_ref().len() > STREAM_NAME_BYTES_MAX) {
             return Err(Error::invalid(format!(
-                "a prefix of a filter is longer than {STREAM_NAME_BYTES_MAX} bytes, and so than any \
+                "a prefix of a filter has over {STREAM_NAME_BYTES_MAX} bytes, and so more than any \
                  name"
             )));
         }

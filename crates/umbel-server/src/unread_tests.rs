@@ -3,6 +3,7 @@
 use http_body_util::BodyExt;
 use prost::Message;
 use tonic::body::Body;
+use umbel_env::Env;
 use umbel_events::{Direction, EventId, RecordedEvent, ResolvedEvent};
 use umbel_proto::kv::GetResponse;
 use umbel_proto::streams::read_req::UuidForm;
@@ -388,20 +389,26 @@ fn who_waits_for_the_disk_is_not_ended() {
         let room = unread.held(Some(Arc::clone(&reading.peer))).room().await.unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = tokio::sync::oneshot::channel();
+        let (finish, finished) = tokio::sync::oneshot::channel();
         // A thread of the runtime would keep its clock from going on.
-        let read = std::thread::spawn(move || {
-            room.during(|| {
-                begin.send(()).unwrap();
-                released.recv()
-            })
-        });
+        let read = Env::system().threads.spawn(
+            "read",
+            Box::new(move || {
+                let (_, room) = room.during(|| {
+                    begin.send(()).unwrap();
+                    released.recv()
+                });
+                let _ = finish.send(room);
+            }),
+        );
         begun.await.unwrap();
         let wants = unread.held(Some(Arc::clone(&other.peer)));
         let waiting = tokio::spawn(async move { wants.room().await.is_ok() });
         tokio::time::sleep(4 * UNREAD_TIME).await;
         assert!(!reading.peer.is_ending());
         release.send(()).unwrap();
-        drop(read.join().unwrap());
+        drop(finished.await.unwrap());
         assert!(waiting.await.unwrap());
+        drop(read.unwrap());
     });
 }

@@ -190,7 +190,7 @@ fn a_lock_of_another_open_file_is_seen_too() {
 
 /// Writes three pieces directly where the folder's file system allows it, and something else of
 /// every kind in between.
-fn write_directly(folder: &std::path::Path) -> bool {
+fn write_directly(folder: &Path) -> bool {
     let env = Env::system();
     let file = env.files.create(&folder.join("direct")).unwrap();
     let mut piece = AlignedBuffer::new(2 * DIRECT_ALIGNMENT);
