@@ -1,9 +1,8 @@
 //! [`Encoded`]: the body of an answer of many messages.
 //!
-//! Messages that are there at the same time go in one frame, up to some bytes; a long one goes in a
-//! frame of its own. Nothing of a frame is kept behind it: what is made for any call keeps the
-//! memory of the longest message until the call ends, which may be never, and nobody counts it:
-//! docs/decisions/0037.
+//! Messages that are there at the same time go in one frame, until it is full. Nothing of a frame
+//! is kept behind it: what is made for any call keeps the memory of the longest message until the
+//! call ends, which may be never, and nobody counts it: docs/decisions/0037.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -110,5 +109,81 @@ where
 
     fn is_end_stream(&self) -> bool {
         self.answers.is_none() && self.made.is_empty() && self.end.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt, stream};
+    use http_body_util::BodyExt;
+    use umbel_proto::kv::GetResponse;
+
+    use super::*;
+    use crate::stage::{framed, run};
+
+    fn answer(bytes: usize) -> GetResponse {
+        GetResponse { value: Some(vec![7; bytes].into()) }
+    }
+
+    /// The frames of a body, and its trailers.
+    async fn frames(
+        mut body: impl Body<Data = Bytes, Error = Status> + Unpin,
+    ) -> (Vec<Bytes>, Status) {
+        let mut frames = Vec::new();
+        loop {
+            assert!(!body.is_end_stream());
+            match body.frame().await.expect("trailers come").unwrap().into_data() {
+                Ok(data) => frames.push(data),
+                Err(frame) => {
+                    assert!(body.is_end_stream() && body.frame().await.is_none());
+                    let trailers = frame.into_trailers().expect("the last frame");
+                    return (frames, Status::from_header_map(&trailers).expect("how it ended"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn answers_that_are_there_go_together_and_in_order() {
+        run(async {
+            let sizes = [1, 0, 20 << 10, 20 << 10, 5, 3 << 20, 7];
+            let answers = sizes.map(|bytes| Ok(answer(bytes)));
+            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            assert_eq!(end.code(), tonic::Code::Ok);
+            let wanted: Vec<Bytes> = sizes.iter().map(|bytes| framed(&answer(*bytes))).collect();
+            assert_eq!(made.concat(), wanted.concat());
+            let lengths: Vec<usize> = made.iter().map(|frame| frame.len() >> 10).collect();
+            assert_eq!(lengths, [40, 3 << 10, 0]);
+        });
+    }
+
+    #[test]
+    fn what_was_said_before_a_failure_is_sent_and_the_failure_tells_all() {
+        run(async {
+            let failed = Status::with_details(tonic::Code::Aborted, "no – not now", vec![1].into());
+            let answers = [Ok(answer(3)), Err(failed), Ok(answer(4))];
+            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            assert_eq!(made, [framed(&answer(3))]);
+            assert_eq!((end.code(), end.message()), (tonic::Code::Aborted, "no – not now"));
+            assert_eq!(end.details(), [1]);
+            let answers = [Ok(answer(3)), Ok(answer(MESSAGE_BYTES_MAX))];
+            let (made, end) = frames(Encoded::new(stream::iter(answers))).await;
+            assert_eq!((made.len(), end.code()), (1, tonic::Code::OutOfRange));
+        });
+    }
+
+    /// Story: what put answers together kept the memory of the longest one until the call ended: a
+    /// thousand subscriptions to streams whose last event had 8 MB held 16 GB with nothing.
+    #[test]
+    fn nothing_is_kept_of_answers_that_were_taken() {
+        run(async {
+            let answers = stream::iter([Ok(answer(1 << 20))]).chain(stream::pending());
+            let mut body = Encoded::new(answers);
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!((frame.len() >> 20, body.made.capacity()), (1, 0));
+            let rest = tokio::time::timeout(std::time::Duration::from_secs(1), body.frame());
+            assert!(rest.await.is_err());
+            assert_eq!(body.made.capacity(), 0);
+        });
     }
 }

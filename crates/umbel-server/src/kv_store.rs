@@ -188,6 +188,8 @@ async fn blocking_in<T: Send + 'static>(
     room: Room,
     work: impl FnOnce() -> Result<T, ReadFailed> + Send + 'static,
 ) -> Result<(T, Room), Status> {
+    // It may have to wait for a thread.
+    room.is_made();
     let done = blocking(move || {
         let (done, room) = room.during(work);
         Ok((done?, room))

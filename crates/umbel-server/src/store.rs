@@ -223,6 +223,8 @@ impl EventStore {
         room: Room,
         work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
     ) -> Result<(T, Room), Error> {
+        // It may have to wait for a thread.
+        room.is_made();
         self.blocking(move |store| {
             let (done, room) = room.during(|| work(store));
             Ok((done?, room))

@@ -269,9 +269,14 @@ impl PageHeld {
 }
 
 impl Room {
-    /// Does work without the client: however long that takes, it is not his doing.
-    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, Room) {
+    /// What is to be held is made without the client: however long that takes, it is not his doing.
+    pub fn is_made(&self) {
         self.set(None);
+    }
+
+    /// Does the work that makes it; from then on he can take it.
+    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, Room) {
+        self.is_made();
         let done = work();
         self.set(Some(Instant::now()));
         (done, self)
@@ -339,7 +344,7 @@ impl Held {
         let mut making = JoinSet::new();
         making.spawn(async move {
             let room = self.room_for(bytes).await?;
-            room.set(None);
+            room.is_made();
             let made = work.await?;
             self.hold(room, measure(&made));
             Ok((made, self.unsent()))
