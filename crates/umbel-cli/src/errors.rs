@@ -6,7 +6,7 @@ use std::path::Path;
 
 use umbel::Error;
 
-use crate::store::is_event_store;
+use crate::folders::is_event_store;
 
 /// The table of exit codes that `--help` prints and `docs/cli.md` repeats.
 pub const EXIT_CODES: &str = "\

@@ -11,6 +11,7 @@ mod events;
 #[cfg(unix)]
 mod file_size_signal;
 mod filter;
+mod folders;
 pub mod fuzz;
 mod input;
 mod lab;
@@ -37,9 +38,10 @@ use crate::commands::{
 use crate::errors::{Failure, Outcome};
 use crate::events::delete::Deletion;
 use crate::events::serve_options::Source;
+use crate::folders::is_event_store;
 use crate::limits::memory_named;
 use crate::output::{Output, note};
-use crate::store::{Store, is_event_store};
+use crate::store::Store;
 
 const WELCOME: &str = "\
 umbel: a store for keys and values in which asking for what is not there costs almost nothing

@@ -7,10 +7,8 @@ use umbel_env::Env;
 use umbel_events::check_mistaken;
 
 use crate::errors::{Failure, Outcome};
+use crate::folders::is_event_store;
 use crate::limits::Limits;
-
-/// The file that tells an event store from others.
-const EVENT_STORE: &str = "CHUNKS";
 
 /// The store named by `--db` or `UMBEL_DB`.
 #[derive(Debug, Clone)]
@@ -84,11 +82,6 @@ pub fn refuse_file(folder: &Path) -> Outcome<()> {
         )));
     }
     Ok(())
-}
-
-/// Whether the folder holds an event store.
-pub fn is_event_store(folder: &Path) -> bool {
-    folder.join(EVENT_STORE).exists()
 }
 
 /// A sentence where the folder holds events and not keys and values, or did so once.

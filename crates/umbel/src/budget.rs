@@ -76,6 +76,17 @@ pub struct Sizes {
     pub working: u64,
 }
 
+impl Options {
+    /// An error that says which option is out of range and what it may be.
+    ///
+    /// # Errors
+    /// `Invalid`, also where the memory is too little for the rest.
+    pub fn check(&self) -> Result<()> {
+        self.check_ranges()?;
+        Sizes::new(self).map(drop)
+    }
+}
+
 impl Sizes {
     /// The sizes that these options and this machine mean. An error where a budget is too small
     /// says the least that works.

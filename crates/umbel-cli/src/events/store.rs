@@ -8,8 +8,9 @@ use umbel_env::Env;
 use umbel_events::{Store, StoreOptions, check_mistaken};
 
 use crate::errors::{Failure, Outcome};
+use crate::folders::is_event_store;
 use crate::limits::Limits;
-use crate::store::{is_event_store, refuse_file, required};
+use crate::store::{refuse_file, required};
 
 fn named(folder: Option<&Path>) -> Outcome<&Path> {
     let folder = required(folder)?;

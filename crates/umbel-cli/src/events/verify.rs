@@ -7,10 +7,10 @@ use umbel_env::Env;
 
 use super::store;
 use crate::errors::{Failure, INDEX_IS_MADE, Outcome};
+use crate::folders::is_event_store;
 use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;
-use crate::store::is_event_store;
 
 /// Named damages; the rest is counted.
 const NAMED_DAMAGES: usize = 20;
