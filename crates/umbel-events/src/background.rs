@@ -4,10 +4,16 @@
 use std::cell::Cell;
 use std::ptr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use umbel_existence::Progress;
 
 use crate::error::Result;
 use crate::lock::locked;
 use crate::shared::Shared;
+
+/// Where nothing becomes visible for so long, there is time for what can wait.
+const QUIET_TIME: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// The store whose thread this is; null where it is nobody's. Only compared.
@@ -38,8 +44,13 @@ pub fn stop(shared: &Shared) {
 fn run(shared: &Weak<Shared>) {
     // What it points to stays where it is for as long as there is the weak handle.
     OURS.set(shared.as_ptr());
+    // Whether the filter left something for when there is nothing else to do, and what was visible
+    // when that was last looked at.
+    let (mut is_left, mut visible) = (false, 0);
     while let Some(shared) = shared.upgrade() {
-        let Some(wanted) = shared.bell.wait() else { return };
+        let Some(wanted) = shared.bell.wait(is_left.then_some(QUIET_TIME)) else { return };
+        let before = std::mem::replace(&mut visible, shared.visible.position());
+        let is_quiet = is_left && !wanted.is_something() && before == visible;
         // Whoever needs what failed here meets the failure himself: an append that finds no chunk
         // makes one or fills it, one that finds the index behind flushes it, one that waits drives.
         if wanted.drive {
@@ -62,8 +73,12 @@ fn run(shared: &Weak<Shared>) {
             let _ = shared.flush_index();
         }
         // One step at a time: whoever appends may need the thread meanwhile.
-        if (wanted.flush || wanted.step) && shared.existence.step(&shared.index).unwrap_or(false) {
-            shared.bell.wants_step();
+        if wanted.flush || wanted.step || is_quiet {
+            let progress = shared.existence.step(&shared.index).unwrap_or(Progress::Idle);
+            is_left = matches!(progress, Progress::Ahead | Progress::MadeWay);
+            if progress == Progress::More {
+                shared.bell.wants_step();
+            }
         }
     }
 }

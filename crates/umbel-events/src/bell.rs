@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::lock::locked;
 
@@ -19,6 +20,13 @@ pub struct Wanted {
     /// To fill the chunk that is written further with zeros.
     pub fill: bool,
     stop: bool,
+}
+
+impl Wanted {
+    /// Whether anything is.
+    pub fn is_something(&self) -> bool {
+        self.next || self.flush || self.drive || self.step || self.fill
+    }
 }
 
 /// Tells the thread in the background what is to be done.
@@ -84,17 +92,27 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do; `None` when the thread is to end.
-    pub fn wait(&self) -> Option<Wanted> {
+    /// Waits for something to do, where that is said for no longer than this: then there may be
+    /// nothing. `None` when the thread is to end.
+    pub fn wait(&self, most: Option<Duration>) -> Option<Wanted> {
         let mut wanted = locked(&self.wanted);
         loop {
             if wanted.stop {
                 return None;
             }
-            if wanted.next || wanted.flush || wanted.drive || wanted.step || wanted.fill {
+            if wanted.is_something() {
                 return Some(std::mem::take(&mut *wanted));
             }
-            wanted = self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+            wanted = match most {
+                None => self.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner),
+                Some(most) => {
+                    let waited = self.changed.wait_timeout_while(wanted, most, |wanted| {
+                        !wanted.stop && !wanted.is_something()
+                    });
+                    let (mut wanted, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                    return (!wanted.stop).then(|| std::mem::take(&mut *wanted));
+                }
+            };
         }
     }
 }

@@ -146,10 +146,9 @@ impl Existence {
         self.filter.flush(position)
     }
 
-    /// One step of what is to be done in the background. `true` where there is more.
-    pub fn step(&self, index: &Index) -> Result<bool> {
-        let progress = self.filter.step(&Heads { index, secret: &self.secret })?;
-        Ok(progress == Progress::More)
+    /// One step of what is to be done in the background, and whether there is more.
+    pub fn step(&self, index: &Index) -> Result<Progress> {
+        self.filter.step(&Heads { index, secret: &self.secret })
     }
 
     /// What it says about itself.

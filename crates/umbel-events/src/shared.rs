@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Mutex;
 
 use umbel_env::JoinHandle;
+use umbel_existence::Progress;
 
 use crate::appender::{Appender, Task, Tried};
 use crate::callbacks::Callbacks;
@@ -264,7 +265,7 @@ impl Shared {
         }
         self.existence.flush(position)?;
         if !self.bell.is_heard() {
-            while self.existence.step(&self.index)? {}
+            while self.existence.step(&self.index)? == Progress::More {}
         }
         Ok(())
     }
