@@ -98,8 +98,10 @@ pub const ANSWER_BYTES_BESIDE: usize = 192;
 pub const LIST_BYTES: usize = 2 << 20;
 /// Where there is no room, connections end that took nothing of a page for so long,
 pub const UNREAD_TIME: Duration = Duration::from_secs(5);
-/// one each time after so long.
+/// as many as give the room that is waited for; each who waits looks after so long,
 pub const ROOM_TIME: Duration = Duration::from_millis(250);
+/// and all of them together after no less.
+pub const LOOK_TIME: Duration = Duration::from_millis(10);
 /// A read that leaves events out looks at no more than these before it looks whether anybody still
 /// waits,
 pub const EXAMINED_MAX: usize = 8192;

@@ -18,6 +18,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 use tonic::{Extensions, Status};
 
 use crate::failure;
-use crate::limits::{ROOM_TIME, UNREAD_PAGE_BYTES, UNREAD_TIME};
+use crate::limits::{LOOK_TIME, ROOM_TIME, UNREAD_PAGE_BYTES, UNREAD_TIME};
 use crate::peers::Peer;
 
 /// What a permit stands for. Frames of fewer bytes are not counted unless they are of a page.
@@ -49,9 +50,14 @@ struct Pages {
     pages: HashMap<u64, PageHeld>,
     /// What frames have that took no room.
     beside: usize,
-    /// When it was last looked whether a connection has to end for those.
+    /// When it was last looked which connection has to end,
     looked: Option<Instant>,
+    /// and when one was ended of which something was taken.
+    ended_slow: Option<Instant>,
 }
+
+/// What connections hold.
+type Sums = HashMap<*const Peer, (usize, Arc<Peer>)>;
 
 #[derive(Debug)]
 struct PageHeld {
@@ -209,29 +215,37 @@ impl Unread {
     }
 
     /// Ends the connection that holds the most of what was not taken for some time, unless somebody
-    /// just looked or so much room is on its way back. Where somebody waited for long already, what
-    /// was taken of in part counts as well.
+    /// just looked or so much room is on its way back. Where there is none and somebody waited for
+    /// long already, what was taken of in part counts as well, but from time to time only.
     fn end_one(&self, wanted: usize, has_waited: bool) {
         let most = self.locked(|held| {
             if !held.may_look() {
                 return None;
             }
-            let mut sums: HashMap<*const Peer, (usize, &Arc<Peer>)> = HashMap::new();
             let mut coming = self.room.available_permits();
+            let [mut untaken, mut slow] = [(); 2].map(|()| Sums::new());
             for page in held.pages.values() {
                 let Some(peer) = &page.peer else { continue };
-                if peer.is_ending() {
-                    coming += page.units;
-                } else if page.is_old(has_waited) {
-                    sums.entry(Arc::as_ptr(peer)).or_insert((0, peer)).0 += page.units;
-                }
+                let sums = match page {
+                    _ if peer.is_ending() => {
+                        coming += page.units;
+                        continue;
+                    }
+                    _ if page.is_untaken() => &mut untaken,
+                    _ if has_waited && page.is_slow() => &mut slow,
+                    _ => continue,
+                };
+                sums.entry(Arc::as_ptr(peer)).or_insert((0, Arc::clone(peer))).0 += page.units;
             }
-            if coming >= wanted && !has_waited {
+            if coming >= wanted {
                 return None;
             }
-            sums.into_values().max_by_key(|(units, _)| *units).map(|(_, peer)| Arc::clone(peer))
+            if untaken.is_empty() && !slow.is_empty() && held.may_end_slow() {
+                untaken = slow;
+            }
+            untaken.into_values().max_by_key(|(units, _)| *units)
         });
-        if let Some(peer) = most {
+        if let Some((_, peer)) = most {
             peer.end();
         }
     }
@@ -250,21 +264,35 @@ impl Pages {
         self.next
     }
 
-    /// Whether some time has passed since this was asked.
+    /// Whether some time has passed since somebody looked, who looks at all pages.
     fn may_look(&mut self) -> bool {
-        let may = self.looked.is_none_or(|looked| looked.elapsed() >= ROOM_TIME);
-        if may {
-            self.looked = Some(Instant::now());
-        }
-        may
+        has_passed(&mut self.looked, LOOK_TIME)
+    }
+
+    /// Whether some time has passed since somebody was ended who had taken something.
+    fn may_end_slow(&mut self) -> bool {
+        has_passed(&mut self.ended_slow, ROOM_TIME)
     }
 }
 
+/// Whether so much time has passed since this was asked and said so.
+fn has_passed(last: &mut Option<Instant>, time: Duration) -> bool {
+    let has = last.is_none_or(|last| last.elapsed() >= time);
+    if has {
+        *last = Some(Instant::now());
+    }
+    has
+}
+
 impl PageHeld {
-    /// Whether nothing of it was taken for some time, or, where that is too much, not all of it.
-    fn is_old(&self, is_whole: bool) -> bool {
-        let since = if is_whole { self.since.map(|_| self.came) } else { self.since };
-        since.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
+    /// Whether nothing of it was taken for some time.
+    fn is_untaken(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
+    }
+
+    /// Whether not all of it was taken in that time.
+    fn is_slow(&self) -> bool {
+        self.since.is_some() && self.came.elapsed() >= UNREAD_TIME
     }
 }
 
