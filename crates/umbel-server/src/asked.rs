@@ -27,10 +27,8 @@ use crate::limits::{
     MESSAGE_TIME_MORE, RECEIVING_BYTES_FREE, UNASKED_BYTES_MAX, UNASKED_PAUSE, UNASKED_QUIET,
     UNASKED_TIME,
 };
+use crate::messages::PREFIX_BYTES;
 use crate::service::Service;
-
-/// What stands before each message of a call: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
 
 /// The body of a request. It fails where it breaks off.
 #[derive(Debug)]

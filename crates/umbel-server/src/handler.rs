@@ -68,11 +68,7 @@ impl Grpc {
         Q: Message + Default,
         A: Message + 'static,
     {
-        let answered = match one(request).await {
-            Ok(request) => answer(request).await,
-            Err(status) => Err(status),
-        };
-        respond(answered.map(single))
+        respond(async { answer(one(request).await?).await }.await.map(single))
     }
 
     /// One message is answered with many.
@@ -88,11 +84,7 @@ impl Grpc {
         A: Message + 'static,
         S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
     {
-        let answered = match one(request).await {
-            Ok(request) => answer(request).await,
-            Err(status) => Err(status),
-        };
-        respond(answered)
+        respond(async { answer(one(request).await?).await }.await)
     }
 
     /// Many messages are answered with one.
@@ -107,11 +99,7 @@ impl Grpc {
         Q: Message + Default,
         A: Message + 'static,
     {
-        let answered = match many(request) {
-            Ok(request) => answer(request).await,
-            Err(status) => Err(status),
-        };
-        respond(answered.map(single))
+        respond(async { answer(many(request)?).await }.await.map(single))
     }
 
     /// Many messages are answered with many.
@@ -127,11 +115,7 @@ impl Grpc {
         A: Message + 'static,
         S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
     {
-        let answered = match many(request) {
-            Ok(request) => answer(request).await,
-            Err(status) => Err(status),
-        };
-        respond(answered)
+        respond(async { answer(many(request)?).await }.await)
     }
 }
 

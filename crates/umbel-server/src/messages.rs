@@ -17,7 +17,7 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::failure;
 
-/// What stands before each message: whether it is compressed, and its length.
+/// What stands before each message: whether it is compressed, and its length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
 
 /// A message of no more bytes shares its memory with those that came along with it.

@@ -12,10 +12,8 @@ use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Bytes, Frame};
 
+use crate::messages::PREFIX_BYTES;
 use crate::skim::Skim;
-
-/// What stands before each message: whether it is compressed, and its length in four bytes.
-const PREFIX_BYTES: usize = 5;
 
 /// Which messages of a call come without their events, because they were over the limit.
 #[derive(Debug, Clone, Default)]
