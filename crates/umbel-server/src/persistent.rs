@@ -276,6 +276,12 @@ async fn listen(
 /// What a consumer said; `None` where it stops.
 fn heard(id: ConsumerId, content: Said) -> Result<Option<Message>, Status> {
     let ids = |ids: Vec<Uuid>| -> Result<Vec<EventId>, Status> {
+        if ids.len() > GROUP_EVENTS_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the message names {} events; name {GROUP_EVENTS_MAX} at most in one",
+                ids.len()
+            )));
+        }
         ids.iter().map(|id| convert::event_id(Some(id))).collect()
     };
     Ok(Some(match content {

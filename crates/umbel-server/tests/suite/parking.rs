@@ -46,6 +46,26 @@ fn a_long_reason_is_cut() {
     });
 }
 
+/// Story: a message of 17 MiB could name a million events. Sixty-four of them waited for each
+/// group, and nothing counted them.
+#[test]
+fn a_consumer_names_no_more_events_than_can_be_on_the_way() {
+    Ground::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..1)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        consumer.number().await;
+        consumer.ack(vec![id(7); 10_000]);
+        park(&consumer, vec![id(7); 10_001], "no");
+        let told = consumer.end().await;
+        assert_eq!(told.code(), Code::InvalidArgument, "{told:?}");
+        assert_eq!(told.message(), "the message names 10001 events; name 10000 at most in one");
+        // What was on the way comes to the next.
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        assert_eq!(consumer.number().await, (0, 1));
+    });
+}
+
 /// Story: a link that is parked was written as it is. Anybody can write one of 8 MiB: with
 /// the reason that is no event that the store takes. All consumers were
 /// dropped each second, for ever.
