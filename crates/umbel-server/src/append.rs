@@ -107,6 +107,13 @@ impl Gathered {
         Gathered { events: Vec::new(), bytes: 0, share: budget.share() }
     }
 
+    /// Makes room for as many as come at first: often these are all.
+    pub fn expect(&mut self, events: usize) {
+        if self.events.is_empty() {
+            self.events.reserve_exact(events.min(APPEND_EVENTS_MAX));
+        }
+    }
+
     /// Takes one more; an error where it is no event or one too many.
     pub fn add(&mut self, message: ProposedMessage) -> Result<(), Status> {
         let event = Proposed::read(message)?;

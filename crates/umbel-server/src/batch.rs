@@ -70,6 +70,7 @@ impl Batch {
     }
 
     fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<Budget>) {
+        self.events.expect(messages.len());
         for message in messages {
             if self.refusal.is_some() {
                 return;

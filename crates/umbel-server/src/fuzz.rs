@@ -5,11 +5,13 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use hyper::http::HeaderValue;
 use prost::Message;
+use prost_types::{Value, value::Kind};
 use umbel_events::{EventId, RecordedEvent};
+use umbel_proto::kv::BatchRequest;
 use umbel_proto::persistent::{CreateOptions, CreateReq};
 use umbel_proto::streams::append_req::ProposedMessage;
-use umbel_proto::streams::{ReadReq, read_req};
-use umbel_proto::v2::streams::AppendRecord;
+use umbel_proto::streams::{BatchAppendReq, ReadReq, read_req};
+use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest};
 
 use crate::acl::{self, Acl};
 use crate::console_query::Query;
@@ -22,7 +24,7 @@ use crate::group_key::GroupKey;
 use crate::read_request::ReadRequest;
 use crate::record::Record;
 use crate::trace::TraceId;
-use crate::{gates, group_keep, kv, oversize, users};
+use crate::{gates, group_keep, kv, oversize, question, users};
 
 /// The longest stream that is sifted at once, and the limit of its messages.
 const SIFTED_BYTES_MAX: usize = 1 << 16;
@@ -118,6 +120,7 @@ fn again(key: &GroupKey, config: &GroupConfig) {
 /// scan of them are to be.
 pub fn requests(input: &[u8]) {
     kv::check(input);
+    long(input);
     if let Ok(asked) = ReadReq::decode(input) {
         let _ = ReadRequest::read(asked.options);
     }
@@ -148,6 +151,35 @@ pub fn requests(input: &[u8]) {
             serde_json::from_slice(record.event().metadata).expect("metadata is JSON");
         assert!(metadata["$schema.name"].is_string() && metadata["$schema.format"].is_string());
     }
+}
+
+/// Long messages: whatever there are many of once one is read was counted before.
+fn long(input: &[u8]) {
+    if let Ok(batch) = BatchAppendReq::decode(input) {
+        let events = batch.proposed_messages;
+        let pairs: usize = events.iter().map(|event| event.metadata.len()).sum();
+        let bytes = pairs * size_of::<(String, String)>() + size_of_val(&events[..]);
+        assert!(question::counted::<BatchAppendReq>(input) >= bytes);
+    }
+    if let Ok(records) = AppendRecordsRequest::decode(input) {
+        let bytes = records.records.iter().flat_map(|record| record.properties.values()).map(held);
+        let bytes = bytes.sum::<usize>() + size_of_val(&records.records[..]);
+        assert!(question::counted::<AppendRecordsRequest>(input) >= bytes);
+    }
+    if let Ok(batch) = BatchRequest::decode(input) {
+        let bytes = size_of_val(&batch.operations[..]) + size_of_val(&batch.conditions[..]);
+        assert!(question::counted::<BatchRequest>(input) >= bytes);
+    }
+}
+
+/// The bytes of a value with those in it.
+fn held(value: &Value) -> usize {
+    let inner = match &value.kind {
+        Some(Kind::StructValue(fields)) => fields.fields.values().map(held).sum(),
+        Some(Kind::ListValue(list)) => list.values.iter().map(held).sum(),
+        _ => 0,
+    };
+    inner + size_of::<Value>()
 }
 
 fn group(options: Option<CreateOptions>) {

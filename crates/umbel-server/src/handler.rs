@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::encoded::Encoded;
 use crate::failure;
 use crate::messages::Messages;
+use crate::question::Question;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -65,7 +66,7 @@ impl Grpc {
     where
         F: FnOnce(Request<Q>) -> T,
         T: Future<Output = Result<Response<A>, Status>>,
-        Q: Message + Default,
+        Q: Question,
         A: Message + 'static,
     {
         respond(async { answer(one(request).await?).await }.await.map(single))
@@ -80,7 +81,7 @@ impl Grpc {
     where
         F: FnOnce(Request<Q>) -> T,
         T: Future<Output = Result<Response<S>, Status>>,
-        Q: Message + Default,
+        Q: Question,
         A: Message + 'static,
         S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
     {
@@ -96,7 +97,7 @@ impl Grpc {
     where
         F: FnOnce(Request<Messages<Q>>) -> T,
         T: Future<Output = Result<Response<A>, Status>>,
-        Q: Message + Default,
+        Q: Question,
         A: Message + 'static,
     {
         respond(async { answer(many(request)?).await }.await.map(single))
@@ -111,7 +112,7 @@ impl Grpc {
     where
         F: FnOnce(Request<Messages<Q>>) -> T,
         T: Future<Output = Result<Response<S>, Status>>,
-        Q: Message + Default,
+        Q: Question,
         A: Message + 'static,
         S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
     {
@@ -120,17 +121,13 @@ impl Grpc {
 }
 
 /// The messages of a request.
-fn many<Q: Message + Default>(
-    request: hyper::Request<impl Asking>,
-) -> Result<Request<Messages<Q>>, Status> {
+fn many<Q: Question>(request: hyper::Request<impl Asking>) -> Result<Request<Messages<Q>>, Status> {
     check_encoding(request.headers())?;
     Ok(Request::from_http(request.map(Messages::new)))
 }
 
 /// The one message of a request.
-async fn one<Q: Message + Default>(
-    request: hyper::Request<impl Asking>,
-) -> Result<Request<Q>, Status> {
+async fn one<Q: Question>(request: hyper::Request<impl Asking>) -> Result<Request<Q>, Status> {
     let (metadata, extensions, mut messages) = many(request)?.into_parts();
     let message = messages.message().await?;
     let message = message.ok_or_else(|| failure::no_message("the request has no message"))?;

@@ -92,6 +92,7 @@ mod persistent;
 mod planted;
 mod policy;
 mod projections;
+mod question;
 mod quick;
 mod read;
 mod read_request;

@@ -66,6 +66,10 @@ pub const RECEIVING_BYTES_MAX: usize = 256 << 20;
 pub const RECEIVING_BYTES_FREE: usize = 16 << 10;
 /// and how much longer one may take than an append: what waits for a whole one speaks first.
 pub const MESSAGE_TIME_MORE: Duration = Duration::from_secs(1);
+/// Bytes of a message that carries neither events nor values,
+pub const SHORT_BYTES_MAX: usize = 1 << 20;
+/// and bytes of memory that the parts of a longer one may take beside what they say.
+pub const PARTS_BYTES_MAX: usize = 128 << 20;
 /// Data and metadata of an event are copied out of the message in which they came, unless they are
 /// so long: then the message is kept for them, and counted in their place.
 pub const LONG_BYTES: usize = MESSAGE_BYTES_MAX / 2;

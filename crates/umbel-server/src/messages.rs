@@ -9,13 +9,13 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 
 use hyper::body::{Body as _, Bytes};
-use prost::Message;
 use prost::bytes::{Buf, BytesMut};
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::failure;
+use crate::question::Question;
 
 /// What stands before each message: whether it is compressed, and its length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
@@ -36,7 +36,7 @@ pub struct Messages<Q> {
     _message: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Message + Default> Messages<Q> {
+impl<Q: Question> Messages<Q> {
     /// The messages in the body of a request.
     pub fn new<B>(body: B) -> Messages<Q>
     where
@@ -95,6 +95,7 @@ impl<Q: Message + Default> Messages<Q> {
         if self.come.is_empty() || length > SHARED_BYTES {
             self.come = BytesMut::from(&self.come[..]);
         }
+        Q::refuse_parts(&message).map_err(|why| failure::no_message(&why))?;
         let decoded = Q::decode(message);
         decoded.map(Some).map_err(|error| failure::no_message(&error.to_string()))
     }
@@ -110,6 +111,7 @@ impl<Q: Message + Default> Messages<Q> {
                 "a message has {length} bytes, but may have {MESSAGE_BYTES_MAX}"
             )));
         }
+        Q::refuse_length(length).map_err(|why| failure::no_message(&why))?;
         self.come.reserve(length.saturating_sub(self.come.len()));
         self.length = Some(length);
         Ok(length)
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
     use crate::stage::{framed, run};
 
-    fn of<Q: Message + Default>(pieces: Vec<Vec<u8>>) -> Messages<Q> {
+    fn of<Q: Question>(pieces: Vec<Vec<u8>>) -> Messages<Q> {
         let frames =
             pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
         Messages::new(StreamBody::new(stream::iter(frames)))

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::gates::Gates;
 use crate::kv_store::{KeyValues, KvStore};
 use crate::messages::Messages;
+use crate::question::Question;
 use crate::scavenging::{Scavenging, StoreScavenging};
 use crate::service::Service;
 use crate::store::EventStore;
@@ -80,7 +81,7 @@ pub fn run<F: Future>(test: F) -> F::Output {
 /// What a client sends, message by message; it ends once the sender is dropped.
 pub fn sent<M>() -> (mpsc::UnboundedSender<M>, Messages<M>)
 where
-    M: Message + Default + 'static,
+    M: Question + 'static,
 {
     let (sender, mut messages) = mpsc::unbounded_channel::<M>();
     let frames = stream::poll_fn(move |context| {
@@ -93,19 +94,20 @@ where
 
 /// A message as it goes over a call.
 pub fn framed(message: &impl Message) -> Bytes {
-    let bytes = message.encode_to_vec();
-    [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat().into()
+    frame(&message.encode_to_vec())
+}
+
+fn frame(message: &[u8]) -> Bytes {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
 }
 
 /// The bytes of one message that a client sends, whatever they are.
 pub fn sent_bytes<M>(message: &[u8]) -> Messages<M>
 where
-    M: Message + Default + 'static,
+    M: Question + 'static,
 {
-    let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
-    let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(framed)));
-    let body = StreamBody::new(stream::iter([frame]));
-    Messages::new(body)
+    let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
+    Messages::new(StreamBody::new(stream::iter([frame])))
 }
 
 /// The identifier with this number.

@@ -6,4 +6,5 @@ mod floods;
 mod messages;
 mod raw;
 mod slow;
+mod swollen;
 mod target;

@@ -1,0 +1,130 @@
+//! Messages that would take far more memory than they have bytes.
+
+use std::time::Duration;
+
+use prost::bytes::{Buf, BufMut};
+use prost::encoding::{DecodeContext, WireType, encode_varint};
+use prost::{DecodeError, Message};
+use tonic::{Code, Status};
+use umbel_proto::kv::SERVICE as KEYS;
+use umbel_server::Config;
+
+use super::super::client::Client;
+use super::super::connection::STREAMS;
+use super::super::ground::Ground;
+use super::super::persistent::SERVICE as GROUPS;
+use super::target::{Target, resident};
+
+/// Most memory that one of them may take, with what the client itself needs to send it.
+const MORE_MAX: usize = 400 << 20;
+
+/// A message of these bytes, whatever they are.
+#[derive(Debug, Default, Clone)]
+struct Plain(Vec<u8>);
+
+impl Message for Plain {
+    fn encode_raw(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.0);
+    }
+
+    fn merge_field(
+        &mut self,
+        _: u32,
+        _: WireType,
+        bytes: &mut impl Buf,
+        _: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        bytes.advance(bytes.remaining());
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag << 3 | 2];
+    encode_varint(bytes.len() as u64, &mut out);
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// An empty field, again and again.
+fn many(tag: u8) -> Vec<u8> {
+    field(tag, &[]).repeat(8 << 20)
+}
+
+/// Metadata of an event, each with a key of its own.
+fn keys() -> Vec<u8> {
+    let digits = |number: u32| [number >> 14, number >> 7, number].map(|part| part as u8 & 0x7f);
+    (0..1 << 21).flat_map(|number| field(2, &field(1, &digits(number)))).collect()
+}
+
+/// How a call ends, and how much more memory the process had meanwhile.
+async fn call(client: &Client, path: &str, message: Vec<u8>) -> (Status, usize) {
+    let (service, method) = path.split_once('/').unwrap();
+    let before = resident();
+    let mut most = before;
+    let answer = client.unary::<_, Plain>(service, method, Plain(message));
+    let mut answer = std::pin::pin!(answer);
+    loop {
+        let pause = tokio::time::sleep(Duration::from_millis(2));
+        tokio::select! {
+            answer = &mut answer => return (answer.unwrap_err(), most - before),
+            () = pause => most = most.max(resident()),
+        }
+    }
+}
+
+/// Story: an empty event has 2 bytes in a message and over a hundred in memory. A message of 17 MiB
+/// became a gigabyte when it was read, whoever had sent it.
+#[test]
+fn messages_that_are_more_than_they_seem() {
+    let ground = || Ground::with_kv_and(Config::default());
+    Target::attack_on(ground, async |address| {
+        let client = Client::connect(address).await;
+        let streams = |method| format!("{STREAMS}/{method}");
+        let second = |method| format!("kurrentdb.protocol.v2.streams.StreamsService/{method}");
+        let kv = |method| format!("{KEYS}/{method}");
+        let list = field(6, &many(1));
+        let property = field(2, &field(2, &list));
+        for (path, message) in [
+            (streams("BatchAppend"), many(3)),
+            (streams("BatchAppend"), field(3, &keys())),
+            (streams("Append"), field(2, &keys())),
+            (second("AppendRecords"), many(1)),
+            (second("AppendRecords"), many(2)),
+            (second("AppendRecords"), field(1, &property)),
+            (second("AppendSession"), many(2)),
+            (format!("{GROUPS}/Read"), field(2, &many(2))),
+            (format!("{GROUPS}/Read"), field(3, &many(2))),
+            (kv("Batch"), many(1)),
+            (kv("Batch"), many(2)),
+            (kv("MultiGet"), many(2)),
+        ] {
+            let (status, more) = call(&client, &path, message).await;
+            assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+            assert!(status.message().contains("so many parts that they would take"), "{status:?}");
+            assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
+        }
+        for path in [
+            streams("Read"),
+            streams("Delete"),
+            format!("{GROUPS}/Create"),
+            "event_store.client.users.Users/Create".to_string(),
+            "event_store.client.projections.Projections/Create".to_string(),
+            kv("Scan"),
+        ] {
+            let (status, more) = call(&client, &path, field(1, &many(2))).await;
+            assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+            let told = "a message of this call has 16777221 bytes, but may have 1048576";
+            assert_eq!(status.message(), told, "{path}");
+            assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
+        }
+    });
+}
