@@ -12,8 +12,7 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use umbel_lab::engine::{
-    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write,
-    take_batch,
+    Counters, Engine, Reader, Result, Settings, Source, Store, Tally, Tunes, Write, take_batch,
 };
 use umbel_lab::measure::{now, pause};
 

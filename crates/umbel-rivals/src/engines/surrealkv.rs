@@ -29,7 +29,6 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-
 const BLOCK_BYTES: usize = 4096;
 const THREADS: usize = 2;
 /// How its transactions are filled.
