@@ -12,6 +12,8 @@ pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const APPEND_EVENTS_MAX: usize = 100_000;
 /// Most streams that one append may write to or check.
 pub const APPEND_STREAMS_MAX: usize = 10_000;
+/// Most bytes of the ACL in a stream's metadata, written without blanks.
+pub const ACL_BYTES_MAX: usize = 64 * 1024;
 /// Highest revision of an event that a user writes.
 pub const REVISION_MAX: u64 = (1 << 63) - 2;
 /// The revision of the event that ends a tombstoned stream.

@@ -124,7 +124,7 @@ fn check_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
         return Err(Error::TooLarge { event: Some(event.id), bytes, most });
     }
     if let Some(subject) = names::subject(stream) {
-        Settings::parse(subject, event.data)?;
+        Settings::check(subject, event.data)?;
     }
     Ok(())
 }

@@ -6,6 +6,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::limits::ACL_BYTES_MAX;
+
+/// So many characters are shown of what is wrong.
+const SHOWN: usize = 100;
 
 /// `$tb` of a stream that was deleted: everything is before it.
 pub const DELETED: u64 = i64::MAX as u64;
@@ -46,13 +50,36 @@ impl Settings {
     /// # Errors
     /// `Invalid` where it is no JSON object, or one of these keys is not what it must be.
     pub fn parse(subject: &str, data: &[u8]) -> Result<Settings> {
+        Settings::of(subject, &parse_object(subject, data)?)
+    }
+
+    /// Looks at metadata that is to be appended.
+    ///
+    /// # Errors
+    /// `Invalid` where [`parse`](Settings::parse) says so, and where the ACL is longer than one may
+    /// be.
+    pub fn check(subject: &str, data: &[u8]) -> Result<()> {
         let object = parse_object(subject, data)?;
+        Settings::of(subject, &object)?;
+        let acl = object.get("$acl").filter(|_| data.len() > ACL_BYTES_MAX);
+        let bytes = acl.map_or(0, |acl| acl.to_string().len());
+        if bytes <= ACL_BYTES_MAX {
+            return Ok(());
+        }
+        let name = subject.escape_debug();
+        Err(Error::invalid(format!(
+            "$acl in the metadata of stream '{name}' has {bytes} bytes, but may have \
+             {ACL_BYTES_MAX}; name groups in place of users"
+        )))
+    }
+
+    fn of(subject: &str, object: &Map<String, Value>) -> Result<Settings> {
         let number = |key: &str, least: u64| -> Result<Option<u64>> {
             let Some(value) = object.get(key) else { return Ok(None) };
             let number = value.as_u64().filter(|n| (least..=DELETED).contains(n));
             number.map(Some).ok_or_else(|| {
                 let most = DELETED;
-                let name = subject.escape_debug();
+                let (name, value) = (subject.escape_debug(), shown(value));
                 Error::invalid(format!(
                     "{key} in the metadata of stream '{name}' is {value}, but must be a whole \
                      number from {least} to {most}"
@@ -63,7 +90,7 @@ impl Settings {
             value.is_object() || value.as_str().is_some_and(|name| GENERAL_ACLS.contains(&name))
         };
         if let Some(value) = object.get("$acl").filter(|value| !is_acl(value)) {
-            let name = subject.escape_debug();
+            let (name, value) = (subject.escape_debug(), shown(value));
             return Err(Error::invalid(format!(
                 "$acl in the metadata of stream '{name}' is {value}, but must be an object or the \
                  name of a general one, \"$userStreamAcl\" or \"$systemStreamAcl\""
@@ -75,6 +102,15 @@ impl Settings {
             max_count: number("$maxCount", 1)?,
             max_age_seconds: number("$maxAge", 1)?,
         })
+    }
+}
+
+/// What is wrong, or its beginning: it may have megabytes.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -126,6 +162,31 @@ mod tests {
         let deleted = with_truncate_before(Some(br#"{"$acl":{}}"#), DELETED).expect("written");
         assert!(Settings::parse("a", &deleted).expect("made").is_deleted());
         assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
+    }
+
+    /// Story: any user may append metadata of 8 MiB with an ACL of millions of names, which took a
+    /// hundred megabytes of memory as long as it was known; and an error repeated what was wrong,
+    /// megabytes of it.
+    #[test]
+    fn no_acl_is_long_and_no_error_repeats_what_is() {
+        let names = |count: usize| vec!["a"; count];
+        let metadata = |count: usize| {
+            serde_json::to_vec(&serde_json::json!({ "$acl": { "$r": names(count) }, "x": " " }))
+        };
+        let fits = metadata((ACL_BYTES_MAX - 8) / 4).expect("JSON");
+        assert!(fits.len() > ACL_BYTES_MAX);
+        Settings::check("a", &fits).expect("it fits");
+        let long = metadata(ACL_BYTES_MAX / 4).expect("JSON");
+        let error = Settings::check("a", &long).expect_err("it is too long").to_string();
+        assert!(error.contains("has 65544 bytes, but may have 65536"), "{error}");
+        assert!(Settings::parse("a", &long).is_ok(), "what stands there is read");
+        let other = serde_json::to_vec(&serde_json::json!({ "x": names(ACL_BYTES_MAX) }));
+        Settings::check("a", &other.expect("JSON")).expect("others may be long");
+        for key in ["$acl", "$maxCount"] {
+            let wrong = serde_json::json!({ key: "é".repeat(1 << 20) }).to_string();
+            let error = Settings::check("a", wrong.as_bytes()).expect_err("a text").to_string();
+            assert!(error.len() < 600 && error.contains("é…"), "{error}");
+        }
     }
 
     /// Deleting a stream, or appending to a deleted one, read its metadata as numbers of 64 bits

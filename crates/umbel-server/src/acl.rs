@@ -3,10 +3,17 @@
 //!
 //! What cannot be understood permits nothing to anybody but administrators.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::{Map, Value};
 use umbel_events::is_view;
+use umbel_events::limits::ACL_BYTES_MAX;
 
+use crate::limits::ACL_BYTES_KEPT;
 use crate::users::{ADMINS, User};
+
+/// Metadata with more bytes is read one at a time.
+const LONG_BYTES: usize = 4 * ACL_BYTES_MAX;
 
 /// The stream whose last event says what holds for streams that say nothing.
 pub const SETTINGS: &str = "$settings";
@@ -125,6 +132,10 @@ fn says_who_may(stream: &str) -> bool {
 impl Acl {
     /// What the metadata of a stream says.
     pub fn of_metadata(data: &[u8]) -> Acl {
+        // Long metadata takes many times its bytes while it is read.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn =
+            (data.len() > LONG_BYTES).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
         match serde_json::from_slice::<Map<String, Value>>(data) {
             Ok(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
             Err(_) => Acl::closed(),
@@ -145,6 +156,12 @@ impl Acl {
             },
             _ => Acl::closed(),
         }
+    }
+
+    /// Whether it is as short as nearly all are.
+    pub fn is_short(&self) -> bool {
+        let names = self.named.iter().flatten().flatten();
+        names.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() <= ACL_BYTES_KEPT
     }
 
     /// One by which only administrators may do anything.

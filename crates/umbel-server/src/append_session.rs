@@ -9,7 +9,9 @@ use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionRespo
 
 use crate::access::Caller;
 use crate::acl::Action;
+use crate::failure;
 use crate::messages::Messages;
+use crate::question;
 use crate::record::Record;
 use crate::rich_failure::{self, invalid};
 use crate::service::Service;
@@ -59,7 +61,13 @@ async fn gather(
                 ));
             }
         };
+        // They are counted while the store is asked.
+        let mut share = service.budget.share();
+        if !share.grow(question::of_records(records.len())) {
+            return Err(failure::no_room());
+        }
         let checked = service.access.check(&service.store, caller, Action::Write, &stream).await;
+        drop(share);
         checked.map_err(|status| rich_failure::refused(status, "AppendSession", caller.name()))?;
         let shown = stream.clone();
         let place = transaction.add_stream(stream, expected)?;

@@ -22,7 +22,7 @@ use crate::messages::Messages;
 use crate::oversize::Oversized;
 use crate::service::Service;
 use crate::writing::Writing;
-use crate::{convert, failure};
+use crate::{convert, failure, question};
 
 type Answer = Result<BatchAppendResp, Status>;
 
@@ -161,7 +161,7 @@ impl Batches {
     async fn came(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
         match part.map_err(failure::unreadable) {
             Ok(Some(part)) => {
-                let refusal = self.denied(&part).await;
+                let refusal = self.counted(&part).await;
                 if let Err(status) = self.take(part, refusal) {
                     self.end(Some(status));
                 }
@@ -199,6 +199,15 @@ impl Batches {
             }
         }
         None
+    }
+
+    /// Why a part may not be appended. Its events are counted while the store is asked.
+    async fn counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
+        let mut share = self.service.budget.share();
+        match share.grow(question::of_events(part.proposed_messages.len())) {
+            true => self.denied(part).await,
+            false => Some(failure::no_room()),
+        }
     }
 
     /// Why the caller may not append what begins with this part. It is asked in the order of the

@@ -15,6 +15,7 @@ use prost::bytes::{BufMut, BytesMut};
 use tonic::Status;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
+use crate::failure;
 use crate::messages::PREFIX_BYTES;
 
 /// A frame is full once it has so many bytes.
@@ -39,7 +40,7 @@ impl<S> Encoded<S> {
 
     /// There are no more answers.
     fn ends(&mut self, status: Status) {
-        (self.answers, self.end) = (None, Some(status));
+        (self.answers, self.end) = (None, Some(failure::short(status)));
     }
 }
 

@@ -1,13 +1,15 @@
 //! What clients are told when something fails: a status, and for those they handle the name of the
 //! failure and its facts as trailers.
 
+use prost::bytes::Bytes;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, Expected};
 
+use crate::cut::cut;
 use crate::group_key::GroupKey;
-use crate::limits::{APPENDS_BYTES_MAX, RECEIVING_BYTES_MAX};
+use crate::limits::{APPENDS_BYTES_MAX, HEADERS_MAX, RECEIVING_BYTES_MAX, STATUS_BYTES_MAX};
 use crate::planted::{Bug, planted};
 
 /// The trailer that names the failure.
@@ -134,6 +136,27 @@ pub fn unreadable(status: Status) -> Status {
         Code::OutOfRange => message_too_large(status.message()),
         _ => of_the_client(status),
     }
+}
+
+/// A call with more headers than one may have.
+pub fn many_headers(headers: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "a call has {HEADERS_MAX} headers at most, this one has {headers}"
+    ))
+}
+
+/// A status that clients take: a text of some length, in headers that nobody counts. What is longer
+/// repeats what the client sent.
+pub fn short(status: Status) -> Status {
+    if status.message().len() <= STATUS_BYTES_MAX {
+        return status;
+    }
+    let message = cut(status.message(), STATUS_BYTES_MAX).into_owned();
+    // These say it again.
+    let details =
+        if status.details().len() > STATUS_BYTES_MAX { &[][..] } else { status.details() };
+    let details = Bytes::copy_from_slice(details);
+    Status::with_details_and_metadata(status.code(), message, details, status.metadata().clone())
 }
 
 /// Something is no message of the call it came over.
@@ -365,6 +388,24 @@ mod tests {
 
     fn fact<'a>(status: &'a Status, key: &str) -> &'a str {
         status.metadata().get(key).unwrap().to_str().unwrap()
+    }
+
+    /// Story: some errors repeated what a client had sent, up to 17 MiB, three times as long in the
+    /// headers of the answer. No client takes these, and nobody counted them.
+    #[test]
+    fn a_status_is_no_longer_than_clients_take() {
+        let details = Bytes::from(vec![1; 9 << 10]);
+        let mut metadata = MetadataMap::new();
+        metadata.insert("fact", MetadataValue::from_static("kept"));
+        let long = "é".repeat(1 << 20);
+        let status = Status::with_details_and_metadata(Code::Aborted, long, details, metadata);
+        let told = short(status);
+        assert_eq!(
+            (told.code(), told.message().len(), told.details()),
+            (Code::Aborted, 8191, &[][..])
+        );
+        assert!(told.message().ends_with("é…") && told.metadata().contains_key("fact"));
+        assert_eq!(short(Status::aborted("a")).message(), "a");
     }
 
     #[test]

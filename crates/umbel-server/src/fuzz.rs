@@ -7,11 +7,11 @@ use hyper::http::HeaderValue;
 use prost::Message;
 use prost_types::{Value, value::Kind};
 use umbel_events::{EventId, RecordedEvent};
-use umbel_proto::kv::BatchRequest;
-use umbel_proto::persistent::{CreateOptions, CreateReq};
-use umbel_proto::streams::append_req::ProposedMessage;
-use umbel_proto::streams::{BatchAppendReq, ReadReq, read_req};
-use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest};
+use umbel_proto::kv::{BatchRequest, MultiGetRequest};
+use umbel_proto::persistent::{self, CreateOptions, CreateReq, Said};
+use umbel_proto::streams::append_req::{Content, ProposedMessage};
+use umbel_proto::streams::{AppendReq, BatchAppendReq, ReadReq, read_req};
+use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest};
 
 use crate::acl::{self, Acl};
 use crate::console_query::Query;
@@ -165,6 +165,26 @@ fn long(input: &[u8]) {
         let bytes = records.records.iter().flat_map(|record| record.properties.values()).map(held);
         let bytes = bytes.sum::<usize>() + size_of_val(&records.records[..]);
         assert!(question::counted::<AppendRecordsRequest>(input) >= bytes);
+    }
+    if let Ok(session) = AppendRequest::decode(input) {
+        let bytes = session.records.iter().flat_map(|record| record.properties.values()).map(held);
+        let bytes = bytes.sum::<usize>() + size_of_val(&session.records[..]);
+        assert!(question::counted::<AppendRequest>(input) >= bytes);
+    }
+    if let Ok(AppendReq { content: Some(Content::ProposedMessage(event)) }) =
+        AppendReq::decode(input)
+    {
+        let bytes = event.metadata.len() * size_of::<(String, String)>();
+        assert!(question::counted::<AppendReq>(input) >= bytes);
+    }
+    if let Ok(get) = MultiGetRequest::decode(input) {
+        assert!(question::counted::<MultiGetRequest>(input) >= size_of_val(&get.keys[..]));
+    }
+    if let Ok(persistent::ReadReq { content: Some(Said::Ack(ack)) }) =
+        persistent::ReadReq::decode(input)
+    {
+        let bytes = size_of_val(&ack.ids[..]);
+        assert!(question::counted::<persistent::ReadReq>(input) >= bytes);
     }
     if let Ok(batch) = BatchRequest::decode(input) {
         let bytes = size_of_val(&batch.operations[..]) + size_of_val(&batch.conditions[..]);

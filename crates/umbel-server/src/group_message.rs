@@ -10,6 +10,7 @@ use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
 use umbel_proto::streams::read_req::UuidForm;
 
 use crate::consumers::{Action, ConsumerId};
+use crate::cut::cut;
 use crate::group_pace::Pace;
 use crate::peers::Peer;
 
@@ -40,13 +41,7 @@ pub enum Message {
 
 /// Why events are parked, in memory of its own. What is longer than it may be is cut.
 pub fn reason(said: &str) -> Arc<str> {
-    const MORE: &str = "…";
-    if said.len() <= REASON_BYTES_MAX {
-        return said.into();
-    }
-    let most = REASON_BYTES_MAX - MORE.len();
-    let end = (0..=most).rev().find(|at| said.is_char_boundary(*at)).unwrap_or(0);
-    [&said[..end], MORE].concat().into()
+    cut(said, REASON_BYTES_MAX).into()
 }
 
 /// A consumer that joins.

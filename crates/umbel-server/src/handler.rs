@@ -163,7 +163,7 @@ where
 {
     let (metadata, answers, extensions) = match answered {
         Ok(response) => response.into_parts(),
-        Err(status) => return status.into_http(),
+        Err(status) => return failure::short(status).into_http(),
     };
     let mut response = hyper::Response::new(Body::new(Encoded::new(answers)));
     *response.version_mut() = Version::HTTP_2;

@@ -11,6 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use umbel_events::Stats;
 
+use crate::limits::HEADERS_MAX;
 use crate::service::Service;
 use crate::{metrics, pages};
 
@@ -104,6 +105,12 @@ pub fn no_call() -> Response<Body> {
 pub fn no_host() -> Response<Body> {
     let text = "a request over HTTP/1.1 has one host header\n".to_string();
     response(StatusCode::BAD_REQUEST, Some(TEXT), text)
+}
+
+/// A request with more headers than one may have.
+pub fn many_headers(headers: usize) -> Response<Body> {
+    let text = format!("a request has {HEADERS_MAX} headers at most, this one has {headers}\n");
+    response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Some(TEXT), text)
 }
 
 /// What a request says it brings, without what is behind a semicolon, in small letters.

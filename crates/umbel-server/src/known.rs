@@ -28,6 +28,8 @@ pub struct Known<T> {
     entries: Mutex<Entries<T>>,
     /// How many are kept twice over: those asked for lately, and those before them.
     most: usize,
+    /// Whether it is worth keeping: what is not is read whenever it is asked for.
+    is_kept: fn(&T) -> bool,
     /// How often something was forgotten.
     forgotten: AtomicU64,
 }
@@ -47,8 +49,13 @@ impl<T> Entry<T> {
 impl<T> Known<T> {
     /// Nothing yet, and never more than twice so many.
     pub fn new(most: usize) -> Known<T> {
+        Known::of(most, |_| true)
+    }
+
+    /// The same of what is worth keeping.
+    pub fn of(most: usize, is_kept: fn(&T) -> bool) -> Known<T> {
         let entries = Entries { young: HashMap::new(), old: HashMap::new() };
-        Known { entries: Mutex::new(entries), most, forgotten: AtomicU64::new(0) }
+        Known { entries: Mutex::new(entries), most, is_kept, forgotten: AtomicU64::new(0) }
     }
 
     /// What is known under this name.
@@ -84,7 +91,11 @@ impl<T> Known<T> {
         };
         let watches = streams.iter().map(watch).collect();
         let value = read(store)?;
+        let is_kept = (self.is_kept)(&value);
         let entry = Arc::new(Entry { value, is_old, _watches: watches });
+        if !is_kept {
+            return Ok(entry);
+        }
         let mut entries = self.locked();
         if self.forgotten.load(Ordering::SeqCst) == before {
             entries.keep(name.into(), Arc::clone(&entry), self.most);
@@ -153,6 +164,13 @@ mod tests {
         }
         known.forget("a");
         assert!(known.get("a").is_none());
+    }
+
+    #[test]
+    fn what_is_not_worth_keeping_is_read_again() {
+        let (stage, known) = (Stage::new(), Known::of(10, |value: &u32| *value < 5));
+        let read = |value| known.get_or_read(&stage.store, "a", &[], |_| Ok(value)).unwrap().value;
+        assert_eq!((read(7), read(8), read(3), read(9)), (7, 8, 3, 3));
     }
 
     /// What was read before an append was acknowledged must not be kept after it.

@@ -50,6 +50,7 @@ mod consumers;
 mod convert;
 mod counted;
 mod credentials;
+mod cut;
 mod deadline;
 mod delete;
 mod encoded;

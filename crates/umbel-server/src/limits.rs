@@ -69,11 +69,13 @@ pub const MESSAGE_TIME_MORE: Duration = Duration::from_secs(1);
 /// Bytes of a message that carries neither events nor values,
 pub const SHORT_BYTES_MAX: usize = 1 << 20;
 /// and bytes of memory that the parts of a longer one may take beside what they say.
-pub const PARTS_BYTES_MAX: usize = 128 << 20;
+pub const PARTS_BYTES_MAX: usize = 192 << 20;
 /// Data and metadata of an event are copied out of the message in which they came, unless they are
 /// so long: then the message is kept for them, and counted in their place.
 pub const LONG_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
+/// Bytes of the text of a status; what is longer is cut.
+pub const STATUS_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a status after which it tells of no more checks that do not hold: clients take no
 /// trailers without end.
 pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
@@ -182,6 +184,8 @@ pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// How many streams' rights are known without asking the store, twice over,
 pub const ACLS_KEPT: usize = 8192;
+/// and the bytes of the names in one that is kept.
+pub const ACL_BYTES_KEPT: usize = 4 << 10;
 /// and how many users.
 pub const USERS_KEPT: usize = 1024;
 /// How long a password that was found right is known by its keyed hash,

@@ -23,6 +23,9 @@ pub const PREFIX_BYTES: usize = 5;
 /// A message of no more bytes shares its memory with those that came along with it.
 const SHARED_BYTES: usize = 4 << 10;
 
+/// Room for so much of a longer message is made with its first bytes.
+const ROOM_BYTES: usize = 64 << 10;
+
 /// What a client sends over a call.
 #[derive(Debug)]
 pub struct Messages<Q> {
@@ -71,12 +74,25 @@ impl<Q: Question> Messages<Q> {
                 // Behind trailers comes the end.
                 Some(frame) => {
                     let data = frame?.into_data().unwrap_or_default();
-                    self.come.extend_from_slice(&data);
+                    self.take(&data);
                 }
                 None if self.come.is_empty() && self.length.is_none() => return Ok(None),
                 None => return Err(failure::no_message("the request ends within a message")),
             }
         }
+    }
+
+    /// Adds what came. Room grows with it: a length that is said costs nothing. It does not grow
+    /// beyond the message, which may stay in it for long.
+    fn take(&mut self, data: &[u8]) {
+        let (come, room) = (self.come.len() + data.len(), self.come.capacity());
+        if let Some(length) = self.length.filter(|_| come > room) {
+            let grown = (2 * room).clamp(ROOM_BYTES, length.max(ROOM_BYTES));
+            let mut larger = BytesMut::with_capacity(come.max(grown.min(length)));
+            larger.extend_from_slice(&self.come);
+            self.come = larger;
+        }
+        self.come.extend_from_slice(data);
     }
 
     /// The next message where all of it came.
@@ -100,19 +116,18 @@ impl<Q: Question> Messages<Q> {
         decoded.map(Some).map_err(|error| failure::no_message(&error.to_string()))
     }
 
-    /// Reads a prefix, and makes room for what comes behind it.
+    /// Reads a prefix: how long the message is.
     fn begin(&mut self) -> Result<usize, Status> {
         let (is_compressed, length) = (self.come.get_u8(), self.come.get_u32() as usize);
         if is_compressed != 0 {
             return Err(failure::no_message("a message is compressed, which nobody announced"));
         }
+        Q::refuse_length(length).map_err(|why| failure::no_message(&why))?;
         if length > MESSAGE_BYTES_MAX {
             return Err(Status::out_of_range(format!(
                 "a message has {length} bytes, but may have {MESSAGE_BYTES_MAX}"
             )));
         }
-        Q::refuse_length(length).map_err(|why| failure::no_message(&why))?;
-        self.come.reserve(length.saturating_sub(self.come.len()));
         self.length = Some(length);
         Ok(length)
     }

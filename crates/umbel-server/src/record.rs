@@ -10,8 +10,11 @@ use tonic::Status;
 use umbel_events::{EventId, NewEvent};
 use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
 
+use crate::cut::cut;
 use crate::rich_failure::invalid;
 
+/// So many bytes are told of the name of a property.
+const PROPERTY_SHOWN: usize = 100;
 /// What the server says about an event in its metadata.
 const SCHEMA_NAME: &str = "$schema.name";
 const SCHEMA_FORMAT: &str = "$schema.format";
@@ -110,7 +113,8 @@ fn metadata(
     let mut object = Map::new();
     for (key, value) in properties {
         let value = json(value).ok_or_else(|| {
-            let name = key.escape_debug();
+            let name = cut(&key, PROPERTY_SHOWN);
+            let name = name.escape_debug();
             invalid(format!("the property '{name}' has a number that is not finite"))
         })?;
         object.insert(key, value);

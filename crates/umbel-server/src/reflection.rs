@@ -13,6 +13,9 @@ use umbel_proto::kv::DESCRIPTORS;
 use crate::asked::Asked;
 use crate::service::Service;
 
+/// Longest question. Each is kept until its call ends, and told again in its answer.
+const QUESTION_BYTES_MAX: usize = 64 << 10;
+
 /// Serves a call of either version. What answers is made for each: a client asks once.
 pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::Response<Body> {
     let mut builder = Builder::configure();
@@ -22,12 +25,18 @@ pub async fn call(service: &Service, request: hyper::Request<Asked>) -> hyper::R
     let is_alpha = request.uri().path().starts_with("/grpc.reflection.v1alpha.");
     let answered: Result<Result<hyper::Response<Body>, Infallible>, Error> = if is_alpha {
         match builder.build_v1alpha() {
-            Ok(mut built) => Ok(built.call(request).await),
+            Ok(built) => {
+                let mut built = built.max_decoding_message_size(QUESTION_BYTES_MAX);
+                Ok(built.call(request).await)
+            }
             Err(error) => Err(error),
         }
     } else {
         match builder.build_v1() {
-            Ok(mut built) => Ok(built.call(request).await),
+            Ok(built) => {
+                let mut built = built.max_decoding_message_size(QUESTION_BYTES_MAX);
+                Ok(built.call(request).await)
+            }
             Err(error) => Err(error),
         }
     };

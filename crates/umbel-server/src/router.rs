@@ -16,6 +16,7 @@ use crate::asked::Asked;
 use crate::call_log::CallLine;
 use crate::deadline::Deadline;
 use crate::handler::{Handler, grpc};
+use crate::limits::HEADERS_MAX;
 use crate::oversize::Sieve;
 use crate::peers::Peer;
 use crate::service::Service;
@@ -63,6 +64,8 @@ async fn page_answer(
     let is_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
     let response = if request.version() == Version::HTTP_11 && !has_one_host(request.headers()) {
         http::no_host()
+    } else if request.headers().len() > HEADERS_MAX {
+        http::many_headers(request.headers().len())
     } else if CALLS.iter().any(|begin| request.uri().path().starts_with(begin)) {
         http::no_call()
     } else if let Err(status) = admit(&service, &mut request, line).await {
@@ -92,6 +95,9 @@ async fn call_answer(
     }
     if service.is_stopping() {
         return failure::stopping().into_http();
+    }
+    if request.headers().len() > HEADERS_MAX {
+        return failure::many_headers(request.headers().len()).into_http();
     }
     let deadline = match Deadline::of(request.headers()) {
         Ok(deadline) => deadline,

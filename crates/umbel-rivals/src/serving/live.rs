@@ -10,7 +10,7 @@ use umbel_proto::streams::ReadResp;
 /// How many events a subscriber to all, and one to a stream, may be behind: more than are ever
 /// under way. There is room for them from the start.
 const BEHIND_ALL_MAX: usize = 1 << 14;
-const BEHIND_STREAM_MAX: usize = 1 << 8;
+const BEHIND_STREAM_MAX: usize = 1 << 10;
 
 /// The subscribers to each stream, and to all under the empty name.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Live {
         if let Some(sender) = streams.get(stream) {
             return sender.subscribe();
         }
-        // Nobody may append to a stream again whose subscribers have gone.
+        // A stream to which nobody appends any more is not noticed otherwise.
         streams.retain(|_, sender| sender.receiver_count() > 0);
         let room = if stream.is_empty() { BEHIND_ALL_MAX } else { BEHIND_STREAM_MAX };
         let (sender, receiver) = channel(room);

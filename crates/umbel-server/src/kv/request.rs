@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use prost::Message;
+use prost::bytes::{Bytes, BytesMut};
 use tonic::Status;
 use umbel::Keyspace;
 use umbel::limits::KEY_BYTES_MAX;
 use umbel_proto::kv::{
-    BatchRequest, DEFAULT_KEYSPACE, KeyRange, MultiGetRequest, OperationKind, ScanRequest,
+    BatchRequest, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, OperationKind, ScanRequest,
 };
 
 use crate::budget::{Budget, Share};
@@ -189,9 +190,11 @@ pub fn write(kv: &KvStore, budget: &Arc<Budget>, batch: BatchRequest) -> Result<
         }
     };
     let mut operations = Vec::with_capacity(batch.operations.len());
+    let mut copies = BytesMut::with_capacity(bytes);
     for operation in batch.operations {
         let keyspace = find(operation.keyspace)?;
-        operations.extend(operation.kind.map(|kind| Operation { keyspace, kind }));
+        let kind = operation.kind.map(|kind| copied(kind, &mut copies));
+        operations.extend(kind.map(|kind| Operation { keyspace, kind }));
     }
     let mut conditions = Vec::with_capacity(batch.conditions.len());
     let skipped = usize::from(planted(Bug::ConditionSkipped));
@@ -200,6 +203,23 @@ pub fn write(kv: &KvStore, budget: &Arc<Budget>, batch: BatchRequest) -> Result<
         conditions.push(Condition { keyspace, key: condition.key, value: condition.value });
     }
     Ok(Write { operations, conditions, sync: batch.sync, share })
+}
+
+/// The same in the memory that is counted: the message it came in may have been far longer.
+fn copied(kind: OperationKind, copies: &mut BytesMut) -> OperationKind {
+    let mut copy = |bytes: Bytes| {
+        copies.extend_from_slice(&bytes);
+        copies.split().freeze()
+    };
+    match kind {
+        OperationKind::Put(Entry { key, value }) => {
+            OperationKind::Put(Entry { key: copy(key), value: copy(value) })
+        }
+        OperationKind::Delete(key) => OperationKind::Delete(copy(key)),
+        OperationKind::DeleteRange(KeyRange { start, end }) => {
+            OperationKind::DeleteRange(KeyRange { start: copy(start), end: copy(end) })
+        }
+    }
 }
 
 fn share(budget: &Arc<Budget>, bytes: usize) -> Result<Share, Status> {

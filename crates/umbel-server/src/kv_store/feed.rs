@@ -104,7 +104,7 @@ impl Feed {
         // Copied once for all, and only what is told to anybody: the message in which it came may
         // be large.
         let mut copies: Vec<Option<ChangeKind>> = vec![None; operations.len()];
-        let mut has_told = false;
+        let mut held = self.held();
         for queue in &self.queues {
             let mut changes = Vec::new();
             for (operation, copy) in operations.iter().zip(&mut copies) {
@@ -114,12 +114,12 @@ impl Feed {
                 }
             }
             if !changes.is_empty() {
-                queue.push(Changes { sequence, changes });
-                has_told = true;
+                held += queue.push(Changes { sequence, changes });
             }
-        }
-        if has_told {
-            self.make_room();
+            if held > self.bytes_max {
+                self.make_room();
+                held = self.held();
+            }
         }
         self.forget();
     }
@@ -142,6 +142,11 @@ impl Feed {
         });
         self.counts.let_go.fetch_add(let_go, Ordering::Relaxed);
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
+    }
+
+    /// The bytes that wait for all watches.
+    fn held(&self) -> usize {
+        self.queues.iter().map(|queue| queue.locked().bytes).sum()
     }
 
     fn make_room(&self) {
@@ -223,22 +228,25 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, changes: Changes) {
+    /// Tells of a write: how many bytes wait for it.
+    fn push(&self, changes: Changes) -> usize {
         let bytes = bytes_of(&changes);
         let mut state = self.locked();
         if state.end.is_some() || state.is_left {
-            return;
+            return 0;
         }
         // One write alone is always taken, however large it is.
         let is_over = state.bytes > 0 && state.bytes + bytes > WATCH_BYTES_MAX;
         if is_over || state.told.len() >= WATCH_WRITES_MAX {
             drop(state);
-            return self.end(too_slow());
+            self.end(too_slow());
+            return 0;
         }
         state.bytes += bytes;
         state.told.push_back((changes, bytes));
         drop(state);
         self.bell.notify_one();
+        bytes
     }
 
     fn end(&self, status: Status) {

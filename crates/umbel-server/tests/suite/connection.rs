@@ -86,7 +86,7 @@ impl Connection {
         request
     }
 
-    async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
+    pub async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
         let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

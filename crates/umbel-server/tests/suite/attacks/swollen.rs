@@ -5,13 +5,17 @@ use std::time::Duration;
 use prost::bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, encode_varint};
 use prost::{DecodeError, Message};
+use tonic::metadata::{Ascii, MetadataKey};
 use tonic::{Code, Status};
-use umbel_proto::kv::SERVICE as KEYS;
+use tonic_prost::ProstCodec;
+use umbel_proto::kv::{BatchRequest, SERVICE as KEYS, WatchRequest};
 use umbel_server::Config;
+use umbel_server::limits::{HEADERS_MAX, WATCHES_BYTES_MAX};
 
 use super::super::client::Client;
 use super::super::connection::STREAMS;
 use super::super::ground::Ground;
+use super::super::kv_client::{Kv, delete_of};
 use super::super::persistent::SERVICE as GROUPS;
 use super::target::{Target, resident};
 
@@ -65,8 +69,14 @@ fn keys() -> Vec<u8> {
     (0..1 << 21).flat_map(|number| field(2, &field(1, &digits(number)))).collect()
 }
 
-/// How a call ends, and how much more memory the process had meanwhile.
+/// How a call ends that is refused, and how much more memory the process had meanwhile.
 async fn call(client: &Client, path: &str, message: Vec<u8>) -> (Status, usize) {
+    let (answer, more) = answer(client, path, message).await;
+    (answer.unwrap_err(), more)
+}
+
+/// What a call is answered, and how much more memory the process had meanwhile.
+async fn answer(client: &Client, path: &str, message: Vec<u8>) -> (Result<Plain, Status>, usize) {
     let (service, method) = path.split_once('/').unwrap();
     let before = resident();
     let mut most = before;
@@ -75,10 +85,59 @@ async fn call(client: &Client, path: &str, message: Vec<u8>) -> (Status, usize) 
     loop {
         let pause = tokio::time::sleep(Duration::from_millis(2));
         tokio::select! {
-            answer = &mut answer => return (answer.unwrap_err(), most - before),
+            answer = &mut answer => return (answer, most - before),
             () = pause => most = most.max(resident()),
         }
     }
+}
+
+/// Story: room was made once all watches had been told of a write: a batch of a megabyte was
+/// gigabytes where many watch.
+#[test]
+fn watches_of_a_batch_of_many_writes() {
+    let ground = || Ground::with_kv_and(Config::default());
+    Target::attack_on(ground, async |address| {
+        let client = Client::connect(address).await;
+        let kv = Kv::new(&client);
+        let mut watches = Vec::new();
+        for _ in 0..400 {
+            watches.push(kv.watch(WatchRequest::default()).await.unwrap());
+        }
+        let operations = vec![delete_of("", "a"); 100_000];
+        let batch = BatchRequest { operations, conditions: Vec::new(), sync: false };
+        let path = format!("{KEYS}/Batch");
+        let (answer, more) = answer(&client, &path, batch.encode_to_vec()).await;
+        answer.unwrap();
+        assert!(more < MORE_MAX + WATCHES_BYTES_MAX, "{} MiB", more >> 20);
+    });
+}
+
+/// Story: each header that a table of the connection knows is one byte on its way, and far more in
+/// memory for as long as its call is open.
+#[test]
+fn calls_with_many_headers() {
+    Target::attack(Config::default(), async |address| {
+        let names = |count: usize| (0..count).map(|number| format!("x-{number}"));
+        for (count, is_served) in [(40, true), (HEADERS_MAX + 1, false)] {
+            let client = Client::connect(address).await;
+            let mut asked = tonic::Request::new(());
+            for name in names(count) {
+                let name: MetadataKey<Ascii> = name.parse().unwrap();
+                asked.metadata_mut().insert(name, "a".parse().unwrap());
+            }
+            let path = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
+            let mut grpc = client.grpc().await.unwrap();
+            let codec = ProstCodec::<(), Plain>::default();
+            let answer = grpc.unary(asked, path.parse().unwrap(), codec).await;
+            match answer {
+                Ok(_) => assert!(is_served),
+                Err(status) => {
+                    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                    assert!(!is_served && status.message().contains("64 headers"), "{status:?}");
+                }
+            }
+        }
+    });
 }
 
 /// Story: an empty event has 2 bytes in a message and over a hundred in memory. A message of 17 MiB
@@ -101,6 +160,9 @@ fn messages_that_are_more_than_they_seem() {
             (second("AppendRecords"), many(2)),
             (second("AppendRecords"), field(1, &property)),
             (second("AppendSession"), many(2)),
+            // Each map makes room for eleven pairs with the first.
+            (streams("BatchAppend"), field(3, &field(2, &[])).repeat(1 << 19)),
+            (second("AppendRecords"), field(1, &field(2, &[])).repeat(1 << 18)),
             (format!("{GROUPS}/Read"), field(2, &many(2))),
             (format!("{GROUPS}/Read"), field(3, &many(2))),
             (kv("Batch"), many(1)),
@@ -112,6 +174,11 @@ fn messages_that_are_more_than_they_seem() {
             assert!(status.message().contains("so many parts that they would take"), "{status:?}");
             assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
         }
+        // A record of one byte, whose property is beyond its end and was read all the same.
+        let beyond = [&[0x0a, 1], &property[..]].concat();
+        let (status, more) = call(&client, &second("AppendRecords"), beyond).await;
+        assert_eq!(status.message(), "a message within another ends within a field");
+        assert!(more < MORE_MAX, "{} MiB", more >> 20);
         for path in [
             streams("Read"),
             streams("Delete"),
