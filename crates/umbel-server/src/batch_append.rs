@@ -1,7 +1,10 @@
 //! BatchAppend: many groups of events over one call, each answered by itself once it is done.
 
 use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::limits::{BATCHES_BYTES_MAX, BATCHES_OPEN_MAX, BATCHES_WRITTEN_MAX};
@@ -201,12 +204,17 @@ impl Batches {
         None
     }
 
-    /// Why a part may not be appended. Its events are counted while the store is asked.
+    /// Why a part may not be appended. Where the store has to be asked its events are counted until
+    /// that is done: many calls may wait for it.
     async fn counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
         let mut share = self.service.budget.share();
-        match share.grow(question::of_events(part.proposed_messages.len())) {
-            true => self.denied(part).await,
-            false => Some(failure::no_room()),
+        let mut asked = pin!(self.denied(part));
+        match poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await {
+            Poll::Ready(denied) => denied,
+            Poll::Pending if share.grow(question::of_events(part.proposed_messages.len())) => {
+                asked.await
+            }
+            Poll::Pending => Some(failure::no_room()),
         }
     }
 

@@ -10,8 +10,11 @@ use umbel_proto::streams::ExpectedRevision;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
 use super::*;
-use crate::limits::PARTS_TIME;
+use crate::access::Access;
+use crate::known::Known;
+use crate::limits::{APPENDS_BYTES_MAX, PARTS_TIME};
 use crate::stage::{Stage, event, id, run, sent};
+use crate::users::User;
 
 /// More than timers are late by.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -20,6 +23,22 @@ const MOMENT: Duration = Duration::from_millis(10);
 async fn call(stage: &Stage) -> (UnboundedSender<BatchAppendReq>, Answers<BatchAppendResp>) {
     let (sender, parts) = sent();
     let (service, request) = (Arc::clone(&stage.service), Request::new(parts));
+    let answers = batch_append(service, Deadline::NEVER, Oversized::default(), request).await;
+    (sender, answers.unwrap().into_inner())
+}
+
+/// The same, of a user whose rights the store has to be asked for.
+async fn call_of_user(
+    stage: &mut Stage,
+) -> (UnboundedSender<BatchAppendReq>, Answers<BatchAppendResp>) {
+    let service = Arc::get_mut(&mut stage.service).expect("nobody shares it yet");
+    service.access = Access::new(Arc::default(), &service.env, true).unwrap();
+    let user = Some(User::with_login("ada"));
+    let user = Known::new(1).get_or_read(&stage.store, "ada", &[], |_| Ok(user)).unwrap();
+    let (sender, parts) = sent();
+    let mut request = Request::new(parts);
+    request.extensions_mut().insert(Caller::User(user));
+    let service = Arc::clone(&stage.service);
     let answers = batch_append(service, Deadline::NEVER, Oversized::default(), request).await;
     (sender, answers.unwrap().into_inner())
 }
@@ -63,12 +82,32 @@ async fn given_up(answers: &mut Answers<BatchAppendResp>) -> (i64, i32) {
 
 /// Lets the call do what it can, and says whether it waits then.
 async fn waits(answers: &mut Answers<BatchAppendResp>) -> bool {
-    std::future::poll_fn(|context| Poll::Ready(answers.poll_next_unpin(context).is_pending())).await
+    poll_fn(|context| Poll::Ready(answers.poll_next_unpin(context).is_pending())).await
 }
 
 fn written(stage: &Stage) -> Vec<String> {
     let events = stage.store.read("cart", Revision::START, Direction::Forwards);
     events.map(|event| String::from_utf8(event.unwrap().data).unwrap()).collect()
+}
+
+/// Story: what had been read of a part was counted nowhere while the store was asked who may append.
+/// All threads that ask it may be taken.
+#[test]
+fn a_part_is_counted_while_the_store_is_asked() {
+    run(async {
+        let mut stage = Stage::new();
+        let (parts, mut answers) = call_of_user(&mut stage).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert!(waits(&mut answers).await);
+        assert_eq!(stage.bytes(), question::of_events(1));
+        assert_eq!(next(&mut answers).await, (1, 0));
+        assert_eq!((stage.bytes(), written(&stage)), (0, vec!["1".to_string()]));
+        // What is known of the rights is not asked again.
+        let mut share = stage.service.budget.share();
+        assert!(share.grow(APPENDS_BYTES_MAX - question::of_events(1)));
+        parts.send(part(2, true, 2)).unwrap();
+        assert_eq!(next(&mut answers).await, (2, 0));
+    });
 }
 
 /// A client that never sent the last part of a batch held its bytes for ever. With 256 MiB of them
