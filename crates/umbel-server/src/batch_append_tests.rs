@@ -90,16 +90,22 @@ fn written(stage: &Stage) -> Vec<String> {
     events.map(|event| String::from_utf8(event.unwrap().data).unwrap()).collect()
 }
 
-/// Story: what had been read of a part was counted nowhere while the store was asked who may append.
-/// All threads that ask it may be taken.
+/// Story: what had been read of a part was counted nowhere while the store was asked who may
+/// append. All threads that ask it may be taken.
 #[test]
 fn a_part_is_counted_while_the_store_is_asked() {
-    run(async {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
         let mut stage = Stage::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
         let (parts, mut answers) = call_of_user(&mut stage).await;
         parts.send(part(1, true, 1)).unwrap();
         assert!(waits(&mut answers).await);
         assert_eq!(stage.bytes(), question::of_events(1));
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
         assert_eq!(next(&mut answers).await, (1, 0));
         assert_eq!((stage.bytes(), written(&stage)), (0, vec!["1".to_string()]));
         // What is known of the rights is not asked again.

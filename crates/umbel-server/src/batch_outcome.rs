@@ -1,6 +1,10 @@
 //! How a batch ended, as its answer says it.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use prost::Message;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use umbel_events::limits::APPEND_BYTES_MAX;
 use umbel_events::{Appended, Error, Expected};
@@ -15,11 +19,29 @@ use umbel_proto::streams::{BatchAppendResp, ExpectedRevision};
 
 use crate::{append, convert, failure};
 
+/// Batches that fail are told of again after this time.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
+
 /// What an answer repeats of its request.
 pub struct Echo {
     id: Uuid,
     stream: Option<StreamIdentifier>,
     expected: Option<ExpectedRevision>,
+}
+
+/// When the log was last told that batches fail.
+static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Tells the log, once a second at most, where it is not the client's doing that a batch fails: the
+/// call itself does not, so that nobody else tells of it.
+fn note(status: &Status) {
+    let is_clients = matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_clients || told.is_some_and(|told| told.elapsed() < TOLD_AGAIN) {
+        return;
+    }
+    *told = Some(Instant::now());
+    tracing::warn!(code = ?status.code(), reason = status.message(), "batches are not written");
 }
 
 impl Echo {
@@ -87,6 +109,7 @@ impl Echo {
             }
             error => {
                 let status = failure::status(error);
+                note(&status);
                 failed_status(status.code(), status.message().to_string(), &status)
             }
         }

@@ -9,7 +9,8 @@ use umbel_proto::limits::PORT;
 
 use crate::kv_store::KeyValues;
 use crate::limits::{
-    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, GROUPS_BYTES_MAX, PARTS_TIME, SLOW_TIME, UNREAD_BYTES_MAX,
+    ASK_AFTER, ASK_TIME, CONNECTIONS_MAX, GROUPS_BYTES_MAX, OPEN_CALLS_MAX, PARTS_TIME, SLOW_TIME,
+    UNREAD_BYTES_MAX,
 };
 use crate::tls::Certificates;
 use crate::users::FirstPasswords;
@@ -36,6 +37,8 @@ pub struct Config {
     pub kv: Option<KeyValues>,
     /// Most connections at a time.
     pub connections_max: usize,
+    /// Most calls that are open at a time, on all connections together.
+    pub calls_max: usize,
     /// A client that says nothing for so long is asked whether it is there,
     pub ask_after: Duration,
     /// and has so long to answer.
@@ -60,6 +63,7 @@ impl Default for Config {
             backup: None,
             kv: None,
             connections_max: CONNECTIONS_MAX,
+            calls_max: OPEN_CALLS_MAX,
             ask_after: ASK_AFTER,
             ask_time: ASK_TIME,
             unread_bytes_max: UNREAD_BYTES_MAX,

@@ -138,6 +138,13 @@ pub fn unreadable(status: Status) -> Status {
     }
 }
 
+/// So many calls are open that there is no room for another.
+pub fn many_calls(most: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "{most} calls are open, which is the most there may be; try again"
+    ))
+}
+
 /// A call with more headers than one may have.
 pub fn many_headers(headers: usize) -> Status {
     Status::resource_exhausted(format!(

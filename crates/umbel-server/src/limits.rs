@@ -15,6 +15,8 @@ pub const BACKLOG: u32 = 4096;
 pub const QUIET_TIME: Duration = Duration::from_secs(1);
 /// Most calls that one connection may have open at a time.
 pub const CONCURRENT_CALLS_MAX: u32 = 1024;
+/// and on all connections together.
+pub const OPEN_CALLS_MAX: usize = 16_384;
 /// Most bytes of all headers of one request together.
 pub const HEADER_BYTES_MAX: u32 = 32 << 10;
 /// What a client is sending of a request that is answered already is taken and left out, so that it

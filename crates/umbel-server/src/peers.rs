@@ -21,6 +21,8 @@ use crate::limits::PAGES_MAX;
 pub struct Peers {
     next: AtomicU64,
     all: sync::Mutex<HashMap<u64, Arc<Peer>>>,
+    /// How many calls are open on all of them.
+    calls: Arc<AtomicUsize>,
 }
 
 /// A connection, as what serves its calls sees it.
@@ -30,8 +32,9 @@ pub struct Peer {
     /// Where its client is, where that is known.
     address: Option<SocketAddr>,
     began: Instant,
-    /// How many calls are open.
+    /// How many calls are open, on this one and on all.
     calls: AtomicUsize,
+    all_calls: Arc<AtomicUsize>,
     /// When the last one began or ended, in milliseconds since the connection began.
     quiet_since: AtomicU64,
     /// Places for pages that were answered and are not written.
@@ -63,6 +66,7 @@ impl Peers {
             address,
             began: Instant::now(),
             calls: AtomicUsize::new(0),
+            all_calls: Arc::clone(&self.calls),
             quiet_since: AtomicU64::new(0),
             pages: Arc::new(Semaphore::new(PAGES_MAX)),
             turn: Mutex::new(()),
@@ -75,6 +79,25 @@ impl Peers {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.locked(|all| all.len())
+    }
+
+    /// How many calls are open on all of them.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection on which the most calls are open, unless calls are about to end with
+    /// another.
+    pub fn end_the_busiest(&self) {
+        let calls = |peer: &&Arc<Peer>| peer.calls.load(Ordering::Relaxed);
+        let busiest = self.locked(|all| {
+            let is_one_ending = all.values().any(|peer| peer.is_ending() && calls(&peer) > 0);
+            let busiest = all.values().filter(|_| !is_one_ending).max_by_key(calls);
+            busiest.map(Arc::clone)
+        });
+        if let Some(peer) = busiest {
+            peer.end();
+        }
     }
 
     /// Ends the connection that has had no call for the longest time, if that is as long as this:
@@ -141,6 +164,7 @@ impl Peer {
     /// Notes a call, until what it gives is dropped.
     pub fn call(self: &Arc<Peer>) -> Call {
         self.calls.fetch_add(1, Ordering::AcqRel);
+        self.all_calls.fetch_add(1, Ordering::Relaxed);
         Call { peer: Arc::clone(self) }
     }
 
@@ -171,6 +195,7 @@ impl Drop for Call {
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.peer.quiet_since.store(now, Ordering::Release);
         self.peer.calls.fetch_sub(1, Ordering::AcqRel);
+        self.peer.all_calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -178,6 +203,25 @@ impl Drop for Call {
 mod tests {
     use super::*;
     use crate::stage::run;
+
+    #[test]
+    fn the_busiest_ends_and_no_other_before_it_has() {
+        let peers = Arc::new(Peers::default());
+        let [idle, busy, other] = [(); 3].map(|()| peers.place(None));
+        let mut calls: Vec<Call> = (0..3).map(|_| busy.peer.call()).collect();
+        let _other = other.peer.call();
+        assert_eq!(peers.calls(), 4);
+        let ending = || [&idle, &busy, &other].map(|place| place.peer.is_ending());
+        for _ in 0..2 {
+            peers.end_the_busiest();
+            assert_eq!(ending(), [false, true, false]);
+        }
+        calls.clear();
+        drop(busy);
+        assert_eq!(peers.calls(), 1);
+        peers.end_the_busiest();
+        assert!(other.peer.is_ending() && !idle.peer.is_ending());
+    }
 
     #[test]
     fn the_quietest_ends_and_none_that_has_a_call() {

@@ -96,6 +96,10 @@ async fn call_answer(
     if service.is_stopping() {
         return failure::stopping().into_http();
     }
+    if service.peers.calls() > service.calls_max {
+        service.peers.end_the_busiest();
+        return failure::many_calls(service.calls_max).into_http();
+    }
     if request.headers().len() > HEADERS_MAX {
         return failure::many_headers(request.headers().len()).into_http();
     }

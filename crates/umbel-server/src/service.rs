@@ -44,6 +44,8 @@ pub struct Service {
     pub unread: Arc<Unread>,
     /// The connections there are.
     pub peers: Arc<Peers>,
+    /// How many calls may be open on all of them.
+    pub calls_max: usize,
     /// The clock.
     pub env: Env,
     /// Chosen anew at each start.
@@ -101,6 +103,7 @@ impl Service {
             receiving: Arc::new(Budget::new(RECEIVING_BYTES_MAX)),
             unread,
             peers,
+            calls_max: config.calls_max,
             env,
             instance,
             advertise,

@@ -22,7 +22,7 @@ use crate::output::{Output, note};
 use crate::store::refuse_file;
 
 /// The folder of keys and values, in that of the store.
-const KV_FOLDER: &str = "kv";
+pub const KV_FOLDER: &str = "kv";
 
 /// Serves the event store in the folder that somebody names, which is created where it is missing
 /// or empty.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use umbel_env::Env;
 
+use super::serve::KV_FOLDER;
 use super::store;
 use crate::errors::{Failure, INDEX_IS_MADE, Outcome};
 use crate::folders::is_event_store;
@@ -71,6 +72,13 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
         for damage in damage.iter().take(NAMED_DAMAGES) {
             output.line(damage)?;
         }
+    }
+    let keys = store.path().join(KV_FOLDER);
+    if !json && keys.is_dir() {
+        let keys = keys.display();
+        output.line(&format!(
+            "the keys and values in {keys} were not looked at: umbel verify --db {keys}"
+        ))?;
     }
     output.flush()?;
     if damage.is_empty() {

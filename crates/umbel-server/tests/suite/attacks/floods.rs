@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use tonic::Code;
+use umbel_proto::streams::read_req::RevisionOption;
 use umbel_server::Config;
 use umbel_server::limits::{HEADER_BYTES_MAX, PAGES_MAX};
 
+use super::super::client::{Client, of_stream, subscription};
 use super::raw::{
     CONTINUATION, END, END_HEADERS, HEADERS, INITIAL_WINDOW, PING, RESET, Raw, SETTINGS,
     WINDOW_UPDATE, call, frame, header,
@@ -221,5 +224,38 @@ fn calls_with_names_without_end() {
             // Each is answered.
             while raw.frame().await.unwrap().stream != stream {}
         }
+    });
+}
+
+/// Story: each connection could have 1,024 calls open, and nothing limited those of all together. A
+/// hundred thousand of them took 2 GiB.
+#[test]
+fn more_calls_than_there_may_be() {
+    let config = Config { calls_max: 50, ..Config::default() };
+    Target::attack(config, async |address| {
+        let all = || subscription(of_stream("none", RevisionOption::Start(())));
+        let many = Client::connect(address).await;
+        let mut held = Vec::new();
+        for _ in 0..50 {
+            held.push(many.subscribe(all()).await.unwrap());
+        }
+        let other = Client::connect(address).await;
+        let mut refused = 0;
+        let mut stays = loop {
+            match other.subscribe(all()).await {
+                Ok(answers) => break answers,
+                Err(status) => {
+                    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                    assert!(status.message().contains("50 calls are open"), "{status:?}");
+                    refused += 1;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert!(refused > 0 && stays.message().await.unwrap().is_some());
+        for answers in &mut held {
+            while let Ok(Some(_)) = answers.message().await {}
+        }
+        assert!(many.subscribe(all()).await.is_err(), "its connection has ended");
     });
 }
