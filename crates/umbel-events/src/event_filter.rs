@@ -107,7 +107,7 @@ impl EventFilter {
     }
 
     /// Whether it answers as quickly as anybody could remember what it said.
-    pub(crate) fn is_quick(&self) -> bool {
+    pub fn is_quick(&self) -> bool {
         match &self.rule {
             Rule::Prefixes(_) => true,
             Rule::Expression(expression) => expression.prefix().is_some(),

@@ -9,7 +9,9 @@ use umbel_events::{Error, Expected};
 
 use crate::cut::cut;
 use crate::group_key::GroupKey;
-use crate::limits::{APPENDS_BYTES_MAX, HEADERS_MAX, RECEIVING_BYTES_MAX, STATUS_BYTES_MAX};
+use crate::limits::{
+    APPENDS_BYTES_MAX, EXPRESSIONS_MAX, HEADERS_MAX, RECEIVING_BYTES_MAX, STATUS_BYTES_MAX,
+};
 use crate::planted::{Bug, planted};
 
 /// The trailer that names the failure.
@@ -136,6 +138,14 @@ pub fn unreadable(status: Status) -> Status {
         Code::OutOfRange => message_too_large(status.message()),
         _ => of_the_client(status),
     }
+}
+
+/// So many different expressions are in use that there is no room for another.
+pub fn many_expressions() -> Status {
+    Status::resource_exhausted(format!(
+        "{EXPRESSIONS_MAX} different expressions are in use by reads and subscriptions, which is \
+         the most there may be; use prefixes, or end some"
+    ))
 }
 
 /// So many calls are open that there is no room for another.

@@ -57,6 +57,14 @@ impl FilterRequest {
         Ok(FilterRequest { by, rule, interval: u64::from(window) * u64::from(multiplier) })
     }
 
+    /// A name by which the same expression is found again; `None` for prefixes.
+    pub fn name(&self) -> Option<String> {
+        match &self.rule {
+            Rule::Regex(expression) => Some(format!("{:?} {expression}", self.by)),
+            Rule::Prefixes(_) => None,
+        }
+    }
+
     /// The filter. An expression takes its time to be compiled.
     pub fn compile(&self) -> Result<Arc<EventFilter>, Error> {
         match (self.by, &self.rule) {

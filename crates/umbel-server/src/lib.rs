@@ -57,6 +57,7 @@ mod encoded;
 mod failure;
 mod features;
 mod filter_request;
+mod filters;
 mod follower;
 #[doc(hidden)]
 pub mod fuzz;

@@ -82,6 +82,8 @@ pub const STATUS_BYTES_MAX: usize = 8 << 10;
 /// trailers without end.
 pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
 
+/// Different expressions that the filters of open reads and subscriptions run.
+pub const EXPRESSIONS_MAX: usize = 256;
 /// Most events that a read takes from the store at once,
 pub const PAGE_EVENTS_MAX: usize = 512;
 /// and the bytes of events after which it takes no more.

@@ -41,10 +41,7 @@ pub async fn read(
         return Err(read_request::invalid_position());
     }
     let filter = match &asked.filter {
-        Some(filter) => {
-            let compiled = service.store.filter(filter.clone()).await;
-            Some(compiled.map_err(|error| failure::status(&error))?)
-        }
+        Some(filter) => Some(service.store.filter(filter.clone()).await?),
         None => None,
     };
     let unsent = held.unsent();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     Error, EventFilter, Expected, NewEvent, Request, Since, Stats, Store, StreamAppend, Subscribed,
@@ -18,7 +19,9 @@ use umbel_events::{
 
 use crate::budget::Share;
 use crate::convert::Proposed;
+use crate::failure;
 use crate::filter_request::FilterRequest;
+use crate::filters::Filters;
 use crate::follower::{Followed, Follower};
 use crate::limits::{EXAMINED_MAX, PAGE_EVENTS_MAX, QUICK_BYTES_MAX, QUICK_EVENTS_MAX};
 use crate::outcomes::{AppendResult, Teller};
@@ -37,6 +40,7 @@ pub struct EventStore {
     /// How many jobs the thread that appends has, or will have.
     handed: Arc<AtomicUsize>,
     rules: Arc<Rules>,
+    filters: Arc<Filters>,
 }
 
 /// How many appends that came meanwhile are done together, and a job more.
@@ -109,7 +113,8 @@ impl EventStore {
         let append = move || append_all(&appending, &changing, jobs, &undone);
         let thread = env.threads.spawn("umbel-append", Box::new(append))?;
         let (quick, quick_append) = (Quick::new(env), Quick::new(env));
-        Ok((EventStore { store, appends, quick, quick_append, handed, rules }, thread))
+        let filters = Arc::default();
+        Ok((EventStore { store, appends, quick, quick_append, handed, rules, filters }, thread))
     }
 
     /// What the store says about users and rights.
@@ -192,8 +197,10 @@ impl EventStore {
     }
 
     /// The filter that a read asks for.
-    pub async fn filter(&self, asked: FilterRequest) -> Result<Arc<EventFilter>, Error> {
-        self.blocking(move |_| asked.compile()).await
+    pub async fn filter(&self, asked: FilterRequest) -> Result<Arc<EventFilter>, Status> {
+        let filters = Arc::clone(&self.filters);
+        let found = self.blocking(move |_| Ok(filters.get(&asked))).await;
+        found.unwrap_or_else(|error| Err(failure::status(&error)))
     }
 
     /// Subscribes.

@@ -128,6 +128,7 @@ fn the_page_repeats_the_limits() {
         ("the ACL in", format!("{} KiB or less", limits::ACL_BYTES_KEPT >> 10)),
         ("the ACL in", written(limits::ACLS_KEPT)),
         ("events that one ack", written(limits::GROUP_EVENTS_MAX)),
+        ("different expressions", limits::EXPRESSIONS_MAX.to_string()),
         ("calls open on all", written(limits::OPEN_CALLS_MAX)),
         ("calls open", written(CONCURRENT_CALLS_MAX as usize)),
         ("headers", format!("{} KiB", limits::HEADER_BYTES_MAX >> 10)),
