@@ -29,9 +29,10 @@ long as they were; deleted ones deleted; users and groups as they were.
 
 Memory is the kernel's count of what is not pages of files. Flat means: the median of the last \
 sixth is at most a tenth and 32 MiB above that of the second sixth; sockets and other descriptors \
-a tenth and 16, threads 4, open files a tenth and 128, because the event log keeps the files of \
-128 chunks open. The first sixth is for filling what has a bound. Of the anonymous memory \
-the part of the index is what it says itself; it is within the budget.
+a tenth and 16, threads 4 or 44 in all, because there are 32 at most that read the stores, open \
+files a tenth and 128, because the event log keeps the files of 128 chunks open. The \
+first sixth is for filling what has a bound. Of the anonymous memory the part of the index is \
+what it says itself; it is within the budget.
 
 By design these grow with what is stored, all within the budget that `--memory` sets or with a \
 count of files: the cache of blocks until it is full, indexes and filters of tables, the filter \
