@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -39,7 +40,9 @@ def start():
 
 
 def until(browser, is_so, what):
-    WebDriverWait(browser, 20).until(lambda _: is_so(), f"never: {what}")
+    # What was found may have gone before it is looked at: the page is made anew.
+    wait = WebDriverWait(browser, 20, ignored_exceptions=[StaleElementReferenceException])
+    wait.until(lambda _: is_so(), f"never: {what}")
 
 
 def text(browser):
