@@ -46,6 +46,14 @@ pub enum Error {
         /// What the operating system said.
         source: Arc<io::Error>,
     },
+    /// The directory of an open store was removed, or other files were put into it: close this
+    /// handle, and open the directory that is meant. This handle writes nothing over those files.
+    Replaced {
+        /// The directory or the file that is not what this handle wrote.
+        path: PathBuf,
+        /// What was found there.
+        reason: String,
+    },
     /// Another process or handle holds the store: close it first.
     Locked(PathBuf),
     /// An earlier write or sync failed and the handle went read-only: open the store again.
@@ -119,6 +127,12 @@ impl fmt::Display for Error {
                 f,
                 "could not {operation} {}: {source}; make room on that disk and go on (a store \
                  that has become read-only says so, and is to be opened again)",
+                path.display()
+            ),
+            Error::Replaced { path, reason } => write!(
+                f,
+                "{} was changed by another program while the store was open: {reason}; nothing was \
+                 written over it; close this handle, and open the directory that is meant",
                 path.display()
             ),
             Error::Locked(path) => write!(

@@ -1,6 +1,7 @@
 //! [`Env`]: everything the engine may ask of the world, in one handle.
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,14 @@ pub struct Env {
     pub threads: Arc<dyn Threads>,
     /// What the process may use.
     pub resources: Arc<dyn Resources>,
+}
+
+impl Env {
+    /// The same world, with its files held at a directory: see [`FileSystem::hold`].
+    /// REQUIRES: `path` is absolute.
+    pub fn hold(&self, path: &Path) -> Result<Env> {
+        Ok(Env { files: self.files.hold(path)?, ..self.clone() })
+    }
 }
 
 /// What the process may use of the machine.

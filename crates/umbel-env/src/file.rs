@@ -1,5 +1,6 @@
 //! Files and directories as traits.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -27,10 +28,37 @@ pub struct DirectoryEntry {
     pub is_directory: bool,
 }
 
+/// Which file or directory of a running system this is, whatever its names are: device and inode.
+/// Equal identities mean the same file as long as one of the two is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileIdentity {
+    /// The device that holds it.
+    pub device: u64,
+    /// Its number on that device.
+    pub inode: u64,
+}
+
+/// Where a held directory is, compared with the path it was opened by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectoryPlace {
+    /// The path still leads to it.
+    Unchanged,
+    /// The path leads to something else or to nothing: the directory was renamed, a link points
+    /// elsewhere now, or something is mounted over it.
+    Moved {
+        /// Its path now, where the system tells.
+        now: Option<PathBuf>,
+    },
+    /// It has no name any more.
+    Removed,
+}
+
 /// An open file. Reads and writes name their offset; there is no position.
 pub trait File: Send + Sync + Debug {
     /// The path it was opened by, for error messages.
     fn path(&self) -> &Path;
+    /// Which file this is; `None` where it has no name any more.
+    fn identity(&self) -> Result<Option<FileIdentity>>;
     /// Its length in bytes.
     fn len(&self) -> Result<u64>;
     /// Whether it is empty.
@@ -136,7 +164,28 @@ pub trait Lock: Send + Sync + Debug {}
 
 /// A file system. Creating, renaming, linking and removing become durable by
 /// [`FileSystem::sync_dir`] of the directory that holds the name, and not before.
+///
+/// A file system that [`FileSystem::hold`] returned is **held** at one directory. Its paths all
+/// begin with the path that directory was opened by. They are resolved from the open directory,
+/// never from the root or the current directory: the handle keeps its directory when that is
+/// renamed, its path leads elsewhere, or the process changes its current directory.
 pub trait FileSystem: Send + Sync + Debug {
+    /// The path from the root on, links and all. The current directory stands before a relative
+    /// one. An error where the path is empty or there is no current directory.
+    fn absolute(&self, path: &Path) -> Result<PathBuf>;
+    /// Opens a directory and returns the file system held at it. Its subdirectories are opened when
+    /// a call first names them, and are held from then on, too.
+    /// REQUIRES: `path` is absolute.
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>>;
+    /// Whether a path is in the held directory. Where none is held, every path is.
+    fn reaches(&self, path: &Path) -> bool {
+        let _ = path;
+        true
+    }
+    /// Where the held directory is now. [`DirectoryPlace::Unchanged`] where none is held.
+    fn place(&self) -> Result<DirectoryPlace>;
+    /// Which file or directory has this name; `None` where none has. Links are not followed.
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>>;
     /// Creates a directory (mode 0700) and its missing parents. One that exists is fine.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Creates a file (mode 0600) for reading and writing. An error where the name exists.
@@ -145,8 +194,9 @@ pub trait FileSystem: Send + Sync + Debug {
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// Gives a file another name in one step, replacing a file that has that name.
     fn rename(&self, source: &Path, target: &Path) -> Result<()>;
-    /// Gives a file a second name. An error where the name exists.
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()>;
+    /// Gives a file a second name, in a directory of `target_files`, which is this file system or
+    /// another one of the same kind. An error where the name exists.
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()>;
     /// Removes a name.
     fn remove_file(&self, path: &Path) -> Result<()>;
     /// Removes an empty directory. An error where something is in it, or where it is none.
@@ -162,6 +212,9 @@ pub trait FileSystem: Send + Sync + Debug {
     }
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
+    /// The innermost file system, for [`FileSystem::hard_link`] between two of them. A wrapper
+    /// answers with what it wraps.
+    fn innermost(&self) -> &dyn Any;
     /// Takes the exclusive lock of the file at `path`, creating it where missing.
     /// [`Error::Locked`] with the parent directory's path where another process or handle (of this
     /// process too) holds it.

@@ -4,6 +4,7 @@
 //! INVARIANT: `unsafe` appears in `mapping` alone, for the one call that maps a file.
 
 mod direct;
+mod directory;
 mod files;
 mod lock;
 mod mapping;
@@ -25,7 +26,7 @@ impl Env {
     /// The operating system: its files, clocks, random bytes and threads.
     pub fn system() -> Env {
         Env {
-            files: Arc::new(files::SystemFiles),
+            files: Arc::new(files::SystemFiles::whole()),
             clock: Arc::new(SystemClock { start: monotonic_now() }),
             entropy: Arc::new(SystemEntropy::default()),
             threads: Arc::new(SystemThreads),

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, DirectoryPlace, Env, Lock};
 use umbel_log::{END_RECORD_BYTES, Expectation, Sealed};
 
 use crate::backup_copy::{CopyOptions, Pace, block_sums, copy_behind, make_folder};
@@ -51,6 +51,8 @@ struct Wanted {
 /// A backup on its way.
 struct Backup<'a> {
     shared: &'a Shared,
+    /// The world, with its files held at the target.
+    env: &'a Env,
     target: &'a Path,
     old: BackupManifest,
 }
@@ -58,16 +60,16 @@ struct Backup<'a> {
 /// Backs up everything that was appended before the call.
 pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Result<BackupReport> {
     shared.check_open()?;
-    check_backup_folder(&shared.env, &shared.folder, target)?;
-    let seed = locked(&shared.log.table).seed;
+    let target = &*shared.outside.files.absolute(target)?;
+    check_backup_folder(&shared.outside, &own_directory(shared)?, target)?;
     // Files of chunks do not go while they are copied.
     let _copying = locked(&shared.log.copying);
-    let (_lock, old) = prepare(&shared.env, target, seed)?;
+    let (env, _lock, old) = prepare(shared, target)?;
     if !shared.read_only {
         shared.sync_log()?;
     }
     let (mut table, wanted) = Backup::plan(shared);
-    let backup = Backup { shared, target, old };
+    let backup = Backup { shared, env: &env, target, old };
     let wanted = backup.compare(wanted)?;
     let missing = wanted.iter().map(|wanted| wanted.len - wanted.held.len).sum();
     let mut pace = Pace::begin(&shared.env, options, missing);
@@ -89,9 +91,9 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
     }
     let number = backup.old.number + 1;
     let manifest = BackupManifest { number, table, files };
-    shared.env.files.sync_dir(&chunk_folder(target))?;
-    manifest.write(&shared.env, target)?;
-    remove_others(&shared.env, target, &manifest);
+    env.files.sync_dir(&chunk_folder(target))?;
+    manifest.write(&env, target)?;
+    remove_others(&env, target, &manifest);
     Ok(BackupReport {
         through: Position(manifest.through()),
         number,
@@ -189,14 +191,14 @@ impl Backup<'_> {
     /// Whether the folder has all that the manifest says of a file, as far as its length tells.
     fn is_there(&self, file: &BackupFile) -> Result<bool> {
         let path = self.path(file);
-        let files = &self.shared.env.files;
+        let files = &self.env.files;
         Ok(files.exists(&path)? && files.open(&path, Access::Read)?.len()? >= file.len)
     }
 
     /// Takes off what stands in a file behind what the manifest says of it: no backup that counts
     /// put it there, and a packed chunk is whole only with its own length.
     fn cut_off(&self, held: &BackupFile) -> Result<()> {
-        let (path, files) = (self.path(held), &self.shared.env.files);
+        let (path, files) = (self.path(held), &self.env.files);
         if files.open(&path, Access::Read)?.len()? > held.len {
             let file = files.open(&path, Access::ReadWrite)?;
             file.set_len(held.len)?;
@@ -208,7 +210,7 @@ impl Backup<'_> {
     /// Takes a file as it is that a backup left which did not come to its end, where the chunk is
     /// sealed and the seal proves that all of it is there.
     fn take_over(&self, wanted: &mut Wanted, pace: &mut Pace<'_>) -> Result<bool> {
-        let (path, env) = (self.path(&wanted.held), &self.shared.env);
+        let (path, env) = (self.path(&wanted.held), self.env);
         let Some(ended) = wanted.entry.ended else { return Ok(false) };
         let Some(sealed) = ended.sealed else { return Ok(false) };
         if wanted.held.len > 0 || !env.files.exists(&path)? {
@@ -240,15 +242,15 @@ impl Backup<'_> {
         let copied = copied.and_then(|()| self.check(wanted));
         if copied.is_err() && is_new {
             // It would only take room; the first failure is the one to report.
-            let _ = self.shared.env.files.remove_file(&path);
+            let _ = self.env.files.remove_file(&path);
         }
         copied
     }
 
     fn copy_file(&self, wanted: &mut Wanted, path: &Path, pace: &mut Pace<'_>) -> Result<()> {
-        let files = &self.shared.env.files;
+        let files = &self.env.files;
         let source = self.source(&wanted.held.name);
-        let opened = files.open(&source, Access::Read);
+        let opened = self.shared.env.files.open(&source, Access::Read);
         let source = opened.map_err(|error| unopened(&source, error))?;
         let target = match wanted.held.len {
             0 => {
@@ -277,13 +279,13 @@ impl Backup<'_> {
     /// Where the chunk goes on, this is how it ended for the backup.
     fn check(&self, wanted: &mut Wanted) -> Result<()> {
         if let Some(packed) = &wanted.entry.packed {
-            let file = self.shared.env.files.open(&self.path(&wanted.held), Access::Read)?;
+            let file = self.env.files.open(&self.path(&wanted.held), Access::Read)?;
             let checked = packed::check(&*file, wanted.entry.id, packed);
             return checked.map_err(|error| self.in_source(wanted, error.into()));
         }
         let sealed = wanted.entry.ended.and_then(|ended| ended.sealed);
         let expectation = sealed.map_or(Expectation::Open, Expectation::Sealed);
-        let read = read_chunk(&self.shared.env, self.target, &wanted.entry, expectation);
+        let read = read_chunk(self.env, self.target, &wanted.entry, expectation);
         let read = read.map_err(|error| self.in_source(wanted, error))?;
         let found = end_of(&read);
         let is_right = found.file_bytes() == wanted.len
@@ -344,26 +346,47 @@ pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()
     Ok(())
 }
 
-/// Makes the folder ready for a backup of the store with this seed, and keeps others away. Returns
-/// what it holds.
-fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, BackupManifest)> {
+/// Makes the directory ready for a backup of the store, and locks it. Returns the world held at it,
+/// and what it holds.
+fn prepare(shared: &Shared, target: &Path) -> Result<(Env, Box<dyn Lock>, BackupManifest)> {
+    let (seed, instance) = {
+        let table = locked(&shared.log.table);
+        (table.seed, table.instance)
+    };
     let chunks = chunk_folder(target);
-    make_folder(env, target)?;
-    make_folder(env, &chunks)?;
+    make_folder(&shared.outside, target)?;
+    make_folder(&shared.outside, &chunks)?;
+    let env = shared.outside.hold(target)?;
     let lock = env.files.lock(&target.join("LOCK"))?;
-    if !BackupManifest::exists(env, target)? {
-        let manifest = BackupManifest::new(seed);
-        manifest.write(env, target)?;
-        return Ok((lock, manifest));
+    if !BackupManifest::exists(&env, target)? {
+        let manifest = BackupManifest::new(seed, instance);
+        manifest.write(&env, target)?;
+        return Ok((env, lock, manifest));
     }
-    let manifest = BackupManifest::read(env, target)?;
+    let manifest = BackupManifest::read(&env, target)?;
+    let bound = manifest.table.instance;
+    if manifest.table.seed == seed && bound != instance && bound != [0; 16] && instance != [0; 16] {
+        return Err(Error::invalid(format!(
+            "{} holds a backup of another copy of this store (one of the two was restored from a \
+             backup); back this one up to another folder",
+            target.display()
+        )));
+    }
     if manifest.table.seed != seed {
         return Err(Error::invalid(format!(
             "{} holds a backup of another store; back this one up to another folder",
             target.display()
         )));
     }
-    Ok((lock, manifest))
+    Ok((env, lock, manifest))
+}
+
+/// Where the store's directory is now, as far as the system tells.
+fn own_directory(shared: &Shared) -> Result<PathBuf> {
+    Ok(match shared.env.files.place()? {
+        DirectoryPlace::Moved { now: Some(now) } => now,
+        _ => shared.folder.clone(),
+    })
 }
 
 /// An error where a folder holds something that no backup put there.

@@ -86,8 +86,8 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
 
 impl BackupManifest {
     /// That of a folder which is ready for the first backup of a store.
-    pub fn new(seed: [u8; 16]) -> BackupManifest {
-        BackupManifest { number: 0, table: ChunkTable::new(seed), files: Vec::new() }
+    pub fn new(seed: [u8; 16], instance: [u8; 16]) -> BackupManifest {
+        BackupManifest { number: 0, table: ChunkTable::new(seed, instance), files: Vec::new() }
     }
 
     /// Whether there is one in the folder.

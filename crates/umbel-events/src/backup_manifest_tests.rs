@@ -7,7 +7,7 @@ use crate::chunk_table::Ended;
 use super::*;
 
 fn example() -> BackupManifest {
-    let mut table = ChunkTable::new([9; 16]);
+    let mut table = ChunkTable::new([9; 16], [8; 16]);
     table.generation = 4;
     table.add(4 << 20);
     table.add(4 << 20);

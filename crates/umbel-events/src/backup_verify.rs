@@ -45,6 +45,9 @@ pub fn verify_backup(
     folder: &Path,
     options: CopyOptions<'_>,
 ) -> Result<BackupVerifyReport> {
+    let folder = &*env.files.absolute(folder)?;
+    let held = if env.files.exists(folder)? { env.hold(folder)? } else { env.clone() };
+    let env = &held;
     let manifest = BackupManifest::read_complete(env, folder)?;
     let mut pace = Pace::begin(env, options, manifest.bytes());
     let damage = check(env, folder, &manifest, &mut pace)?;

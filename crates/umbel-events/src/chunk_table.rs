@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, DirectoryPlace, Env};
 use umbel_log::{HEADER_BYTES, Sealed};
 
 const NAME: &str = "CHUNKS";
 const NEW_NAME: &str = "CHUNKS.new";
 const MAGIC: [u8; 8] = *b"UmbelChk";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// No table is longer; a damaged length cannot make anybody take more memory.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -136,8 +136,14 @@ impl Packed {
 pub struct ChunkTable {
     /// What names are hashed with, and by which other files know that they belong to this store.
     pub seed: [u8; 16],
+    /// Which copy of the store this is: random, made with the store and with each restore. All
+    /// zeros in a store of an earlier version.
+    pub instance: [u8; 16],
     /// Counts the tables written.
     pub generation: u64,
+    /// The generation that is known to be on the disk. After a failed write the one there is this
+    /// or [`ChunkTable::generation`].
+    pub written: u64,
     /// The id of the next chunk.
     pub next_id: u64,
     /// The position its first byte will have: no event was ever given one as high.
@@ -149,11 +155,21 @@ pub struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// That of a new store.
-    pub fn new(seed: [u8; 16]) -> ChunkTable {
+    /// That of a new store, with a seed and an instance id of its own.
+    pub fn create(env: &Env) -> Result<ChunkTable> {
+        let (mut seed, mut instance) = ([0; 16], [0; 16]);
+        env.entropy.fill(&mut seed)?;
+        env.entropy.fill(&mut instance)?;
+        Ok(ChunkTable::new(seed, instance))
+    }
+
+    /// One without chunks.
+    pub fn new(seed: [u8; 16], instance: [u8; 16]) -> ChunkTable {
         ChunkTable {
             seed,
+            instance,
             generation: 0,
+            written: 0,
             next_id: 1,
             next_start: 0,
             scavenge_from: 0,
@@ -171,6 +187,7 @@ impl ChunkTable {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
         out.extend_from_slice(&self.seed);
+        out.extend_from_slice(&self.instance);
         let count = self.chunks.len() as u64;
         let numbers = [self.generation, self.next_id, self.next_start, self.scavenge_from, count];
         for number in numbers {
@@ -187,6 +204,7 @@ impl ChunkTable {
     fn decode_body(version: u8, bytes: &[u8]) -> Option<ChunkTable> {
         let mut decoder = Decoder::new(bytes);
         let seed = *decoder.take(16)?.first_chunk()?;
+        let instance = if version < 3 { [0; 16] } else { *decoder.take(16)?.first_chunk()? };
         let (generation, next_id) = (decoder.varint()?, decoder.varint()?);
         let next_start = decoder.varint()?;
         let scavenge_from = if version < 2 { 0 } else { decoder.varint()? };
@@ -206,8 +224,16 @@ impl ChunkTable {
             }
             chunks.push(entry);
         }
-        let table = ChunkTable { seed, generation, next_id, next_start, scavenge_from, chunks };
-        decoder.is_done().then_some(table)
+        decoder.is_done().then_some(ChunkTable {
+            seed,
+            instance,
+            generation,
+            written: generation,
+            next_id,
+            next_start,
+            scavenge_from,
+            chunks,
+        })
     }
 
     /// Reads the table of a file.
@@ -254,7 +280,38 @@ impl ChunkTable {
     /// durable with every name of the folder.
     ///
     /// REQUIRES: the names of all chunks in it are durable.
+    ///
+    /// # Errors
+    /// `Replaced` where the file there is not the one that was written last; a failed call.
     pub fn write(&mut self, env: &Env, folder: &Path) -> Result<()> {
+        self.check_owned(env, folder)?;
+        self.replace(env, folder)
+    }
+
+    /// An error where the table in `folder` is not the one that was read or written last: another
+    /// program put it there, and its files are not this store's.
+    fn check_owned(&self, env: &Env, folder: &Path) -> Result<()> {
+        let path = folder.join(NAME);
+        let replaced = |reason: &str| Error::Replaced { path: path.clone(), reason: reason.into() };
+        if env.files.place()? == DirectoryPlace::Removed {
+            return Err(replaced("the directory was removed"));
+        }
+        let found = match ChunkTable::read(env, folder) {
+            Ok(found) => found,
+            Err(error) if error.is_missing_file() && self.written == 0 => return Ok(()),
+            Err(error) if error.is_missing_file() => return Err(replaced("it was removed")),
+            Err(Error::Corruption { reason, .. }) => return Err(replaced(&reason)),
+            Err(error) => return Err(error),
+        };
+        let is_same_store = found.seed == self.seed;
+        if !is_same_store || !(self.written..=self.generation).contains(&found.generation) {
+            return Err(replaced("it names another state of a store"));
+        }
+        Ok(())
+    }
+
+    /// As [`ChunkTable::write`], whatever table is there.
+    pub fn replace(&mut self, env: &Env, folder: &Path) -> Result<()> {
         self.generation += 1;
         let new = folder.join(NEW_NAME);
         if env.files.exists(&new)? {
@@ -268,7 +325,9 @@ impl ChunkTable {
             return written;
         }
         env.files.rename(&new, &folder.join(NAME))?;
-        env.files.sync_dir(folder)
+        env.files.sync_dir(folder)?;
+        self.written = self.generation;
+        Ok(())
     }
 
     fn write_file(&self, env: &Env, path: &Path) -> Result<()> {
@@ -368,8 +427,8 @@ mod tests {
     use super::*;
 
     fn example() -> ChunkTable {
-        let mut table = ChunkTable::new([9; 16]);
-        table.generation = 4;
+        let mut table = ChunkTable::new([9; 16], [8; 16]);
+        (table.generation, table.written) = (4, 4);
         table.add(1 << 20);
         table.add(1 << 21);
         table.add(1 << 21);
@@ -397,6 +456,16 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(ChunkTable::decode(&bytes[..len], path).is_err(), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_table_of_version_2_has_no_instance_id() {
+        let table = ChunkTable { instance: [0; 16], ..example() };
+        let new = table.encode();
+        let at = MAGIC.len() + 1;
+        let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..new.len() - 8]].concat();
+        old.extend(checksum(0, 0, &old).to_le_bytes());
+        assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn log(holds: bool) -> EventLog {
     let env = Sim::new(1).env();
     let folder = Path::new("/store");
     env.files.create_dir_all(&chunk_folder(folder)).unwrap();
-    let mut table = ChunkTable::new([7; 16]);
+    let mut table = ChunkTable::new([7; 16], [8; 16]);
     table.write(&env, folder).unwrap();
     EventLog::new(&env, folder.to_path_buf(), (64 << 10, holds), table)
 }

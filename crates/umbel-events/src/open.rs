@@ -45,16 +45,25 @@ const CATCH_UP_EVENTS: usize = 4096;
 /// Opens the store in a folder.
 pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
     options.check()?;
-    let env = options.env.clone();
-    if !admit(&env, folder, &options, read_only)? {
-        create_folders(&env, folder)?;
+    let outside = &options.env;
+    let folder = &*outside.files.absolute(folder)?;
+    if !admit(outside, folder, &options, read_only)? {
+        create_folders(outside, folder)?;
     }
+    let env = outside.hold(folder)?;
     let lock = lock(&env, folder, read_only)?;
-    // Somebody else may have made it meanwhile.
-    let exists = admit(&env, folder, &options, read_only)?;
+    // Another process may have created it meanwhile.
+    let exists = ChunkTable::exists(&env, folder)?;
+    if !exists || (options.error_if_exists && !read_only) {
+        admit(outside, folder, &options, read_only)?;
+    }
     repair_marker::check_none(&env, folder)?;
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
     recover(&env, folder, &mut table, read_only)?;
+    if !read_only && table.instance == [0; 16] {
+        env.entropy.fill(&mut table.instance)?;
+        table.write(&env, folder)?;
+    }
     check_files(&env, folder, &table)?;
     let seed = table.seed;
     let secret = HashSecret::from_seed(seed);
@@ -63,7 +72,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let log = EventLog::new(&env, folder.to_path_buf(), shape, table);
     let log = Arc::new(log);
     let failed = Arc::clone(&log.failed);
-    let index_options = index_options(&options, &log, &failed);
+    let index_options = index_options(&options, &env, &log, &failed);
     let existence_folder = folder.join("existence");
     let existence = match read_only {
         true => Existence::none(seed),
@@ -83,6 +92,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         closed: AtomicBool::new(false),
         lock: Mutex::new(lock),
         env,
+        outside: options.env.clone(),
     };
     let last_created = catch_up(&parts)?;
     if !read_only {
@@ -196,22 +206,21 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
 }
 
 fn create(env: &Env, folder: &Path) -> Result<ChunkTable> {
-    let mut seed = [0; 16];
-    env.entropy.fill(&mut seed)?;
-    let mut table = ChunkTable::new(seed);
+    let mut table = ChunkTable::create(env)?;
     table.write(env, folder)?;
     Ok(table)
 }
 
 fn index_options(
     options: &StoreOptions,
+    env: &Env,
     log: &Arc<EventLog>,
     failed: &Arc<OnceLock<String>>,
 ) -> Options {
     let (log, failed) = (Arc::clone(log), Arc::clone(failed));
     // What a table of the index speaks of has to be in the log for good.
     let before_flush = Some(FlushGate::new(move || sync_log(&log, &failed)));
-    Options { before_flush, ..options.of_index() }
+    Options { before_flush, env: env.clone(), ..options.of_index() }
 }
 
 /// Finds out where the chunks end that were in use when the process or the machine died, writes

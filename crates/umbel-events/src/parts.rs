@@ -19,9 +19,11 @@ use crate::visible::Visible;
 /// What a store is made of.
 #[derive(Debug)]
 pub struct Parts {
-    /// The world.
+    /// The world, with its files held at the store's directory.
     pub env: Env,
-    /// The store's folder.
+    /// The world outside of it.
+    pub outside: Env,
+    /// The store's directory, from the root on, as it was opened.
     pub folder: PathBuf,
     /// Whether nothing may be written.
     pub read_only: bool,

@@ -48,7 +48,9 @@ use plan::Plan;
 /// `Invalid` where there is no event store; `Locked` where somebody has it open; what the
 /// operating system refuses, as when the disk is full. Nothing is lost then.
 pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
+    let folder = &*env.files.absolute(folder)?;
     check_store(env, folder)?;
+    let env = &env.hold(folder)?;
     let locked = env.files.lock(&folder.join("LOCK"));
     let is_unlocked = match &locked {
         // Whoever changes nothing can look at what he may not write to.

@@ -39,9 +39,14 @@ pub fn restore(
     target: &Path,
     options: CopyOptions<'_>,
 ) -> Result<RestoreReport> {
-    let manifest = BackupManifest::read_complete(env, backup)?;
-    let _backup_lock = hold(env, backup)?;
-    let table = table_of(&manifest);
+    let (backup, target) = (&*env.files.absolute(backup)?, &*env.files.absolute(target)?);
+    let there = match env.files.exists(backup)? {
+        true => env.hold(backup)?,
+        false => env.clone(),
+    };
+    let manifest = BackupManifest::read_complete(&there, backup)?;
+    let _backup_lock = hold(&there, backup)?;
+    let table = table_of(env, &manifest)?;
     let marker = marker(&manifest);
     let report = RestoreReport {
         through: Position(manifest.through()),
@@ -50,25 +55,27 @@ pub fn restore(
     };
     if check_target(env, target, &table, &marker)? {
         // Everything is there, and only the marker was left.
-        finish(env, target)?;
+        finish(&env.hold(target)?, target)?;
         return Ok(report);
     }
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
-    let damage = backup_verify::check(env, backup, &manifest, &mut pace)?;
+    let damage = backup_verify::check(&there, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {
         return Err(damage);
     }
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
     make_folder(env, &chunks)?;
+    let env = &env.hold(target)?;
     let _lock = env.files.lock(&target.join("LOCK"))?;
     write_marker(env, target, &marker)?;
     for (entry, file) in manifest.chunks() {
         let source = chunk_folder(backup).join(&file.name);
-        copy(env, &source, &chunks.join(&file.name), entry.id, file, &mut pace)?;
+        let names = (&*source, &*chunks.join(&file.name));
+        copy((&there, env), names, entry.id, file, &mut pace)?;
     }
     env.files.sync_dir(&chunks)?;
-    table.clone().write(env, target)?;
+    table.clone().replace(env, target)?;
     finish(env, target)?;
     Ok(report)
 }
@@ -86,15 +93,16 @@ fn hold(env: &Env, backup: &Path) -> Result<Option<Box<dyn Lock>>> {
     }
 }
 
-/// The table of the restored store. New events get positions far behind those of the backup, so
+/// The table of the restored store, which is a copy with an instance id of its own. New events get positions far behind those of the backup, so
 /// that they get none which the original gave to events after the backup.
-fn table_of(manifest: &BackupManifest) -> ChunkTable {
+fn table_of(env: &Env, manifest: &BackupManifest) -> Result<ChunkTable> {
     let mut table = manifest.table.clone();
+    env.entropy.fill(&mut table.instance)?;
     let moved = table.next_start.saturating_add(RESTORE_GAP_BYTES);
     if moved < POSITION_MAX / 2 {
         table.next_start = moved;
     }
-    table
+    Ok(table)
 }
 
 /// What the marker of a restore of this backup says.
@@ -119,10 +127,14 @@ fn check_target(env: &Env, target: &Path, table: &ChunkTable, marker: &[u8]) -> 
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
     let is_marked = env.files.exists(&marker_path(target))?;
     if has("CHUNKS") {
-        let mut finished = table.clone();
-        finished.generation += 1;
-        if is_marked && ChunkTable::read(env, target)? == finished {
-            return Ok(true);
+        if is_marked {
+            let found = ChunkTable::read(env, target)?;
+            let (generation, instance) = (table.generation + 1, found.instance);
+            let finished =
+                ChunkTable { generation, written: generation, instance, ..table.clone() };
+            if found == finished {
+                return Ok(true);
+            }
         }
         return Err(Error::invalid(format!(
             "{shown} holds an event store already, which is not overwritten; {advice}"
@@ -187,9 +199,8 @@ fn finish(env: &Env, target: &Path) -> Result<()> {
 
 /// Copies a file of the backup, or keeps what an interrupted restore has of it where that is right.
 fn copy(
-    env: &Env,
-    source: &Path,
-    target: &Path,
+    (there, env): (&Env, &Env),
+    (source, target): (&Path, &Path),
     id: u64,
     wanted: &BackupFile,
     pace: &mut Pace<'_>,
@@ -206,7 +217,7 @@ fn copy(
         env.files.remove_file(target)?;
     }
     let file = env.files.create(target)?;
-    let copied = check_file(env, source, id, wanted, |block, at| {
+    let copied = check_file(there, source, id, wanted, |block, at| {
         file.write_all_at(block, at)?;
         pace.did(block.len() as u64);
         Ok(())

@@ -67,6 +67,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// The folder at `path`, which is created where it is missing.
     pub(crate) fn open(env: &Env, path: &Path) -> Result<Folder> {
+        let path = &*env.files.absolute(path)?;
         if !env.files.exists(path)? {
             env.files.create_dir_all(path)?;
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -77,6 +78,8 @@ impl Folder {
 
     /// The folder at `path`, which is there.
     pub(crate) fn listed(env: &Env, path: &Path) -> Result<Folder> {
+        let path = &*env.files.absolute(path)?;
+        let env = env.hold(path)?;
         let names = env.files.read_dir(path)?;
         let ids = names.iter().filter_map(|entry| Some((entry.name.clone(), id_of(&entry.name)?)));
         let known: BTreeSet<(String, u64)> = ids.collect();
@@ -89,7 +92,7 @@ impl Folder {
             return Err(Error::invalid(message));
         }
         let known = known.into_iter().map(|(name, _)| name).collect();
-        Ok(Folder { env: env.clone(), path: path.to_path_buf(), next_id: last + 1, known })
+        Ok(Folder { env, path: path.to_path_buf(), next_id: last + 1, known })
     }
 
     /// The path of a name in it.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Reached};
 use crate::plan::{FaultKind, Plan, When};
 use crate::random::{Random, digest, join};
 use crate::site::Operation;
@@ -27,7 +27,9 @@ pub(crate) struct Machine {
 pub(crate) struct State {
     pub(crate) disk: Disk,
     pub(crate) plan: Plan,
-    /// The numbers of the locked files.
+    /// The current directory of the process.
+    pub(crate) current_dir: Reached,
+    /// The numbers of the locked files and of the directories they are in.
     pub(crate) locks: BTreeSet<u64>,
     /// The handles of each open file hold one token together.
     pub(crate) handles: BTreeMap<u64, Weak<()>>,
@@ -85,6 +87,7 @@ impl Machine {
         let state = State {
             disk,
             plan: Plan::default(),
+            current_dir: Reached::ROOT,
             locks: BTreeSet::new(),
             handles: BTreeMap::new(),
             entropy: Random::new(join(seed, 1)),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::content::{Content, PAGE_BYTES};
@@ -66,6 +66,8 @@ pub(crate) type Names = BTreeMap<String, Node>;
 pub(crate) struct Directory {
     pub(crate) durable: Arc<Names>,
     pub(crate) current: Arc<Names>,
+    /// Whether its name was removed, so that nothing can be created in it.
+    pub(crate) is_removed: bool,
 }
 
 /// A name and the directory that holds it.
@@ -73,6 +75,32 @@ pub(crate) struct Directory {
 pub(crate) struct Place {
     pub(crate) directory: u64,
     pub(crate) name: String,
+}
+
+/// A directory as a process reached it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) directory: u64,
+    /// The number of the error that every change below it gives, where the way to it goes through a
+    /// mount that refuses changes.
+    pub(crate) refusal: Option<i32>,
+}
+
+impl Reached {
+    /// The root directory.
+    pub(crate) const ROOT: Reached = Reached { directory: ROOT, refusal: None };
+
+    /// An error where changes are refused.
+    pub(crate) fn check_writable(self) -> io::Result<()> {
+        self.refusal.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
+    }
+}
+
+/// A directory that is seen in place of another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mounted {
+    pub(crate) directory: u64,
+    pub(crate) refusal: Option<i32>,
 }
 
 /// One change of names that is not durable yet. Each survives whole or not at all.
@@ -118,6 +146,8 @@ pub(crate) struct Disk {
     pub(crate) inodes: BTreeMap<u64, Inode>,
     pub(crate) directories: BTreeMap<u64, Directory>,
     pub(crate) name_changes: Vec<NameChange>,
+    /// What is mounted over a directory. A restart unmounts everything.
+    pub(crate) mounts: BTreeMap<u64, Mounted>,
     next_node: u64,
     next_unit: UnitNumber,
 }
@@ -129,6 +159,7 @@ impl Disk {
             inodes: BTreeMap::new(),
             directories: BTreeMap::from([(ROOT, Directory::default())]),
             name_changes: Vec::new(),
+            mounts: BTreeMap::new(),
             next_node: ROOT + 1,
             next_unit: 1,
         }
@@ -151,14 +182,34 @@ impl Disk {
 
     // -- paths --
 
-    /// What a path stands for now. The root is `/`; relative paths begin there too.
+    /// What a path from the root stands for now.
     pub(crate) fn find(&self, path: &Path) -> io::Result<Node> {
-        let mut node = Node::Directory(ROOT);
+        self.find_from(Reached::ROOT, path).map(|(node, _)| node)
+    }
+
+    /// What a path that begins in a directory stands for now, and what refuses to change it.
+    pub(crate) fn find_from(&self, start: Reached, path: &Path) -> io::Result<(Node, Option<i32>)> {
+        let mut node = Node::Directory(start.directory);
+        let mut refusal = start.refusal;
         for name in names_of(path)? {
             let directory = self.directory(node)?;
             node = *directory.current.get(&name).ok_or_else(missing)?;
+            if let Node::Directory(number) = node
+                && let Some(mounted) = self.mounts.get(&number)
+            {
+                node = Node::Directory(mounted.directory);
+                refusal = mounted.refusal;
+            }
         }
-        Ok(node)
+        Ok((node, refusal))
+    }
+
+    /// The directory that a path leads to.
+    pub(crate) fn reach(&self, start: Reached, path: &Path) -> io::Result<Reached> {
+        match self.find_from(start, path)? {
+            (Node::Directory(directory), refusal) => Ok(Reached { directory, refusal }),
+            (Node::File(_), _) => Err(not_a_directory()),
+        }
     }
 
     fn directory(&self, node: Node) -> io::Result<&Directory> {
@@ -168,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// The number of the file that a path names.
+    /// The number of the file that a path from the root names.
     pub(crate) fn find_file(&self, path: &Path) -> io::Result<u64> {
         match self.find(path)? {
             Node::File(number) => Ok(number),
@@ -176,23 +227,23 @@ impl Disk {
         }
     }
 
-    /// The number of the directory that a path names.
+    /// The number of the directory that a path from the root names.
     pub(crate) fn find_directory(&self, path: &Path) -> io::Result<u64> {
-        match self.find(path)? {
-            Node::Directory(number) => Ok(number),
-            Node::File(_) => Err(not_a_directory()),
-        }
+        self.reach(Reached::ROOT, path).map(|reached| reached.directory)
     }
 
-    /// The directory and the last name of a path; the name need not exist.
-    fn place(&self, path: &Path) -> io::Result<Place> {
+    /// The directory and the last name of a path that is to be changed; the name need not exist.
+    pub(crate) fn place(&self, start: Reached, path: &Path) -> io::Result<Place> {
         let mut names = names_of(path)?;
         let name = names.pop().ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
-        let parent: std::path::PathBuf = names.iter().collect();
-        Ok(Place { directory: self.find_directory(&parent)?, name })
+        let parent: PathBuf = names.iter().collect();
+        let reached = self.reach(start, &parent)?;
+        reached.check_writable()?;
+        Ok(Place { directory: reached.directory, name })
     }
 
-    fn at(&self, place: &Place) -> Option<Node> {
+    /// What has a name now.
+    pub(crate) fn at(&self, place: &Place) -> Option<Node> {
         self.directories.get(&place.directory)?.current.get(&place.name).copied()
     }
 
@@ -209,27 +260,36 @@ impl Disk {
     }
 
     /// Makes a directory and its missing parents.
-    pub(crate) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
-        let mut directory = ROOT;
+    pub(crate) fn create_dir_all(&mut self, start: Reached, path: &Path) -> io::Result<()> {
+        let mut reached = start;
         for name in names_of(path)? {
-            let place = Place { directory, name };
-            directory = match self.at(&place) {
-                Some(Node::Directory(number)) => number,
-                Some(Node::File(_)) => return Err(exists()),
-                None => {
-                    let number = self.new_node();
-                    self.directories.insert(number, Directory::default());
-                    self.change_names(Node::Directory(number), None, Some(place));
-                    number
-                }
-            };
+            let name_path = Path::new(&name);
+            if let Ok((node, refusal)) = self.find_from(reached, name_path) {
+                let Node::Directory(directory) = node else { return Err(exists()) };
+                reached = Reached { directory, refusal };
+                continue;
+            }
+            let place = self.place(reached, name_path)?;
+            self.check_kept(place.directory)?;
+            let directory = self.new_node();
+            self.directories.insert(directory, Directory::default());
+            self.change_names(Node::Directory(directory), None, Some(place));
+            reached = Reached { directory, ..reached };
         }
         Ok(())
     }
 
+    /// An error where a directory was removed: nothing can be created in it.
+    fn check_kept(&self, directory: u64) -> io::Result<()> {
+        match self.directories.get(&directory) {
+            Some(directory) if !directory.is_removed => Ok(()),
+            _ => Err(missing()),
+        }
+    }
+
     /// Makes an empty file.
-    pub(crate) fn create(&mut self, path: &Path) -> io::Result<u64> {
-        let place = self.place(path)?;
+    pub(crate) fn create(&mut self, place: Place) -> io::Result<u64> {
+        self.check_kept(place.directory)?;
         if self.at(&place).is_some() {
             return Err(exists());
         }
@@ -240,15 +300,15 @@ impl Disk {
     }
 
     /// Gives a node another name.
-    pub(crate) fn rename(&mut self, source: &Path, target: &Path) -> io::Result<()> {
-        let node = self.find(source)?;
-        let (from, to) = (self.place(source)?, self.place(target)?);
+    pub(crate) fn rename(&mut self, from: Place, to: Place) -> io::Result<()> {
+        let node = self.at(&from).ok_or_else(missing)?;
+        self.check_kept(to.directory)?;
         match (node, self.at(&to)) {
             (node, Some(other)) if node == other => return Ok(()),
             (Node::File(_), Some(Node::Directory(_))) => return Err(is_a_directory()),
             (Node::Directory(_), Some(Node::File(_))) => return Err(not_a_directory()),
             (Node::Directory(_), Some(_)) => return Err(exists()),
-            (Node::Directory(_), None) if target.starts_with(source) => {
+            (Node::Directory(moved), None) if self.contains(moved, to.directory) => {
                 return Err(ErrorKind::InvalidInput.into());
             }
             _ => {}
@@ -257,12 +317,20 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives a file a second name.
-    pub(crate) fn hard_link(&mut self, source: &Path, target: &Path) -> io::Result<()> {
-        let Node::File(number) = self.find(source)? else {
-            return Err(io::Error::from_raw_os_error(1));
+    /// Whether a directory is another one or lies in it, however deep.
+    fn contains(&self, directory: u64, inner: u64) -> bool {
+        let holds = |node: &Node| match *node {
+            Node::Directory(number) => self.contains(number, inner),
+            Node::File(_) => false,
         };
-        let place = self.place(target)?;
+        directory == inner
+            || self.directories.get(&directory).is_some_and(|d| d.current.values().any(holds))
+    }
+
+    /// Gives a file a second name.
+    pub(crate) fn hard_link(&mut self, node: Node, place: Place) -> io::Result<()> {
+        let Node::File(number) = node else { return Err(io::Error::from_raw_os_error(1)) };
+        self.check_kept(place.directory)?;
         if self.at(&place).is_some() {
             return Err(exists());
         }
@@ -271,23 +339,48 @@ impl Disk {
     }
 
     /// Takes a file's name away.
-    pub(crate) fn remove(&mut self, path: &Path) -> io::Result<()> {
-        let Node::File(number) = self.find(path)? else { return Err(is_a_directory()) };
-        let place = self.place(path)?;
+    pub(crate) fn remove(&mut self, place: Place) -> io::Result<()> {
+        let node = self.at(&place).ok_or_else(missing)?;
+        let Node::File(number) = node else { return Err(is_a_directory()) };
         self.change_names(Node::File(number), Some(place), None);
         Ok(())
     }
 
     /// Removes an empty directory.
-    pub(crate) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        let number = self.find_directory(path)?;
-        let is_empty = self.directories.get(&number).is_none_or(|d| d.current.is_empty());
-        if !is_empty {
+    pub(crate) fn remove_dir(&mut self, place: Place) -> io::Result<()> {
+        let node = self.at(&place).ok_or_else(missing)?;
+        let Node::Directory(number) = node else { return Err(not_a_directory()) };
+        let directory = self.directories.get_mut(&number).ok_or_else(missing)?;
+        if !directory.current.is_empty() {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
-        let place = self.place(path)?;
+        directory.is_removed = true;
         self.change_names(Node::Directory(number), Some(place), None);
         Ok(())
+    }
+
+    /// A path that leads to a directory now; `None` where none does.
+    pub(crate) fn path_of(&self, directory: u64) -> Option<PathBuf> {
+        let mut open = vec![(ROOT, PathBuf::from("/"))];
+        while let Some((number, path)) = open.pop() {
+            if number == directory {
+                return Some(path);
+            }
+            for (name, node) in self.directories.get(&number)?.current.iter() {
+                if let Node::Directory(inner) = node {
+                    open.push((*inner, path.join(name)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a file has a name now.
+    pub(crate) fn has_name(&self, file: u64) -> bool {
+        let is_named = |directory: &Directory| {
+            directory.current.values().any(|node| *node == Node::File(file))
+        };
+        self.directories.values().any(is_named)
     }
 
     /// Makes the names in a directory durable.

@@ -1,15 +1,20 @@
 //! The traits of `umbel-env` over a simulated [`Machine`].
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DIRECT_ALIGNMENT, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DIRECT_ALIGNMENT, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock,
+    Mapping,
+};
 
 use crate::call::{Call, Machine, State, Verdict};
 use crate::content::{FILE_BYTES_MAX, PAGE_BYTES};
-use crate::disk::{Change, Node};
+use crate::disk::{Change, Node, Place, Reached};
 use crate::random::{digest, join};
 use crate::site::{Operation, class_of};
 use crate::survival::SECTOR_BYTES;
@@ -20,7 +25,8 @@ const DIRECTORY: &str = "directory";
 /// The file system of a simulated machine.
 #[derive(Debug)]
 pub(crate) struct SimFiles {
-    pub(crate) machine: Arc<Machine>,
+    machine: Arc<Machine>,
+    held: Option<Arc<HeldDirectory>>,
 }
 
 /// An open file.
@@ -116,6 +122,15 @@ impl SimFile {
 impl File for SimFile {
     fn path(&self) -> &Path {
         &self.name.path
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        let call = self.name.call(Operation::Identity, 0);
+        let number = self.name.number;
+        self.machine.simple_call(call, None, |state| {
+            let is_named = state.disk.has_name(number);
+            Ok(is_named.then_some(FileIdentity { device: 0, inode: number }))
+        })
     }
 
     fn len(&self) -> Result<u64> {
@@ -262,18 +277,26 @@ impl Mapping for SimMapping {
 #[derive(Debug)]
 struct SimLock {
     machine: Arc<Machine>,
-    number: u64,
+    numbers: [u64; 2],
 }
 
 impl Lock for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.machine.state().locks.remove(&self.number);
+        let mut state = self.machine.state();
+        for number in self.numbers {
+            state.locks.remove(&number);
+        }
     }
 }
 
 impl SimFiles {
+    /// The whole file system.
+    pub(crate) fn whole(machine: &Arc<Machine>) -> SimFiles {
+        SimFiles { machine: Arc::clone(machine), held: None }
+    }
+
     fn handle(&self, state: &mut State, path: &Path, number: u64, access: Access) -> Arc<dyn File> {
         let slot = state.handles.entry(number).or_default();
         let token = slot.upgrade().unwrap_or_default();
@@ -286,13 +309,80 @@ impl SimFiles {
             token,
         })
     }
+
+    /// Where the resolution of a path begins, and what of it is left to resolve.
+    fn start<'a>(&self, state: &State, path: &'a Path) -> io::Result<(Reached, &'a Path)> {
+        match &self.held {
+            None if path.is_absolute() => Ok((Reached::ROOT, path)),
+            None => Ok((state.current_dir, path)),
+            Some(held) => held.start(state, path),
+        }
+    }
+
+    fn find(&self, state: &State, path: &Path) -> io::Result<(Node, Option<i32>)> {
+        let (start, rest) = self.start(state, path)?;
+        state.disk.find_from(start, rest)
+    }
+
+    fn place_of(&self, state: &State, path: &Path) -> io::Result<Place> {
+        let (start, rest) = self.start(state, path)?;
+        state.disk.place(start, rest)
+    }
+
+    /// The number of the file at a path that is to be opened.
+    fn find_file(&self, state: &State, path: &Path, access: Access) -> io::Result<u64> {
+        match self.find(state, path)? {
+            (Node::File(_), Some(refusal)) if access == Access::ReadWrite => {
+                Err(io::Error::from_raw_os_error(refusal))
+            }
+            (Node::File(number), _) => Ok(number),
+            (Node::Directory(_), _) => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    /// The class of what a path names: a name cannot say whether it is a directory's, so the disk
+    /// does.
+    fn class_at(&self, path: &Path) -> String {
+        match self.find(&self.machine.state(), path) {
+            Ok((Node::Directory(_), _)) => DIRECTORY.to_owned(),
+            _ => class_of(path),
+        }
+    }
 }
 
-/// The class of what a path names: a name cannot say whether it is a directory's, so the disk does.
-fn class_at(machine: &Machine, path: &Path) -> String {
-    match machine.state().disk.find(path) {
-        Ok(Node::Directory(_)) => DIRECTORY.to_owned(),
-        _ => class_of(path),
+/// A directory held open.
+#[derive(Debug)]
+struct HeldDirectory {
+    path: PathBuf,
+    directory: Reached,
+    /// Subdirectories that a call has named, by their path from here.
+    subdirectories: Mutex<BTreeMap<PathBuf, Reached>>,
+}
+
+impl HeldDirectory {
+    fn subdirectories(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Reached>> {
+        self.subdirectories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start<'a>(&self, state: &State, path: &'a Path) -> io::Result<(Reached, &'a Path)> {
+        let rest = path.strip_prefix(&self.path);
+        assert!(rest.is_ok(), "{} is not in {}", path.display(), self.path.display());
+        let rest = rest.unwrap_or(path);
+        let parent = rest.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let Some(parent) = parent else { return Ok((self.directory, rest)) };
+        let name = rest.file_name().map_or(rest, Path::new);
+        if let Some(known) = self.subdirectories().get(parent) {
+            return Ok((*known, name));
+        }
+        let reached = state.disk.reach(self.directory, parent)?;
+        self.subdirectories().insert(parent.to_path_buf(), reached);
+        Ok((reached, name))
+    }
+
+    fn forget(&self, path: &Path) {
+        if let Ok(rest) = path.strip_prefix(&self.path) {
+            self.subdirectories().retain(|held, _| !held.starts_with(rest));
+        }
     }
 }
 
@@ -306,15 +396,78 @@ fn towards<'a>(operation: Operation, class: &'a str, source: &'a Path, target: &
 }
 
 impl FileSystem for SimFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::invalid("the path is empty; name a directory"));
+        }
+        let state = self.machine.state();
+        let current = state.disk.path_of(state.current_dir.directory);
+        let missing = || on(Operation::Place, DIRECTORY, path).error(missing_directory());
+        current.map(|current| current.join(path)).ok_or_else(missing)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        assert!(path.is_absolute(), "{} is not absolute", path.display());
+        let call = on(Operation::Hold, DIRECTORY, path);
+        let directory = self.machine.simple_call(call, None, |state| {
+            let (start, rest) = self.start(state, path)?;
+            state.disk.reach(start, rest)
+        })?;
+        let held =
+            HeldDirectory { path: path.to_path_buf(), directory, subdirectories: Mutex::default() };
+        let machine = Arc::clone(&self.machine);
+        Ok(Arc::new(SimFiles { machine, held: Some(Arc::new(held)) }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.held.as_ref().is_none_or(|held| path.starts_with(&held.path))
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        let Some(held) = &self.held else { return Ok(DirectoryPlace::Unchanged) };
+        let call = on(Operation::Place, DIRECTORY, &held.path);
+        self.machine.simple_call(call, None, |state| {
+            let number = held.directory.directory;
+            let is_removed = state.disk.directories.get(&number).is_none_or(|d| d.is_removed);
+            let found = state.disk.reach(Reached::ROOT, &held.path);
+            Ok(match found {
+                _ if is_removed => DirectoryPlace::Removed,
+                Ok(found) if found.directory == number => DirectoryPlace::Unchanged,
+                _ => DirectoryPlace::Moved { now: state.disk.path_of(number) },
+            })
+        })
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        let class = class_of(path);
+        self.machine.simple_call(on(Operation::Identity, &class, path), None, |state| {
+            match self.find(state, path) {
+                Ok((Node::File(number) | Node::Directory(number), _)) => {
+                    Ok(Some(FileIdentity { device: 0, inode: number }))
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         let call = on(Operation::CreateDir, DIRECTORY, path);
-        self.machine.simple_call(call, None, |state| state.disk.create_dir_all(path))
+        self.machine.simple_call(call, None, |state| {
+            // Parents may be missing, so that nothing but the held directory itself is a start.
+            let (start, rest) = match &self.held {
+                Some(held) => (held.directory, path.strip_prefix(&held.path).unwrap_or(path)),
+                None => self.start(state, path)?,
+            };
+            state.disk.create_dir_all(start, rest)
+        })
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let class = class_of(path);
         self.machine.simple_call(on(Operation::Create, &class, path), None, |state| {
-            let number = state.disk.create(path)?;
+            let place = self.place_of(state, path)?;
+            let number = state.disk.create(place)?;
             Ok(self.handle(state, path, number, Access::ReadWrite))
         })
     }
@@ -322,7 +475,7 @@ impl FileSystem for SimFiles {
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         let class = class_of(path);
         self.machine.simple_call(on(Operation::Open, &class, path), None, |state| {
-            let number = state.disk.find_file(path)?;
+            let number = self.find_file(state, path, access)?;
             Ok(self.handle(state, path, number, access))
         })
     }
@@ -330,30 +483,58 @@ impl FileSystem for SimFiles {
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         let class = format!("{} to {}", class_of(source), class_of(target));
         let call = towards(Operation::Rename, &class, source, target);
-        self.machine.simple_call(call, Some(()), |state| state.disk.rename(source, target))
+        self.machine.simple_call(call, Some(()), |state| {
+            let (from, to) = (self.place_of(state, source)?, self.place_of(state, target)?);
+            state.disk.rename(from, to)
+        })?;
+        if let Some(held) = &self.held {
+            held.forget(source);
+            held.forget(target);
+        }
+        Ok(())
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         let class = class_of(source);
         let call = towards(Operation::HardLink, &class, source, target);
-        self.machine.simple_call(call, Some(()), |state| state.disk.hard_link(source, target))
+        let target_files = target_files.innermost().downcast_ref::<SimFiles>();
+        self.machine.simple_call(call, Some(()), |state| {
+            let target_files = target_files.ok_or_else(|| io::Error::from_raw_os_error(18))?;
+            let (node, _) = self.find(state, source)?;
+            if state.plan.refuses_links {
+                return Err(io::Error::from_raw_os_error(18));
+            }
+            let place = target_files.place_of(state, target)?;
+            state.disk.hard_link(node, place)
+        })
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         let class = class_of(path);
         let call = on(Operation::Remove, &class, path);
-        self.machine.simple_call(call, Some(()), |state| state.disk.remove(path))
+        self.machine.simple_call(call, Some(()), |state| {
+            let place = self.place_of(state, path)?;
+            state.disk.remove(place)
+        })
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
         let call = on(Operation::RemoveDir, DIRECTORY, path);
-        self.machine.simple_call(call, Some(()), |state| state.disk.remove_dir(path))
+        self.machine.simple_call(call, Some(()), |state| {
+            let place = self.place_of(state, path)?;
+            state.disk.remove_dir(place)
+        })?;
+        if let Some(held) = &self.held {
+            held.forget(path);
+        }
+        Ok(())
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         let call = on(Operation::ReadDir, DIRECTORY, path);
         self.machine.simple_call(call, None, |state| {
-            let number = state.disk.find_directory(path)?;
+            let (start, rest) = self.start(state, path)?;
+            let number = state.disk.reach(start, rest)?.directory;
             let Some(directory) = state.disk.directories.get(&number) else { return Ok(vec![]) };
             let entry = |(name, node): (&String, &Node)| {
                 let (len, is_directory) = match node {
@@ -367,9 +548,9 @@ impl FileSystem for SimFiles {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        let class = class_at(&self.machine, path);
+        let class = self.class_at(path);
         let call = on(Operation::Exists, &class, path);
-        self.machine.simple_call(call, None, |state| match state.disk.find(path) {
+        self.machine.simple_call(call, None, |state| match self.find(state, path) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -379,7 +560,8 @@ impl FileSystem for SimFiles {
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let call = on(Operation::SyncDir, DIRECTORY, path);
         self.machine.simple_call(call, Some(()), |state| {
-            let directory = state.disk.find_directory(path)?;
+            let (start, rest) = self.start(state, path)?;
+            let directory = state.disk.reach(start, rest)?.directory;
             if !state.plan.lies {
                 state.disk.sync_names(directory);
             }
@@ -388,18 +570,36 @@ impl FileSystem for SimFiles {
         })
     }
 
+    fn innermost(&self) -> &dyn Any {
+        self
+    }
+
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         let class = class_of(path);
         let taken = self.machine.simple_call(on(Operation::Lock, &class, path), None, |state| {
-            let number = match state.disk.find_file(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => state.disk.create(path)?,
+            let number = match self.find_file(state, path, Access::ReadWrite) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let place = self.place_of(state, path)?;
+                    state.disk.create(place)?
+                }
                 found => found?,
             };
-            Ok(state.locks.insert(number).then_some(number))
+            // The directory is locked, too: a lock file that was removed and created again is no
+            // second lock.
+            let numbers = [number, self.place_of(state, path)?.directory];
+            let is_free = numbers.iter().all(|number| !state.locks.contains(number));
+            if is_free {
+                state.locks.extend(numbers);
+            }
+            Ok(is_free.then_some(numbers))
         })?;
-        let Some(number) = taken else {
+        let Some(numbers) = taken else {
             return Err(Error::Locked(path.parent().unwrap_or(Path::new("")).to_path_buf()));
         };
-        Ok(Box::new(SimLock { machine: Arc::clone(&self.machine), number }))
+        Ok(Box::new(SimLock { machine: Arc::clone(&self.machine), numbers }))
     }
+}
+
+fn missing_directory() -> io::Error {
+    io::Error::from_raw_os_error(2)
 }

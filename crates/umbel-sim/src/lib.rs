@@ -54,6 +54,12 @@
 //! what fits before it fails. Growing by `set_len` costs nothing until it is counted, as in sparse
 //! files. Names cost nothing.
 //!
+//! *Directories* have an identity of their own. A process has a current directory
+//! ([`Sim::set_current_dir`]), from which relative paths are resolved, and may hold directories open.
+//! An operator renames, copies, removes and mounts directories between any two calls
+//! ([`Sim::move_path`], [`Sim::copy_tree`], [`Sim::remove_tree`], [`Sim::mount`]). A held directory
+//! stays what it was. A mount can refuse changes, as a read-only one does.
+//!
 //! *Rot* is done by hand: [`Sim::flip`], [`Sim::zero_sector`], [`Sim::truncate`],
 //! [`Sim::swap_blocks`], [`Sim::swap_files`], [`Sim::restore_block`] (a write the disk lost) and so
 //! on.
@@ -78,6 +84,7 @@
 
 mod call;
 mod content;
+mod directories;
 mod disk;
 mod files;
 mod plan;
@@ -88,6 +95,7 @@ mod site;
 mod survival;
 mod world;
 
+pub use directories::Mount;
 pub use plan::{Fault, FaultKind, When};
 pub use sim::{CrashImages, EXHAUSTIVE_UNITS_MAX, Sim};
 pub use survival::{SECTOR_BYTES, Survival};

@@ -105,6 +105,8 @@ pub(crate) struct Plan {
     pub(crate) refuses_mappings: bool,
     /// Whether files cannot be written directly.
     pub(crate) refuses_direct: bool,
+    /// Whether a file cannot get a second name, as between two file systems.
+    pub(crate) refuses_links: bool,
     /// How many bytes all files together may take.
     pub(crate) capacity: Option<u64>,
 }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::content::Content;
-use crate::disk::{Disk, Node, ROOT};
+use crate::disk::{Disk, Node, ROOT, Reached};
 use crate::sim::Sim;
 use crate::survival::SECTOR_BYTES;
 
@@ -76,7 +76,8 @@ impl Sim {
         let path = path.as_ref();
         let parent = path.parent().unwrap_or(Path::new(""));
         let mut state = self.machine.state();
-        let removed = state.disk.remove(path);
+        let place = state.disk.place(Reached::ROOT, path);
+        let removed = place.and_then(|place| state.disk.remove(place));
         assert!(removed.is_ok(), "no file {} to remove", path.display());
         if let Ok(directory) = state.disk.find_directory(parent) {
             state.disk.sync_names(directory);

@@ -148,6 +148,12 @@ impl Sim {
         self.with(|state| state.plan.refuses_direct = !allow);
     }
 
+    /// Whether a file can get a second name by a hard link. It can by default; it cannot between two
+    /// file systems.
+    pub fn allow_links(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_links = !allow);
+    }
+
     /// How many bytes all files together may take, in whole pages. Reservations and writes that
     /// need more are [`Error::Full`](umbel_base::Error::Full).
     pub fn set_capacity(&self, bytes: u64) {

@@ -5,6 +5,12 @@ use std::path::Path;
 /// What a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
+    /// Opening a directory to hold it.
+    Hold,
+    /// Where a held directory is.
+    Place,
+    /// Which file a handle or a name stands for.
+    Identity,
     CreateDir,
     Create,
     Open,
@@ -33,6 +39,9 @@ impl Operation {
     /// The word in labels.
     pub(crate) fn word(self) -> &'static str {
         match self {
+            Operation::Hold => "hold",
+            Operation::Place => "place",
+            Operation::Identity => "identity",
             Operation::CreateDir => "create_dir",
             Operation::Create => "create",
             Operation::Open => "open",
@@ -59,6 +68,9 @@ impl Operation {
     /// The verb phrase in error messages, which a path follows.
     pub(crate) fn phrase(self) -> &'static str {
         match self {
+            Operation::Hold => "open the directory",
+            Operation::Place => "look for the directory",
+            Operation::Identity => "look at",
             Operation::CreateDir => "create the directory",
             Operation::Create => "create",
             Operation::Open => "open",
@@ -86,7 +98,10 @@ impl Operation {
     pub(crate) fn changes(self) -> bool {
         !matches!(
             self,
-            Operation::Open
+            Operation::Hold
+                | Operation::Place
+                | Operation::Identity
+                | Operation::Open
                 | Operation::Len
                 | Operation::Read
                 | Operation::Map

@@ -190,7 +190,8 @@ fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> Fate) -> Disk {
                 }
             }
         }
-        let directory = Directory { durable: Arc::clone(&names), current: names };
+        let directory =
+            Directory { durable: Arc::clone(&names), current: names, is_removed: false };
         image.directories.insert(number, directory);
     }
     image

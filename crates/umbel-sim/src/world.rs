@@ -17,7 +17,7 @@ const WALL_START_MICROS: u64 = 1_700_000_000_000_000;
 pub(crate) fn env(machine: &Arc<Machine>) -> Env {
     let system = Env::system();
     Env {
-        files: Arc::new(SimFiles { machine: Arc::clone(machine) }),
+        files: Arc::new(SimFiles::whole(machine)),
         clock: Arc::new(SimClock { machine: Arc::clone(machine) }),
         entropy: Arc::new(SimEntropy { machine: Arc::clone(machine) }),
         threads: Arc::new(SimThreads { system: system.threads }),

@@ -1,12 +1,15 @@
 //! Bugs to plant between the engine and its world, each one a mistake a programmer could make.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use umbel::{Env, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+};
 use umbel_sim::Sim;
 
 use crate::crash::Plant;
@@ -111,6 +114,31 @@ impl BadFiles {
 }
 
 impl FileSystem for BadFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.inner.hold(path)?;
+        Ok(Arc::new(BadFiles { inner, notes: Arc::clone(&self.notes) }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.inner.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.inner.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.inner.identity(path)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.inner.innermost()
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.inner.create_dir_all(path)
     }
@@ -143,8 +171,8 @@ impl FileSystem for BadFiles {
         }
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
-        self.inner.hard_link(source, target)
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.inner.hard_link(source, target_files, target)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -193,6 +221,10 @@ impl BadFile {
 impl File for BadFile {
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        self.inner.identity()
     }
 
     fn len(&self) -> Result<u64> {

@@ -1,12 +1,15 @@
 //! An environment that tells an observer before and after every call of the file system, so that
 //! one run of a script can be looked at as if the power had failed at each of its calls.
 
+use std::any::Any;
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel::{Env, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+};
 use umbel_sim::Sim;
 
 /// Who is told. The machine is as it is at that moment, and may be copied.
@@ -68,6 +71,31 @@ impl WatchFiles {
 }
 
 impl FileSystem for WatchFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.watch.call(false, || self.inner.hold(path))?;
+        Ok(Arc::new(WatchFiles { inner, watch: self.watch.clone() }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.inner.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.watch.call(false, || self.inner.place())
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.watch.call(false, || self.inner.identity(path))
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.inner.innermost()
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.watch.call(true, || self.inner.create_dir_all(path))
     }
@@ -86,8 +114,8 @@ impl FileSystem for WatchFiles {
         self.watch.call(true, || self.inner.rename(source, target))
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
-        self.watch.call(true, || self.inner.hard_link(source, target))
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.watch.call(true, || self.inner.hard_link(source, target_files, target))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -118,6 +146,10 @@ impl FileSystem for WatchFiles {
 impl File for WatchFile {
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        self.watch.call(false, || self.inner.identity())
     }
 
     fn len(&self) -> Result<u64> {

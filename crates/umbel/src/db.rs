@@ -11,7 +11,7 @@ use crate::background;
 use crate::batch::Batch;
 use crate::blobs;
 use crate::by_hand;
-use crate::checkpoint;
+use crate::checkpoint::{self, CheckpointReport};
 use crate::close;
 use crate::commit;
 use crate::existence_upkeep;
@@ -249,9 +249,12 @@ impl Db {
         verify::verify(&self.handle.store)
     }
 
-    /// Writes a consistent copy of the present state to `target`, a folder on the same file system
-    /// that does not exist or is empty. Tables are shared by hard links, so it costs no space.
-    pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<()> {
+    /// Writes a consistent copy of the present state to `target`, a directory that does not exist or
+    /// is empty. Tables are shared by hard links and cost no space, unless `target` is on another
+    /// file system or on one without hard links: then they are copied, and the report says so. The
+    /// copy is a store of its own, with its own [instance id](crate::DirectoryStats::instance_id). After
+    /// an error nothing is left in `target`.
+    pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         checkpoint::checkpoint(&self.handle.store, target.as_ref())
     }
 

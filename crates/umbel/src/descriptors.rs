@@ -7,13 +7,18 @@
 //!
 //! INVARIANT: of the pool and the files in it only one lock is held at a time.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+};
+
+use crate::version::Ownership;
 
 /// The fewest files of tables that stay open.
 pub const OPEN_TABLES_MIN: u64 = 4;
@@ -218,6 +223,10 @@ impl File for PooledHandle {
         &self.0.path
     }
 
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        opened(&self.0)?.identity()
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.0.len)
     }
@@ -272,16 +281,44 @@ impl Drop for PooledFile {
 pub struct PatientFiles {
     files: Arc<dyn FileSystem>,
     pool: Arc<Descriptors>,
+    /// Names are changed only while they are the store's.
+    ownership: Arc<Ownership>,
 }
 
 impl PatientFiles {
-    /// `files`, with the descriptors of `pool` to fall back on.
-    pub fn new(files: Arc<dyn FileSystem>, pool: Arc<Descriptors>) -> PatientFiles {
-        PatientFiles { files, pool }
+    /// `files` of the directory of `ownership`, with the descriptors of `pool` to fall back on.
+    pub fn new(
+        files: Arc<dyn FileSystem>,
+        pool: Arc<Descriptors>,
+        ownership: Arc<Ownership>,
+    ) -> PatientFiles {
+        PatientFiles { files, pool, ownership }
     }
 }
 
 impl FileSystem for PatientFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.files.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let files = self.pool.with_room(|| self.files.hold(path))?;
+        let (pool, ownership) = (Arc::clone(&self.pool), Arc::clone(&self.ownership));
+        Ok(Arc::new(PatientFiles::new(files, pool, ownership)))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.files.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.files.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.files.identity(path)
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.files.create_dir_all(path)
     }
@@ -295,14 +332,20 @@ impl FileSystem for PatientFiles {
     }
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        self.ownership.check()?;
         self.files.rename(source, target)
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
-        self.files.hard_link(source, target)
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.files.hard_link(source, target_files, target)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.files.innermost()
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
+        self.ownership.check()?;
         self.files.remove_file(path)
     }
 

@@ -29,6 +29,10 @@ impl File for ScarceFile {
     fn path(&self) -> &Path {
         self.file.path()
     }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        self.file.identity()
+    }
     fn len(&self) -> Result<u64> {
         self.file.len()
     }
@@ -67,6 +71,31 @@ impl Scarce {
 }
 
 impl FileSystem for Scarce {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.files.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.files.hold(path)?;
+        Ok(Arc::new(Scarce { files: inner, left: Arc::clone(&self.left) }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.files.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.files.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.files.identity(path)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.files.innermost()
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.files.create_dir_all(path)
     }
@@ -79,8 +108,8 @@ impl FileSystem for Scarce {
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         self.files.rename(source, target)
     }
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
-        self.files.hard_link(source, target)
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.files.hard_link(source, target_files, target)
     }
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.files.remove_file(path)
@@ -157,7 +186,8 @@ fn more_files_than_may_be_open_are_read() {
 fn a_shortage_takes_from_the_pool_and_is_an_error_only_when_the_pool_is_empty() {
     let world = world(8);
     let pool = Descriptors::new(Arc::clone(&world.files), 100);
-    let patient = PatientFiles::new(Arc::clone(&world.files), Arc::clone(&pool));
+    let ownership = Arc::new(Ownership::new(Arc::clone(&world.files), world.folder.path()));
+    let patient = PatientFiles::new(Arc::clone(&world.files), Arc::clone(&pool), ownership);
     for number in 0..20 {
         world.make(number);
     }

@@ -42,6 +42,8 @@ fn sync_name(env: &Env, path: &Path) -> Result<()> {
     match path.parent() {
         // A root has no name.
         None => Ok(()),
+        // The name of a held directory is the concern of its holder.
+        Some(parent) if !env.files.reaches(parent) => Ok(()),
         Some(_) => env.files.sync_dir(above(path).unwrap_or(Path::new("."))),
     }
 }

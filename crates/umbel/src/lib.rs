@@ -97,6 +97,7 @@ mod writes;
 
 pub use advise::{FilterAdvice, LevelAdvice};
 pub use batch::Batch;
+pub use checkpoint::CheckpointReport;
 pub use db::Db;
 pub use keyspace::Keyspace;
 pub use options::{
@@ -106,8 +107,8 @@ pub use options::{
 pub use scan::{DbCursor, Iter};
 pub use snapshot::Snapshot;
 pub use stats::{
-    BlobStats, DescriptorStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, ReaderStats,
-    Stats,
+    BlobStats, DescriptorStats, DirectoryStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
+    ReaderStats, Stats,
 };
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;

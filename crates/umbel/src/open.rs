@@ -32,14 +32,19 @@ use crate::snapshots::Snapshots;
 use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
-use crate::version::{Keeper, Manifest, TableContext, TableFile, Version};
+use crate::version::{Keeper, Manifest, Ownership, TableContext, TableFile, Version};
 use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
     options.check()?;
     let budget = Arc::new(Budget::new(Sizes::new(&options)?));
-    let (env, descriptors) = patient_env(&options);
+    let outside = &options.env;
+    let folder = &*outside.files.absolute(folder)?;
+    create_directory(outside, folder, &options, read_only)?;
+    let held = outside.hold(folder)?;
+    let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
+    let (env, descriptors) = patient_env(&held, &options, &ownership);
     let lock = prepare_folder(&env, folder, &options, read_only)?;
     let (recovered, listing) = (Manifest::read(&env, folder)?, listing(&env, folder)?);
     let found = recovered.is_some();
@@ -50,6 +55,12 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
             .and_then(|()| new_state(&env))?,
     };
     take_stock(&env, folder, &listing, &mut state, found && !read_only)?;
+    if !read_only && state.instance.is_none() {
+        let mut instance = [0; 16];
+        env.entropy.fill(&mut instance)?;
+        state.set_instance(instance);
+    }
+    let instance = state.instance;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
     let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
@@ -61,7 +72,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let manifest = if read_only {
         None
     } else {
-        let manifest = write_state(&env, state, &context, &ids, &mut spill)?;
+        let manifest = write_state(&env, state, &context, &ids, &mut spill, ownership)?;
         remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
@@ -70,6 +81,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
     let store = Arc::new(Store {
         folder: folder.to_path_buf(),
+        outside: options.env.clone(),
+        instance,
         options: Arc::new(Options { env, ..options }),
         read_only,
         context,
@@ -120,10 +133,11 @@ fn write_state(
     context: &TableContext,
     ids: &Arc<AtomicU64>,
     spill: &mut Spill<'_>,
+    ownership: Arc<Ownership>,
 ) -> Result<Manifest> {
-    let (ids, poison) = (Arc::clone(ids), Arc::clone(&context.poison));
+    let (ids, shared) = (Arc::clone(ids), (Arc::clone(&context.poison), ownership));
     spill.make_way()?;
-    Manifest::create_and(env, &context.folder, state, ids, poison, || spill.adopt())
+    Manifest::create_and(env, &context.folder, state, ids, shared, || spill.adopt())
 }
 
 fn wal_options(
@@ -177,36 +191,46 @@ fn keep_readers(store: &Arc<Store>) {
 }
 
 /// The world, patient where there is no descriptor left, and the tables' share of descriptors.
-fn patient_env(options: &Options) -> (Env, Arc<Descriptors>) {
-    let env = &options.env;
+fn patient_env(
+    env: &Env,
+    options: &Options,
+    ownership: &Arc<Ownership>,
+) -> (Env, Arc<Descriptors>) {
     let share = || descriptors::open_tables_max(env.resources.open_files_max());
     let most = options.open_tables_max.unwrap_or_else(share);
     let pool = Descriptors::new(Arc::clone(&env.files), most);
-    let files = PatientFiles::new(Arc::clone(&env.files), Arc::clone(&pool));
+    let (held, shared) = (Arc::clone(&env.files), Arc::clone(&pool));
+    let files = PatientFiles::new(held, shared, Arc::clone(ownership));
     (Env { files: Arc::new(files), ..env.clone() }, pool)
 }
 
+/// Creates the store's directory where it is missing and may be created.
+fn create_directory(env: &Env, path: &Path, options: &Options, read_only: bool) -> Result<()> {
+    if env.files.exists(path)? {
+        return Ok(());
+    }
+    if read_only || !options.create_if_missing {
+        return Err(Error::invalid(format!(
+            "there is no store in {}: the folder does not exist; check the path, or create the \
+             store first",
+            path.display()
+        )));
+    }
+    folder::create(env, path)
+}
+
+/// Checks that there is a store in the held directory, or that one can be created, and locks it.
 fn prepare_folder(
     env: &Env,
     path: &Path,
     options: &Options,
     read_only: bool,
 ) -> Result<Option<Box<dyn Lock>>> {
-    if !env.files.exists(path)? {
-        if read_only || !options.create_if_missing {
-            return Err(Error::invalid(format!(
-                "there is no store in {}: the folder does not exist; check the path, or create \
-                 the store first",
-                path.display()
-            )));
-        }
-        folder::create(env, path)?;
-    }
     if !env.files.exists(&path.join(names::CURRENT))? {
         // Before the lock, so that a folder that is no store gets no lock file.
         check_is_new(env, path, &listing(env, path)?, options, read_only)?;
-        // Whoever made the folder may have died before its name was durable.
-        folder::create(env, path)?;
+        // The process that created the directory may have died before its name was durable.
+        folder::create(&options.env, path)?;
     }
     match env.files.lock(&path.join(names::LOCK)) {
         Ok(lock) => Ok(Some(lock)),

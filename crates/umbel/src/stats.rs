@@ -1,6 +1,7 @@
 //! What a store consists of and what it did so far, as numbers and as text.
 
 mod blobs;
+mod directory;
 mod existence;
 mod log;
 mod resources;
@@ -18,6 +19,7 @@ use crate::options::ExistenceSize;
 use crate::store::Store;
 
 pub use blobs::BlobStats;
+pub use directory::DirectoryStats;
 pub use log::LogStats;
 pub use resources::{DescriptorStats, MemoryStats, ReaderStats};
 
@@ -69,6 +71,8 @@ pub struct Stats {
     pub readers: ReaderStats,
     /// Files of long values.
     pub blobs: BlobStats,
+    /// Where the store's directory is.
+    pub directory: DirectoryStats,
     /// The number of the newest write.
     pub last_sequence: u64,
     /// Bytes written to tables, files of long values and the log for each byte of keys and values
@@ -221,6 +225,7 @@ pub fn of_store(store: &Store) -> Stats {
         blobs,
         last_sequence,
         write_amplification: ratio(written, user),
+        directory: directory::of_store(store),
         read_only_reason: store.poison.check().err().map(|error| error.to_string()),
     }
 }
@@ -341,7 +346,7 @@ impl fmt::Display for Stats {
             self.write_amplification
         )?;
         write!(f, "{}{}{}", self.log, self.memory, self.descriptors)?;
-        write!(f, "{}{}", self.readers, self.blobs)?;
+        write!(f, "{}{}{}", self.readers, self.blobs, self.directory)?;
         if let Some(reason) = &self.read_only_reason {
             writeln!(f, "read-only: {reason}")?;
         }

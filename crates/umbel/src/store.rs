@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{JoinHandle, Lock};
+use umbel_env::{Env, JoinHandle, Lock};
 
 use crate::advisor::Advising;
 use crate::budget::Budget;
@@ -87,8 +87,12 @@ pub struct Garbage {
 /// cache have locks of their own under which nothing else is taken.
 #[derive(Debug)]
 pub struct Store {
-    /// Its folder.
+    /// Its directory, from the root on, as it was opened.
     pub folder: PathBuf,
+    /// The world outside its directory; that of its options is held there.
+    pub outside: Env,
+    /// Which copy of the store it is.
+    pub instance: Option<[u8; 16]>,
     /// Its options.
     pub options: SharedOptions,
     /// Whether it was opened for reading only.

@@ -1,34 +1,51 @@
 //! Files and directories of the operating system, by `std::fs` and `rustix`.
 //!
-//! INVARIANT: every file is opened with `O_CLOEXEC` (by `std`), `O_NOFOLLOW`, and checked to be a
-//! regular file, so that neither a link nor a pipe planted in the store's folder is followed.
+//! INVARIANT: every file is opened with `O_CLOEXEC`, `O_NOFOLLOW`, and checked to be a regular file,
+//! so that neither a link nor a pipe planted in the store's folder is followed.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::any::Any;
+use std::fs::{self, DirBuilder};
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::OFlags;
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, fstat, fsync, linkat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
 use super::direct::{self, Direct};
+use super::directory::{self, HeldDirectory, Location};
 use super::lock::SystemLock;
 use super::mapping::{self, MappingCount};
 use super::write_back;
 use crate::aligned::DIRECT_ALIGNMENT;
-use crate::file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use crate::file::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+};
 
 /// The file system of the operating system.
 #[derive(Debug)]
-pub(super) struct SystemFiles;
+pub(super) struct SystemFiles {
+    /// The directory that every path begins with; `None` where paths are resolved by the system.
+    held: Option<HeldDirectory>,
+}
+
+impl SystemFiles {
+    /// The whole file system.
+    pub(super) fn whole() -> SystemFiles {
+        SystemFiles { held: None }
+    }
+}
 
 /// An open file.
 #[derive(Debug)]
@@ -47,14 +64,22 @@ pub(super) struct SystemFile {
     direct: Direct,
 }
 
-/// Options that every open of ours shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
+/// Flags that every open of a file shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
 /// its other end and means nothing to a regular file.
-pub(super) fn careful_options(access: Access) -> OpenOptions {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = OpenOptions::new();
-    options.read(true).write(access == Access::ReadWrite).mode(0o600);
-    options.custom_flags(flags.bits().cast_signed());
-    options
+const CAREFUL: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
+/// Opens the file at a location, with flags beyond those that every open shares.
+pub(super) fn open_file(location: &Location, access: Access, more: OFlags) -> io::Result<fs::File> {
+    let flags = match access {
+        Access::Read => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    let opened = directory::uninterrupted(|| {
+        let mode = Mode::RUSR | Mode::WUSR;
+        openat(location.directory(), location.name(), flags | CAREFUL | more, mode)
+    });
+    opened.map(fs::File::from)
 }
 
 impl SystemFile {
@@ -93,6 +118,13 @@ impl SystemFile {
 impl File for SystemFile {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        match directory::uninterrupted(|| fstat(&self.file)) {
+            Ok(stat) => Ok((stat.st_nlink > 0).then(|| directory::identity(&stat))),
+            Err(error) => Err(self.error("look at", error)),
+        }
     }
 
     fn len(&self) -> Result<u64> {
@@ -275,23 +307,79 @@ fn reserve(_file: &fs::File, _len: u64) -> io::Result<bool> {
 }
 
 /// Why a file was not opened: of a link the operating system says only that there are too many.
-fn or_link(path: &Path, error: io::Error) -> io::Error {
-    let is_link = || fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+fn or_link(location: &Location, error: io::Error) -> io::Error {
+    let is_link = || {
+        location
+            .stat()
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+    };
     match error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) && is_link() {
         true => io::Error::other("it is a symbolic link, and none is followed"),
         false => error,
     }
 }
 
+impl SystemFiles {
+    /// Where a path is: below the held directory, or anywhere where none is held.
+    fn locate(&self, path: &Path) -> Result<Location> {
+        match &self.held {
+            Some(held) => held.locate(path),
+            None => Ok(Location::anywhere(path)),
+        }
+    }
+
+    /// The directory at `path`, opened.
+    fn directory(&self, path: &Path) -> Result<io::Result<Arc<OwnedFd>>> {
+        if let Some(held) = &self.held
+            && let Some(directory) = held.opened(path)?
+        {
+            return Ok(Ok(directory));
+        }
+        Ok(self.locate(path)?.open_directory().map(Arc::new))
+    }
+}
+
 impl FileSystem for SystemFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::invalid("the path is empty; name a directory"));
+        }
+        let absolute = std::path::absolute(path);
+        absolute.map_err(|error| Error::io("find the current directory for", path, error))
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let held = HeldDirectory::open(&self.locate(path)?, path)?;
+        Ok(Arc::new(SystemFiles { held: Some(held) }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.held.as_ref().is_none_or(|held| held.rest(path).is_ok())
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.held.as_ref().map_or(Ok(DirectoryPlace::Unchanged), HeldDirectory::place)
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        match self.locate(path)?.stat() {
+            Ok(found) => Ok(Some(directory::identity(&found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("look at", path, error)),
+        }
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
+        if let Some(held) = &self.held {
+            return held.create_all(path, Mode::RWXU);
+        }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| Error::io("create the directory", path, error))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let mut options = careful_options(Access::ReadWrite);
-        let file = options.create_new(true).open(path);
+        let flags = OFlags::CREATE | OFlags::EXCL;
+        let file = open_file(&self.locate(path)?, Access::ReadWrite, flags);
         let file = file.map_err(|error| Error::io("create", path, error))?;
         let file = SystemFile::new(path, file, "create")?;
         file.len_changed.store(true, Ordering::Release);
@@ -303,53 +391,88 @@ impl FileSystem for SystemFiles {
             Access::Read => "open for reading",
             Access::ReadWrite => "open for writing",
         };
-        let file = careful_options(access).open(path);
-        let file = file.map_err(|error| Error::io(operation, path, or_link(path, error)))?;
+        let location = self.locate(path)?;
+        let file = open_file(&location, access, OFlags::empty());
+        let file = file.map_err(|error| Error::io(operation, path, or_link(&location, error)))?;
         Ok(Arc::new(SystemFile::new(path, file, operation)?))
     }
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         let operation = || format!("give the name {} to", target.display());
-        fs::rename(source, target).map_err(|error| Error::io(operation(), source, error))
+        let (from, to) = (self.locate(source)?, self.locate(target)?);
+        let renamed = directory::uninterrupted(|| {
+            renameat(from.directory(), from.name(), to.directory(), to.name())
+        });
+        renamed.map_err(|error| Error::io(operation(), source, error))?;
+        if let Some(held) = &self.held {
+            held.forget(source);
+            held.forget(target);
+        }
+        Ok(())
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         let operation = || format!("give the second name {} to", target.display());
-        fs::hard_link(source, target).map_err(|error| Error::io(operation(), source, error))
+        let Some(target_files) = target_files.innermost().downcast_ref::<SystemFiles>() else {
+            let error = io::Error::other("internal: the target is on another kind of file system");
+            return Err(Error::io(operation(), source, error));
+        };
+        let (from, to) = (self.locate(source)?, target_files.locate(target)?);
+        let linked = directory::uninterrupted(|| {
+            linkat(from.directory(), from.name(), to.directory(), to.name(), AtFlags::empty())
+        });
+        linked.map_err(|error| Error::io(operation(), source, error))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
-        fs::remove_file(path).map_err(|error| Error::io("remove", path, error))
+        let location = self.locate(path)?;
+        let removed = directory::uninterrupted(|| {
+            unlinkat(location.directory(), location.name(), AtFlags::empty())
+        });
+        removed.map_err(|error| Error::io("remove", path, error))
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        fs::remove_dir(path).map_err(|error| Error::io("remove the directory", path, error))
+        let location = self.locate(path)?;
+        let removed = directory::uninterrupted(|| {
+            unlinkat(location.directory(), location.name(), AtFlags::REMOVEDIR)
+        });
+        removed.map_err(|error| Error::io("remove the directory", path, error))?;
+        if let Some(held) = &self.held {
+            held.forget(path);
+        }
+        Ok(())
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        let failed = |error| Error::io("list the directory", path, error);
+        let failed = |error: io::Error| Error::io("list the directory", path, error);
+        let directory = self.directory(path)?.map_err(failed)?;
         let mut entries = Vec::new();
-        for entry in fs::read_dir(path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let metadata = match entry.metadata() {
-                Ok(metadata) => metadata,
-                // Somebody removed it between the listing and the question.
+        for entry in Dir::read_from(&*directory).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let name = entry.file_name();
+            let stat =
+                directory::uninterrupted(|| statat(&*directory, name, AtFlags::SYMLINK_NOFOLLOW));
+            let name = name.to_string_lossy().into_owned();
+            let stat = match stat {
+                Ok(stat) => stat,
+                // It was removed between the listing and this call.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io("look at", &entry.path(), error)),
+                Err(error) => return Err(Error::io("look at", &path.join(name), error)),
             };
-            let is_directory = metadata.is_dir();
-            entries.push(DirectoryEntry {
-                name: entry.file_name().to_string_lossy().into_owned(),
-                len: if is_directory { 0 } else { metadata.len() },
-                is_directory,
-            });
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let len = if is_directory { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) };
+            entries.push(DirectoryEntry { name, len, is_directory });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        match fs::symlink_metadata(path) {
+        match self.locate(path)?.stat() {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(Error::io("look for", path, error)),
@@ -368,13 +491,17 @@ impl FileSystem for SystemFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        // The parent of a bare relative name is the empty path, which means the current directory.
-        let named = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let synced = fs::File::open(named).and_then(|directory| directory.sync_all());
+        let synced = self
+            .directory(path)?
+            .and_then(|directory| directory::uninterrupted(|| fsync(&*directory)));
         synced.map_err(|error| Error::io("sync the directory", path, error))
     }
 
+    fn innermost(&self) -> &dyn Any {
+        self
+    }
+
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        Ok(Box::new(SystemLock::take(path)?))
+        Ok(Box::new(SystemLock::take(&self.locate(path)?, path)?))
     }
 }

@@ -6,22 +6,28 @@
 //! asked before the file is even opened.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
-use super::files::careful_options;
-use crate::file::{Access, Lock};
+use super::directory::{self, Location};
+use super::files::open_file;
+use crate::file::{Access, FileIdentity, Lock};
 
-/// Every lock file this process holds, by its canonical path.
-static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// A lock file: the directory it is in and its name there. The directory's path may change, and
+/// more than one path may lead to it.
+type LockName = (FileIdentity, OsString);
 
-fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+/// Every lock file this process holds.
+static HELD: Mutex<BTreeSet<LockName>> = Mutex::new(BTreeSet::new());
+
+fn held() -> MutexGuard<'static, BTreeSet<LockName>> {
     // The set is whole between any two statements, so a panic elsewhere does not spoil it.
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -30,9 +36,9 @@ fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 #[derive(Debug)]
 pub(super) struct SystemLock {
     file: fs::File,
-    /// The folder, locked too where the system can do that: whoever deletes the file and makes a
-    /// new one does not get in beside its owner.
-    folder: Option<fs::File>,
+    /// The directory, locked too where the system can do that: a process that deletes the file and
+    /// creates a new one does not get the lock beside its owner.
+    directory: Option<fs::File>,
     _registration: Registration,
 }
 
@@ -43,15 +49,15 @@ impl Drop for SystemLock {
         // Closing would do, were it not for a child that another thread forks at this moment: until
         // it runs its program it holds the file open, and with it the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
-        if let Some(folder) = &self.folder {
-            let _ = flock(folder, FlockOperation::Unlock);
+        if let Some(directory) = &self.directory {
+            let _ = flock(directory, FlockOperation::Unlock);
         }
     }
 }
 
 /// A line in the registry.
 #[derive(Debug)]
-struct Registration(PathBuf);
+struct Registration(LockName);
 
 impl Drop for Registration {
     fn drop(&mut self) {
@@ -60,36 +66,31 @@ impl Drop for Registration {
 }
 
 impl SystemLock {
-    /// Takes the lock of the file at `path`, creating the file where missing.
-    pub(super) fn take(path: &Path) -> Result<SystemLock> {
+    /// Takes the lock of the file at a location, creating the file where missing. `path` is what
+    /// errors name.
+    pub(super) fn take(location: &Location, path: &Path) -> Result<SystemLock> {
         let failed = |error: io::Error| Error::io("lock", path, error);
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = path
-            .file_name()
-            .ok_or_else(|| failed(io::Error::other("the path does not name a file")))?;
-        let registered = fs::canonicalize(directory).map_err(failed)?.join(name);
+        let locked = || Error::Locked(path.parent().unwrap_or(path).to_path_buf());
+        let directory = directory::open_parent(location).map_err(failed)?;
+        let stat = directory::uninterrupted(|| fstat(&directory)).map_err(failed)?;
+        let name = location.name().file_name().unwrap_or_default().to_os_string();
+        let registered = (directory::identity(&stat), name);
         if !held().insert(registered.clone()) {
-            return Err(Error::Locked(directory.to_path_buf()));
+            return Err(locked());
         }
         let registration = Registration(registered);
-        let mut options = careful_options(Access::ReadWrite);
-        let file = options.create(true).truncate(false).open(path).map_err(failed)?;
+        let file = open_file(location, Access::ReadWrite, OFlags::CREATE).map_err(failed)?;
         match take(&file) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(Error::Locked(directory.to_path_buf())),
+            Err(Errno::WOULDBLOCK) => return Err(locked()),
             Err(error) => return Err(failed(error.into())),
         }
-        let mut lock = SystemLock { file, folder: None, _registration: registration };
-        // Not every system opens folders or locks them; the file is what counts there.
-        if let Ok(folder) = fs::File::open(directory) {
-            match take(&folder) {
-                Ok(()) => lock.folder = Some(folder),
-                Err(Errno::WOULDBLOCK) => return Err(Error::Locked(directory.to_path_buf())),
-                Err(_) => {}
-            }
+        let mut lock = SystemLock { file, directory: None, _registration: registration };
+        // Not every system locks directories; the file is what counts there.
+        match take(&directory) {
+            Ok(()) => lock.directory = Some(directory),
+            Err(Errno::WOULDBLOCK) => return Err(locked()),
+            Err(_) => {}
         }
         Ok(lock)
     }

@@ -141,8 +141,8 @@ fn names_are_listed_renamed_linked_and_removed() {
     assert_eq!(mode & 0o777, 0o700);
     env.files.create(&at("b")).unwrap().write_all_at(b"bb", 0).unwrap();
     env.files.create(&at("a")).unwrap().write_all_at(b"a", 0).unwrap();
-    env.files.hard_link(&at("b"), &at("c")).unwrap();
-    assert!(env.files.hard_link(&at("b"), &at("a")).is_err());
+    env.files.hard_link(&at("b"), &*env.files, &at("c")).unwrap();
+    assert!(env.files.hard_link(&at("b"), &*env.files, &at("a")).is_err());
     env.files.rename(&at("b"), &at("a")).unwrap();
     env.files.sync_dir(&folder.path().join("x/y")).unwrap();
     let entries = env.files.read_dir(&folder.path().join("x/y")).unwrap();

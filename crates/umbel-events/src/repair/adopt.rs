@@ -100,9 +100,7 @@ fn forget_other(env: &Env, survey: &mut Survey) -> Result<()> {
     if !is_other || survey.chunks.iter().any(is_own) {
         return Ok(());
     }
-    let mut seed = [0; 16];
-    env.entropy.fill(&mut seed)?;
-    survey.table = ChunkTable { generation: survey.generation, ..ChunkTable::new(seed) };
+    survey.table = ChunkTable { generation: survey.generation, ..ChunkTable::create(env)? };
     survey.table_damage =
         Some("it names other chunks than are there: it is another store's".into());
     survey.is_seed_lost = true;

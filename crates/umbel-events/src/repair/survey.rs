@@ -142,9 +142,7 @@ pub fn survey(env: &Env, folder: &Path) -> Result<Survey> {
         Ok(table) => (table, None),
         Err(error) => {
             let damage = damage_of(error, folder)?;
-            let mut seed = [0; 16];
-            env.entropy.fill(&mut seed)?;
-            (ChunkTable::new(seed), Some(damage))
+            (ChunkTable::create(env)?, Some(damage))
         }
     };
     let is_seed_lost = table_damage.is_some();

@@ -1,12 +1,15 @@
 //! A file system that tells somebody before a file is read or written and after it was synced, so
 //! that a test can hold a thread there.
 
+use std::any::Any;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_base::Result;
-use umbel_env::{Access, DirectoryEntry, Env, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping,
+};
 
 /// A call at which somebody may hold the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,31 @@ impl Files {
 }
 
 impl FileSystem for Files {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.inner.hold(path)?;
+        Ok(Arc::new(Files { inner, hook: Arc::clone(&self.hook) }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.inner.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.inner.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.inner.identity(path)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.inner.innermost()
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.inner.create_dir_all(path)
     }
@@ -78,8 +106,8 @@ impl FileSystem for Files {
         self.inner.rename(source, target)
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
-        self.inner.hard_link(source, target)
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.inner.hard_link(source, target_files, target)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -111,6 +139,10 @@ impl FileSystem for Files {
 impl File for HookedFile {
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        self.inner.identity()
     }
 
     fn len(&self) -> Result<u64> {

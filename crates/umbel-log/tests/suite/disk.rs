@@ -1,6 +1,7 @@
 //! A flat directory of files in memory, which tests read and damage byte by byte. The crash disk of
 //! `umbel-sim` is used where power fails; here the bytes themselves are the subject.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryEntry, Env, File, FileSystem, Lock, Mapping};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping,
+};
 use umbel_log::{Expectation, LogKind, LogReader, Outcome};
 
 /// The log every test reads and writes, unless it says otherwise.
@@ -143,6 +146,10 @@ impl File for MemoryFile {
     fn path(&self) -> &Path {
         &self.path
     }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(None)
+    }
     fn len(&self) -> Result<u64> {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }
@@ -233,8 +240,23 @@ impl FileSystem for Disk {
         files.insert(target.to_path_buf(), Arc::new(renamed));
         Ok(())
     }
-    fn hard_link(&self, source: &Path, _target: &Path) -> Result<()> {
+    fn hard_link(&self, source: &Path, _files: &dyn FileSystem, _target: &Path) -> Result<()> {
         Err(unused(source))
+    }
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        Err(unused(path))
+    }
+    fn place(&self) -> Result<DirectoryPlace> {
+        Ok(DirectoryPlace::Unchanged)
+    }
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Err(unused(path))
+    }
+    fn innermost(&self) -> &dyn Any {
+        self
     }
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         Err(unused(path))

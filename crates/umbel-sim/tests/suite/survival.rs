@@ -142,7 +142,7 @@ fn hard_links_share_bytes_and_names_are_independent() {
     let (sim, env) = start();
     create(&env, "/a", b"shared").sync().unwrap();
     sync_dir(&env, "/");
-    env.files.hard_link(Path::new("/a"), Path::new("/b")).unwrap();
+    env.files.hard_link(Path::new("/a"), &*env.files, Path::new("/b")).unwrap();
     env.files.remove_file(Path::new("/a")).unwrap();
     let seen: BTreeSet<_> = sim.crash_images_exhaustive(9).map(|image| image.files()).collect();
     // Both gone is possible: the removal reached the disk and the link did not.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Cursor, Error, Result, ValueKind};
-use umbel_env::{File, Mapping};
+use umbel_env::{File, FileIdentity, Mapping};
 use umbel_table::{Compression, KeepAll, Table, TableBuilder};
 
 use crate::memory::MemoryFile;
@@ -37,6 +37,10 @@ impl FailingFile {
 impl File for FailingFile {
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(None)
     }
 
     fn len(&self) -> Result<u64> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use umbel_base::Result;
-use umbel_env::{File, Mapping};
+use umbel_env::{File, FileIdentity, Mapping};
 
 /// A file in memory. Clones share its bytes.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +31,10 @@ impl MemoryFile {
 impl File for MemoryFile {
     fn path(&self) -> &Path {
         Path::new("7.table")
+    }
+
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(None)
     }
 
     fn len(&self) -> Result<u64> {

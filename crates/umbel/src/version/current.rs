@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use umbel_base::{Decoder, Error, Result, checksum};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, FileSystem};
 use umbel_log::Sealed;
 
 use crate::names;
@@ -95,12 +95,12 @@ impl Current {
     }
 
     /// Reads `CURRENT`; `None` where there is none.
-    pub fn read(env: &Env, folder: &Path) -> Result<Option<Current>> {
+    pub fn read(files: &dyn FileSystem, folder: &Path) -> Result<Option<Current>> {
         let path = folder.join(names::CURRENT);
-        if !env.files.exists(&path)? {
+        if !files.exists(&path)? {
             return Ok(None);
         }
-        let file = env.files.open(&path, Access::Read)?;
+        let file = files.open(&path, Access::Read)?;
         let mut bytes = [0; BYTES + 1];
         let len = file.read_at(&mut bytes, 0)?;
         match Current::decode(bytes.get(..len).unwrap_or_default()) {
@@ -159,14 +159,14 @@ mod tests {
         env.files.create_dir_all(folder).unwrap();
         OPEN.write(&env, folder).unwrap();
         sim.replace(folder.join(names::CURRENT), &newer);
-        let error = Current::read(&env, folder).unwrap_err();
+        let error = Current::read(&*env.files, folder).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
         let said = error.to_string();
         assert!(said.contains("format version 2") && said.contains("a newer Umbel"), "{said}");
         sim.replace(folder.join(names::CURRENT), &newer[..63]);
-        assert!(matches!(Current::read(&env, folder), Err(Error::Corruption { .. })));
+        assert!(matches!(Current::read(&*env.files, folder), Err(Error::Corruption { .. })));
         sim.replace(folder.join(names::CURRENT), &[&OPEN.encode()[..], &[0]].concat());
-        assert!(matches!(Current::read(&env, folder), Err(Error::Corruption { .. })));
+        assert!(matches!(Current::read(&*env.files, folder), Err(Error::Corruption { .. })));
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub enum Edit {
     DropLog(u64),
     /// What reads asked of a keyspace's levels of late.
     Evidence(u32, Arc<Counts>),
+    /// Which copy of the store this is. The last one given counts.
+    Instance([u8; 16]),
 }
 
 const IDENTITY: u8 = 1;
@@ -118,6 +120,7 @@ const DROP_LOG: u8 = 11;
 const ADD_TABLE_WITH_BLOBS: u8 = 12;
 const ADD_TABLE_WITH_FILTERS: u8 = 13;
 const EVIDENCE: u8 = 14;
+const INSTANCE: u8 = 15;
 
 impl Edit {
     /// Appends the edit's bytes.
@@ -174,6 +177,10 @@ impl Edit {
                 put(out, EVIDENCE, &[u64::from(*keyspace)]);
                 evidence.encode(out);
             }
+            Edit::Instance(id) => {
+                out.push(INSTANCE);
+                out.extend(id);
+            }
         }
     }
 
@@ -197,6 +204,7 @@ impl Edit {
                 Edit::Keyspace { id, name, options: KeyspaceOptions::decode(decoder)? }
             }
             DROP_KEYSPACE => Edit::DropKeyspace(keyspace_id(decoder)?),
+            INSTANCE => Edit::Instance(decoder.array()?),
             kind @ (ADD_TABLE | ADD_TABLE_WITH_BLOBS | ADD_TABLE_WITH_FILTERS) => {
                 add_table(kind, decoder)?
             }
@@ -313,6 +321,8 @@ pub struct KeyspaceRecord {
 pub struct State {
     /// `None` only before the first edit.
     pub identity: Option<Identity>,
+    /// Which copy of the store this is; `None` in a store of an earlier version.
+    pub instance: Option<[u8; 16]>,
     /// The next free file id.
     pub next_file_id: u64,
     /// The last sequence number known to be taken.
@@ -337,6 +347,7 @@ impl State {
             _ if self.identity.is_none() => {
                 return Err("the store's identity is not the first edit".into());
             }
+            Edit::Instance(id) => self.set_instance(*id),
             Edit::NextFileId(id) => self.next_file_id = self.next_file_id.max(*id),
             Edit::LastSequence(last) => self.last_sequence = self.last_sequence.max(*last),
             Edit::Keyspace { id, name, options } => self.put_keyspace(*id, name, options)?,
@@ -456,9 +467,16 @@ impl State {
         }
     }
 
+    /// Says which copy of the store this is.
+    pub fn set_instance(&mut self, id: [u8; 16]) {
+        self.instance = Some(id);
+        self.identity.iter_mut().for_each(|identity| identity.features |= features::INSTANCE);
+    }
+
     /// The fewest edits that amount to this state.
     pub fn to_edits(&self) -> Vec<Edit> {
         let mut edits: Vec<Edit> = self.identity.iter().cloned().map(Edit::Identity).collect();
+        edits.extend(self.instance.map(Edit::Instance));
         edits.push(Edit::NextFileId(self.next_file_id));
         edits.push(Edit::LastSequence(self.last_sequence));
         for (&id, record) in &self.keyspaces {

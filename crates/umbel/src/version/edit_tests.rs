@@ -87,6 +87,7 @@ fn every_kind() -> Vec<Edit> {
         Edit::DropLog(6),
         Edit::AddTable { keyspace: 0, level: 2, meta: meta_with_second_filter().into() },
         Edit::Evidence(0, evidence()),
+        Edit::Instance(std::array::from_fn(|at| 0xc0 + at as u8)),
         Edit::DropKeyspace(0),
     ]
 }
@@ -118,8 +119,8 @@ fn every_kind_comes_back_and_no_part_of_it_does() {
         }
         kinds.insert(bytes[0]);
     }
-    assert_eq!(kinds, (IDENTITY..=EVIDENCE).collect());
-    for unknown in [0].into_iter().chain(EVIDENCE + 1..=255) {
+    assert_eq!(kinds, (IDENTITY..=INSTANCE).collect());
+    for unknown in [0].into_iter().chain(INSTANCE + 1..=255) {
         let mut bytes = vec![unknown];
         bytes.extend([0; 64]);
         assert_eq!(decode_record(&bytes), Err(0), "kind {unknown}");

@@ -10,8 +10,10 @@ use crate::options::{ExistenceSize, KeyspaceOptions};
 
 /// FORMAT: a keyspace has, or had, an existence filter.
 const EXISTENCE: u64 = 1;
+/// FORMAT: the manifest says which copy of the store it is of.
+pub const INSTANCE: u64 = 2;
 /// All that this build knows.
-const KNOWN: u64 = EXISTENCE;
+const KNOWN: u64 = EXISTENCE | INSTANCE;
 
 /// The features that a keyspace with these options uses.
 pub fn of(options: &KeyspaceOptions) -> u64 {

@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
 use umbel_env::Env;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter};
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Sealed};
 
 use super::current::Current;
 use super::edit::{self, Edit, State};
 use super::features;
+use super::ownership::{Ownership, Written};
 use crate::names;
 use crate::poison::Poison;
 
@@ -35,7 +36,10 @@ pub struct Manifest {
     state: State,
     ids: Arc<AtomicU64>,
     poison: Arc<Poison>,
+    ownership: Arc<Ownership>,
     records: u64,
+    /// Where the first record ends, as `CURRENT` says.
+    durable_first: u64,
     rewrite_at: u64,
 }
 
@@ -47,8 +51,9 @@ impl Manifest {
         state: State,
         ids: Arc<AtomicU64>,
         poison: Arc<Poison>,
+        ownership: Arc<Ownership>,
     ) -> Result<Manifest> {
-        Manifest::create_and(env, folder, state, ids, poison, || {})
+        Manifest::create_and(env, folder, state, ids, (poison, ownership), || {})
     }
 
     /// As [`Manifest::create`]; calls `named` directly before `CURRENT` may point to it. After a
@@ -58,18 +63,30 @@ impl Manifest {
         folder: &Path,
         state: State,
         ids: Arc<AtomicU64>,
-        poison: Arc<Poison>,
+        shared: (Arc<Poison>, Arc<Ownership>),
         named: impl FnOnce(),
     ) -> Result<Manifest> {
         let id = ids.fetch_add(1, Ordering::Relaxed);
         let manifest =
-            Manifest::prepare(env, folder, state, ids, poison, id).inspect_err(|_| {
+            Manifest::prepare(env, folder, state, ids, shared, id).inspect_err(|_| {
                 // What cannot be removed now is removed at the next open.
                 let _ = env.files.remove_file(&names::manifest(folder, id));
             })?;
         named();
+        let ownership = Arc::clone(&manifest.ownership);
+        let mut written = ownership.own()?;
         Current::put_in_place(env, folder)?;
+        *written = Some(manifest.written(None)?);
+        drop(written);
         Ok(manifest)
+    }
+
+    /// What this handle has written now that `CURRENT` names the manifest, with this seal.
+    fn written(&self, sealed: Option<Sealed>) -> Result<Written> {
+        let end = sealed.map_or(self.writer.end(), |sealed| sealed.len);
+        let current = Current { manifest_id: self.id(), sealed, durable: self.durable_first };
+        let current = if sealed.is_some() { Current { durable: end, ..current } } else { current };
+        Written::note(current, self.writer.file(), end)
     }
 
     /// Writes a manifest, and what `CURRENT` is to be, and makes both durable.
@@ -78,7 +95,7 @@ impl Manifest {
         folder: &Path,
         mut state: State,
         ids: Arc<AtomicU64>,
-        poison: Arc<Poison>,
+        (poison, ownership): (Arc<Poison>, Arc<Ownership>),
         id: u64,
     ) -> Result<Manifest> {
         state.next_file_id = ids.load(Ordering::Relaxed);
@@ -98,12 +115,24 @@ impl Manifest {
         Current { manifest_id: id, sealed: None, durable }.prepare(env, folder)?;
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let rewrite_at = REWRITE_BYTES.max(durable * 4);
-        Ok(Manifest { env, folder, writer, state, ids, poison, records: 1, rewrite_at })
+        let (records, durable_first) = (1, durable);
+        Ok(Manifest {
+            env,
+            folder,
+            writer,
+            state,
+            ids,
+            poison,
+            ownership,
+            records,
+            durable_first,
+            rewrite_at,
+        })
     }
 
     /// Reads the manifest that `CURRENT` names; `None` where there is no `CURRENT`.
     pub fn read(env: &Env, folder: &Path) -> Result<Option<State>> {
-        let Some(current) = Current::read(env, folder)? else { return Ok(None) };
+        let Some(current) = Current::read(&*env.files, folder)? else { return Ok(None) };
         let path = names::manifest(folder, current.manifest_id);
         if !env.files.exists(&path)? {
             let reason = "CURRENT names this manifest, but the file is missing";
@@ -160,9 +189,20 @@ impl Manifest {
         let mut record = Vec::new();
         edit::encode_record(edits, &mut record);
         edit::encode_record(&ids, &mut record);
-        let refused = self.write(&record).map_err(|error| self.poison.set(error))?;
+        let refused = self.write_owned(&record).map_err(|error| self.poison.set(error))?;
         if refused.is_none() {
             self.state = next;
+        }
+        Ok(refused)
+    }
+
+    /// Writes a record where the manifest is still this handle's.
+    fn write_owned(&mut self, record: &[u8]) -> Result<Option<Error>> {
+        let ownership = Arc::clone(&self.ownership);
+        let mut written = ownership.own()?;
+        let refused = self.write(record)?;
+        if refused.is_none() {
+            *written = Some(self.written(None)?);
         }
         Ok(refused)
     }
@@ -186,7 +226,8 @@ impl Manifest {
     fn rewrite(&mut self) -> Result<()> {
         let old = names::manifest(&self.folder, self.id());
         let (ids, poison) = (Arc::clone(&self.ids), Arc::clone(&self.poison));
-        *self = Manifest::create(&self.env, &self.folder, self.state.clone(), ids, poison)?;
+        let (state, ownership) = (self.state.clone(), Arc::clone(&self.ownership));
+        *self = Manifest::create(&self.env, &self.folder, state, ids, poison, ownership)?;
         // What cannot be removed now is removed at the next open.
         let _ = self.env.files.remove_file(&old);
         Ok(())
@@ -198,7 +239,7 @@ impl Manifest {
         if !error.is_short_of_descriptors() && !matches!(error, Error::Full { .. }) {
             return Err(error);
         }
-        match Current::read(&self.env, &self.folder) {
+        match Current::read(&*self.env.files, &self.folder) {
             Ok(Some(current)) if current.manifest_id == self.id() => {
                 self.rewrite_at = self.writer.end() + REWRITE_BYTES / 16;
                 Ok(())
@@ -211,10 +252,15 @@ impl Manifest {
     /// byte of it changed. Nothing can be committed afterwards.
     pub fn seal(&mut self) -> Result<()> {
         self.poison.check()?;
+        let ownership = Arc::clone(&self.ownership);
+        let owned = ownership.own();
+        let mut written = owned.map_err(|error| self.poison.set(error))?;
         let sealed = self.writer.seal()?;
         self.writer.file().sync().map_err(|error| self.poison.set(error))?;
         let current = Current { manifest_id: self.id(), sealed: Some(sealed), durable: sealed.len };
-        current.write(&self.env, &self.folder)
+        current.write(&self.env, &self.folder)?;
+        *written = Some(self.written(Some(sealed))?);
+        Ok(())
     }
 }
 

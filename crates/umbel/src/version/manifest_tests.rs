@@ -19,7 +19,9 @@ fn create(sim: &Sim, state: State) -> Manifest {
     let env = sim.env();
     env.files.create_dir_all(Path::new(FOLDER)).expect("a folder");
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
-    Manifest::create(&env, Path::new(FOLDER), state, ids, Arc::default()).expect("a manifest")
+    let ownership = Arc::new(Ownership::new(Arc::clone(&env.files), Path::new(FOLDER)));
+    let poison = Arc::default();
+    Manifest::create(&env, Path::new(FOLDER), state, ids, poison, ownership).expect("a manifest")
 }
 
 fn read(sim: &Sim) -> Result<State> {

@@ -54,7 +54,7 @@ fn a_closed_store_says_so() {
     closed(db.sync());
     closed(db.flush());
     closed(db.verify().map(drop));
-    closed(db.checkpoint("/data/copy"));
+    closed(db.checkpoint("/data/copy").map(drop));
     closed(db.wait_for_compaction());
     closed(db.keyspace("a", KeyspaceOptions::default()).map(drop));
     closed(db.existing_keyspace("a").map(drop));
@@ -90,7 +90,7 @@ fn a_read_only_store_refuses_every_write() {
     refused(db.batch().commit(Durability::Buffered));
     refused(db.sync());
     refused(db.flush());
-    refused(db.checkpoint("/data/copy"));
+    refused(db.checkpoint("/data/copy").map(drop));
     refused(db.wait_for_compaction());
     refused(db.keyspace("b", KeyspaceOptions::default()).map(drop));
     refused(db.drop_keyspace("a"));

@@ -1,6 +1,7 @@
 //! Stores kept as files: what was written once is read for good, and is written the same again.
 //!
-//! `tests/golden/v1` holds three stores. `killed` is what a killed process left: open and sealed
+//! `tests/golden/v2` holds three stores, and `v1` those of the version before it, whose manifests
+//! have no instance id. `killed` is what a killed process left: open and sealed
 //! log segments, tables of several levels, a manifest that grew. `closed` is the same store after a
 //! clean end. `compressed` has tables in every compression; it is only read, because another
 //! release of a compressor may write other bytes.
@@ -19,8 +20,11 @@ use crate::suite::stage::{PATH, all, existing, fill, inline, key, tiny, unlogged
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-fn folder(store: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(store)
+/// The versions that are kept; the last one is written.
+const VERSIONS: [&str; 2] = ["v1", "v2"];
+
+fn folder(version: &str, store: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(store)
 }
 
 /// Every file in a folder but the lock, which holds nothing.
@@ -140,25 +144,30 @@ fn as_written_now() -> BTreeMap<&'static str, Files> {
 }
 
 /// The store as it is kept, on a machine of its own.
-fn kept(store: &str) -> Sim {
+fn kept(version: &str, store: &str) -> Sim {
     let sim = Sim::new(1);
-    let kept = files(&Env::system(), &folder(store));
-    assert!(!kept.is_empty(), "{} is empty", folder(store).display());
+    let folder = folder(version, store);
+    let kept = files(&Env::system(), &folder);
+    assert!(!kept.is_empty(), "{} is empty", folder.display());
     place(&sim.env(), Path::new(PATH), &kept);
     sim
 }
 
 #[test]
 fn what_was_written_once_is_read() {
+    VERSIONS.iter().for_each(|version| is_read(version));
+}
+
+fn is_read(version: &str) {
     for store in ["killed", "closed"] {
-        let sim = kept(store);
+        let sim = kept(version, store);
         let db = Db::open(PATH, options(&sim)).unwrap();
         check(&db);
         db.verify().unwrap();
         db.close().unwrap();
         check(&Db::open(PATH, options(&sim)).unwrap());
     }
-    let sim = kept("compressed");
+    let sim = kept(version, "compressed");
     let db = Db::open(PATH, options(&sim)).unwrap();
     for (name, _) in compressions() {
         assert_eq!(all(&existing(&db, name)), crate::suite::stage::filled(0..200, 1), "{name}");
@@ -171,7 +180,7 @@ fn the_same_is_written_again() {
     let now = as_written_now();
     if std::env::var_os("UMBEL_GOLDEN").is_some_and(|wish| wish == "write") {
         for (store, files) in &now {
-            let folder = folder(store);
+            let folder = folder(VERSIONS[VERSIONS.len() - 1], store);
             let env = Env::system();
             env.files.create_dir_all(&folder).unwrap();
             for entry in env.files.read_dir(&folder).unwrap() {
@@ -182,7 +191,7 @@ fn the_same_is_written_again() {
         return;
     }
     for store in ["killed", "closed"] {
-        let kept = files(&Env::system(), &folder(store));
+        let kept = files(&Env::system(), &folder(VERSIONS[VERSIONS.len() - 1], store));
         let names = |files: &Files| files.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&now[store]), names(&kept), "the files of {store}");
         for (name, bytes) in &kept {

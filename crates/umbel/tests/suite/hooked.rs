@@ -1,12 +1,13 @@
 //! A file system that calls the test back in the middle of what the engine does, so that two
 //! things that must not disturb each other meet on purpose.
 
+use std::any::Any;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use umbel::{Env, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock};
+use umbel_env::{Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock};
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -62,6 +63,31 @@ struct HookedFiles {
 }
 
 impl FileSystem for HookedFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        let inner = self.inner.hold(path)?;
+        Ok(Arc::new(HookedFiles { inner, hooks: self.hooks.clone() }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.inner.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.inner.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.inner.identity(path)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.inner.innermost()
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.hooks.meet("create_dir_all", path);
         self.inner.create_dir_all(path)
@@ -81,9 +107,9 @@ impl FileSystem for HookedFiles {
         self.inner.rename(source, target)
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         self.hooks.meet("hard_link", target);
-        self.inner.hard_link(source, target)
+        self.inner.hard_link(source, target_files, target)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {

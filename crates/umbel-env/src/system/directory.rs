@@ -1,0 +1,231 @@
+//! Directories that are held open, and paths resolved from them.
+//!
+//! INVARIANT: below a held directory each call names one file in one open directory. No call leaves
+//! the directory, whatever links, renames and mounts there are on the path it was opened by.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
+use rustix::io::Errno;
+use umbel_base::{Error, Result};
+
+use crate::file::{DirectoryPlace, FileIdentity};
+
+/// Flags of every directory opened here.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Calls again while a signal interrupts the call.
+pub(super) fn uninterrupted<T>(
+    mut call: impl FnMut() -> std::result::Result<T, Errno>,
+) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done.map_err(io::Error::from),
+        }
+    }
+}
+
+/// Which file a `stat` describes.
+pub(super) fn identity(stat: &Stat) -> FileIdentity {
+    // The types differ from platform to platform.
+    #[expect(clippy::unnecessary_cast, reason = "the types of the fields depend on the platform")]
+    FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+}
+
+/// Opens a directory by a name in another one.
+fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<OwnedFd> {
+    uninterrupted(|| openat(directory, name, DIRECTORY | more, Mode::empty()))
+}
+
+/// A name and the open directory it is looked up in; the current one where none is held.
+#[derive(Debug)]
+pub(super) struct Location {
+    directory: Option<Arc<OwnedFd>>,
+    name: PathBuf,
+}
+
+impl Location {
+    /// A path that the system resolves, from the root or the current directory.
+    pub(super) fn anywhere(path: &Path) -> Location {
+        // The parent of a bare relative name is the empty path, which means the current directory.
+        let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        Location { directory: None, name: name.to_path_buf() }
+    }
+
+    /// The directory to look the name up in.
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_ref().map_or(CWD, |directory| directory.as_fd())
+    }
+
+    /// The name to look up.
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Opens the directory that has this name. In a held one links are not followed.
+    pub(super) fn open_directory(&self) -> io::Result<OwnedFd> {
+        let links = if self.directory.is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
+        open(self.directory(), &self.name, links)
+    }
+
+    /// What has this name; a link itself, not what it points to.
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        uninterrupted(|| statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW))
+    }
+}
+
+/// A directory held open.
+#[derive(Debug)]
+pub(super) struct HeldDirectory {
+    path: PathBuf,
+    directory: Arc<OwnedFd>,
+    /// The root of the file system, from which [`HeldDirectory::place`] follows the path.
+    root: Option<OwnedFd>,
+    /// Subdirectories that a call has named, by their path from here.
+    subdirectories: Mutex<BTreeMap<PathBuf, Arc<OwnedFd>>>,
+}
+
+impl HeldDirectory {
+    /// Holds the directory at a location. `path` is what its paths begin with.
+    pub(super) fn open(location: &Location, path: &Path) -> Result<HeldDirectory> {
+        let failed = |error| Error::io("open the directory", path, error);
+        if !path.is_absolute() {
+            return Err(failed(io::Error::other("internal: its path is not absolute")));
+        }
+        Ok(HeldDirectory {
+            path: path.to_path_buf(),
+            directory: Arc::new(location.open_directory().map_err(failed)?),
+            // Without it, where a directory is cannot be told, and nothing else is lost.
+            root: open(CWD, Path::new("/"), OFlags::empty()).ok(),
+            subdirectories: Mutex::default(),
+        })
+    }
+
+    fn subdirectories(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<OwnedFd>>> {
+        // The map is whole between any two statements, so a panic elsewhere does not spoil it.
+        self.subdirectories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What follows the held directory's path in `path`.
+    pub(super) fn rest<'a>(&self, path: &'a Path) -> Result<&'a Path> {
+        let rest = path.strip_prefix(&self.path).ok();
+        let is_plain =
+            |rest: &&Path| rest.components().all(|part| matches!(part, Component::Normal(_)));
+        rest.filter(is_plain).ok_or_else(|| {
+            Error::invalid(format!(
+                "internal: {} is not in the directory {}, which this handle is held at",
+                path.display(),
+                self.path.display()
+            ))
+        })
+    }
+
+    /// Where a path below the held directory is.
+    pub(super) fn locate(&self, path: &Path) -> Result<Location> {
+        let rest = self.rest(path)?;
+        let directory = match rest.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => self
+                .subdirectory(parent)
+                .map_err(|error| Error::io("open the directory of", path, error))?,
+            _ => Arc::clone(&self.directory),
+        };
+        let name = rest.file_name().map_or(Path::new("."), Path::new).to_path_buf();
+        Ok(Location { directory: Some(directory), name })
+    }
+
+    fn subdirectory(&self, rest: &Path) -> io::Result<Arc<OwnedFd>> {
+        if let Some(known) = self.subdirectories().get(rest) {
+            return Ok(Arc::clone(known));
+        }
+        let mut directory = Arc::clone(&self.directory);
+        for part in rest.components() {
+            directory = Arc::new(open(directory.as_fd(), part.as_ref(), OFlags::NOFOLLOW)?);
+        }
+        // Of two threads that opened it the first one's counts for all.
+        Ok(Arc::clone(self.subdirectories().entry(rest.to_path_buf()).or_insert(directory)))
+    }
+
+    /// Makes the directories that are missing below this one.
+    pub(super) fn create_all(&self, path: &Path, mode: Mode) -> Result<()> {
+        let failed = |error| Error::io("create the directory", path, error);
+        let mut made = self.path.clone();
+        for part in self.rest(path)?.components() {
+            made.push(part);
+            let location = self.locate(&made)?;
+            let done = uninterrupted(|| mkdirat(location.directory(), &location.name, mode));
+            match done {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(failed(error));
+                }
+                // What is there is opened, so that a file of this name is an error.
+                _ => drop(location.open_directory().map_err(failed)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of a subdirectory that was removed or renamed, and of those in it.
+    pub(super) fn forget(&self, path: &Path) {
+        if let Ok(rest) = self.rest(path) {
+            self.subdirectories().retain(|held, _| !held.starts_with(rest));
+        }
+    }
+
+    /// The open directory at `path` where it is this one or one already opened.
+    pub(super) fn opened(&self, path: &Path) -> Result<Option<Arc<OwnedFd>>> {
+        let rest = self.rest(path)?;
+        Ok(match rest.as_os_str().is_empty() {
+            true => Some(Arc::clone(&self.directory)),
+            false => self.subdirectories().get(rest).map(Arc::clone),
+        })
+    }
+
+    /// Where the directory is now.
+    pub(super) fn place(&self) -> Result<DirectoryPlace> {
+        let stat = uninterrupted(|| fstat(&*self.directory))
+            .map_err(|error| Error::io("look at the directory", &self.path, error))?;
+        if stat.st_nlink == 0 {
+            return Ok(DirectoryPlace::Removed);
+        }
+        let Some(root) = &self.root else { return Ok(DirectoryPlace::Unchanged) };
+        let below_root = self.path.strip_prefix("/").unwrap_or(&self.path);
+        let below_root =
+            if below_root.as_os_str().is_empty() { Path::new(".") } else { below_root };
+        let found = uninterrupted(|| statat(root, below_root, AtFlags::empty()));
+        Ok(match found {
+            Ok(found) if identity(&found) == identity(&stat) => DirectoryPlace::Unchanged,
+            _ => DirectoryPlace::Moved { now: path_of(&self.directory) },
+        })
+    }
+}
+
+/// The path that the system gives an open directory now.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn path_of(directory: &OwnedFd) -> Option<PathBuf> {
+    use std::os::fd::AsRawFd;
+    fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
+}
+
+/// This platform does not tell.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn path_of(_directory: &OwnedFd) -> Option<PathBuf> {
+    None
+}
+
+/// Opens the directory a name lies in once more, apart from every other descriptor of it.
+pub(super) fn open_parent(location: &Location) -> io::Result<fs::File> {
+    let parent = match location.directory {
+        Some(_) => Path::new("."),
+        None => match location.name.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        },
+    };
+    open(location.directory(), parent, OFlags::empty()).map(fs::File::from)
+}
