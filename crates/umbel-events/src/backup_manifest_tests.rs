@@ -84,10 +84,10 @@ fn a_newer_version_is_refused_by_name() {
     let mut table = example().encode();
     let at = table.windows(8).position(|bytes| bytes == b"UmbelChk").expect("the table");
     let bytes = example().table.encode().len();
-    table[at + 8] = 3;
+    table[at + 8] = 4;
     seal(&mut table[at..at + bytes]);
     seal(&mut table);
-    for (what, bytes) in [("backup 2", manifest), ("table of chunks 3", table)] {
+    for (what, bytes) in [("backup 2", manifest), ("table of chunks 4", table)] {
         let refused = BackupManifest::decode(&bytes, Path::new("BACKUP")).expect_err(what);
         let said = refused.to_string();
         assert!(matches!(refused, Error::Invalid(_)) && said.contains(what), "{said}");

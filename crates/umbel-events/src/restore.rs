@@ -130,8 +130,7 @@ fn check_target(env: &Env, target: &Path, table: &ChunkTable, marker: &[u8]) -> 
         if is_marked {
             let found = ChunkTable::read(env, target)?;
             let (generation, instance) = (table.generation + 1, found.instance);
-            let finished =
-                ChunkTable { generation, written: generation, instance, ..table.clone() };
+            let finished = ChunkTable { generation, instance, ..table.clone() };
             if found == finished {
                 return Ok(true);
             }

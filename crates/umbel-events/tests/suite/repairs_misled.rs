@@ -34,8 +34,8 @@ pub fn put(sim: &Sim, path: impl AsRef<Path>, bytes: &[u8]) {
 fn a_marker_of_another_store_or_another_time_moves_nothing() {
     let (sim, _) = specimen(50);
     let table = sim.read("/events/CHUNKS");
-    // Behind the magic and the version; the generation is a number of one byte here.
-    let (own, generation) = (checksum(0, 0, &table[9..25]), u64::from(table[25]));
+    // After the magic and the version; the generation, after the instance id, is one byte here.
+    let (own, generation) = (checksum(0, 0, &table[9..25]), u64::from(table[41]));
     assert!((2..128).contains(&generation), "{generation}");
     let other = own ^ 1;
     for (generation, seed) in
