@@ -23,6 +23,7 @@ mod suite {
     mod limits;
     mod long_values;
     mod model;
+    mod no_room;
     mod prefixes;
     mod pressure;
     mod races;
