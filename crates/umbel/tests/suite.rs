@@ -28,6 +28,7 @@ mod suite {
     mod pressure;
     mod races;
     mod random;
+    mod real_disk;
     mod regressions_arena;
     mod regressions_crash;
     mod regressions_garbage;
