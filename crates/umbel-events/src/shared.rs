@@ -267,6 +267,15 @@ impl Shared {
                 flushed => flushed?,
             }
         }
+        match self.flush_filter(position) {
+            // A later flush makes up for it; until then an open reads more of the log.
+            Err(umbel::Error::Full { .. }) => Ok(()),
+            flushed => Ok(flushed?),
+        }
+    }
+
+    /// Makes durable what the filter holds.
+    fn flush_filter(&self, position: u64) -> umbel::Result<()> {
         self.existence.flush(position)?;
         if !self.bell.is_heard() {
             while self.existence.step(&self.index)? == Progress::More {}

@@ -34,6 +34,15 @@ pub struct Replayed {
     pub ends: Vec<(u64, u64)>,
 }
 
+/// The newest sequence number in the tables; 0 where there is none.
+fn newest_in_tables(keyspaces: &[Arc<KeyspaceCore>]) -> SequenceNumber {
+    let in_tables = keyspaces.iter().flat_map(|keyspace| {
+        let view = keyspace.view.hold();
+        view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
+    });
+    in_tables.max().unwrap_or(0)
+}
+
 /// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
 /// ended, which ones do not count and which ones are no longer needed. What does not fit into
 /// memory goes to tables through `spill`. Where that may write, what may not be durable is written
@@ -46,11 +55,7 @@ pub fn replay(
     spill: &mut Spill<'_>,
 ) -> Result<Replayed> {
     let (context, ids) = (spill.context(), spill.ids());
-    let in_tables = keyspaces.iter().flat_map(|k| {
-        let view = k.view.hold();
-        view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
-    });
-    let mut last_sequence = in_tables.max().unwrap_or(0).max(state.last_sequence);
+    let mut last_sequence = newest_in_tables(keyspaces).max(state.last_sequence);
     let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<(PathBuf, u64)> = None;
     let mut doubtful = Vec::new();

@@ -14,8 +14,8 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// One of so many MiB: "tmpfs", or what `mke2fs -t` knows, in a file. The reason where it cannot
-    /// be mounted.
+    /// One of so many MiB: "tmpfs", or what `mke2fs -t` knows, in a file. The reason where it
+    /// cannot be mounted.
     fn new(kind: &str, mebibytes: u32) -> Result<Mounted, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let image = folder.path().join("image");
