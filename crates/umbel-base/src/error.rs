@@ -36,8 +36,10 @@ pub enum Error {
         /// What the operating system said.
         source: Arc<io::Error>,
     },
-    /// The disk or the quota is full: make room and go on. Where the store has become read-only by
-    /// it, [`Error::ReadOnly`] says so from then on, and it is to be opened again.
+    /// The disk or the quota is full, or a file met the limit of its length: make room and go on.
+    /// Nothing acknowledged is lost, and what was refused was not done. Deletes go on. Where it
+    /// was a sync of the log or of the manifest that said so, what was written may be lost:
+    /// [`Error::ReadOnly`] says so from then on, and the store is to be opened again.
     Full {
         /// What was being done.
         operation: String,
@@ -63,17 +65,27 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::Io`], or [`Error::Full`] where the cause is a full disk or quota.
+    /// An [`Error::Io`], or [`Error::Full`] where the cause is a full disk or quota, or the limit
+    /// of a file's length.
     pub fn io(operation: impl Into<String>, path: &Path, source: io::Error) -> Error {
         let operation = operation.into();
         let path = path.to_path_buf();
-        let full =
-            matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let full = Error::remedy(source.kind()).is_some();
         let source = Arc::new(source);
         if full {
             Error::Full { operation, path, source }
         } else {
             Error::Io { operation, path, source }
+        }
+    }
+
+    /// What to do about a file that cannot grow; `None` where the cause is another.
+    fn remedy(kind: io::ErrorKind) -> Option<&'static str> {
+        match kind {
+            io::ErrorKind::StorageFull => Some("make room on that disk"),
+            io::ErrorKind::QuotaExceeded => Some("make room, or raise the disk quota"),
+            io::ErrorKind::FileTooLarge => Some("raise the limit of a file's length (`ulimit -f`)"),
+            _ => None,
         }
     }
 
@@ -123,12 +135,15 @@ impl fmt::Display for Error {
                     false => Ok(()),
                 }
             }
-            Error::Full { operation, path, source } => write!(
-                f,
-                "could not {operation} {}: {source}; make room on that disk and go on (a store \
-                 that has become read-only says so, and is to be opened again)",
-                path.display()
-            ),
+            Error::Full { operation, path, source } => {
+                let remedy = Error::remedy(source.kind()).unwrap_or("make room");
+                write!(
+                    f,
+                    "could not {operation} {}: {source}; {remedy} and go on: nothing acknowledged \
+                     is lost, and deleting is possible meanwhile",
+                    path.display()
+                )
+            }
             Error::Replaced { path, reason } => write!(
                 f,
                 "{} was changed by another program while the store was open: {reason}; nothing was \
@@ -162,6 +177,17 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process under `ulimit -f` was told of an internal error of the server.
+    #[test]
+    fn a_file_that_may_not_grow_is_full_and_says_what_to_do() {
+        for (number, remedy) in [(28, "make room"), (122, "quota"), (27, "ulimit -f")] {
+            let source = io::Error::from_raw_os_error(number);
+            let error = Error::io("write to", Path::new("x"), source);
+            assert!(matches!(error, Error::Full { .. }), "{error}");
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+    }
 
     /// Who met the limit of open files was told of it, and not what to do.
     #[test]

@@ -310,7 +310,9 @@ impl Appender {
             return Ok(None);
         }
         let payload_bytes = commit::payload_bytes(plans);
-        if self.end.is_full(payload_bytes) {
+        let is_full = self.end.is_full(payload_bytes + self.end.reserve_bytes())
+            && (self.end.is_full(payload_bytes) || !plans.iter().all(Planned::makes_room));
+        if is_full {
             // A chunk without events may be behind it: nothing would ever bring the index there.
             if parts.index.durable_through()? < parts.log.last_chunk_start() {
                 return Ok(None);

@@ -28,6 +28,14 @@ pub struct Planned<'a> {
     pub events: &'a [NewEvent<'a>],
 }
 
+impl Planned<'_> {
+    /// Whether it hides events, so that scavenging can make room on the disk.
+    pub fn makes_room(&self) -> bool {
+        let ends = |event: &NewEvent<'_>| event.kind == names::TOMBSTONE_TYPE;
+        names::subject(&self.stream).is_some() || self.events.iter().all(ends)
+    }
+}
+
 /// How many bytes of frames the plans make.
 pub fn payload_bytes(plans: &[Planned<'_>]) -> usize {
     let of_plan = |plan: &Planned<'_>| -> usize {

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, Populator};
 use umbel_log::{
-    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, record_bytes,
+    END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, Sealed,
+    record_bytes,
 };
 
 use crate::chunk::{Chunk, ChunkList};
@@ -27,6 +28,8 @@ pub use cursor::LogCursor;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
+/// The part of a chunk that is kept for what hides events, and the most of it.
+const RESERVE: (u64, u64) = (64, 64 << 10);
 /// From so many bytes on, pages are given back before they are synced.
 const RELEASE_BYTES: u64 = 256 << 10;
 
@@ -132,14 +135,25 @@ impl EventLog {
     ///
     /// # Errors
     /// A failed sync, which is final: what it was to cover may be lost although a later one
-    /// succeeds.
+    /// succeeds. [`Error::Full`], where a write found no room, is not: what it was to write is held
+    /// still.
     pub fn sync(&self) -> Result<()> {
-        self.try_sync().inspect_err(|error| self.fail(error))
+        self.try_sync().inspect_err(|error| {
+            if !self.is_held(error) {
+                self.fail(error);
+            }
+        })
     }
 
     /// Notes why nothing can be written any more; the first reason stays.
     fn fail(&self, error: &Error) {
         let _ = self.failed.set(error.to_string());
+    }
+
+    /// Whether a write found no room, and all chunks can be written once there is some.
+    fn is_held(&self, error: &Error) -> bool {
+        let has_failed = |written: &Unsynced| written.progress.has_failed();
+        matches!(error, Error::Full { .. }) && !locked(&self.unsynced).iter().any(has_failed)
     }
 
     fn try_sync(&self) -> Result<()> {
@@ -254,6 +268,14 @@ impl EventLog {
         self.progress().map_or(Ok(()), |progress| progress.fill_ahead())
     }
 
+    /// Gives back the room of the chunk that was made ready, on a full disk: it stays empty, and
+    /// another is made ready when there is room. `false` where there was none.
+    pub fn shed(&self) -> bool {
+        let Some((chunk, mut writer)) = locked(&self.next).take() else { return false };
+        let _ = chunk.ended.set(Ended::EMPTY);
+        writer.give_room_back().is_ok()
+    }
+
     /// Whether a chunk is ready for when the present one is full.
     pub fn is_prepared(&self) -> bool {
         locked(&self.next).is_some()
@@ -334,6 +356,8 @@ struct Active {
     last_event: u64,
     /// Whether somebody was asked to make the next chunk ready.
     asked_next: bool,
+    /// How it ends, where that is not in its file yet.
+    sealed: Option<(u64, Sealed)>,
 }
 
 /// Where an append will stand.
@@ -348,9 +372,18 @@ pub struct Beginning {
 }
 
 impl LogEnd {
+    /// How many bytes at the end of the present chunk are kept for what hides events, so that
+    /// scavenging can make room on a full disk.
+    pub fn reserve_bytes(&self) -> usize {
+        let reserve = |active: &Active| (active.writer.capacity() / RESERVE.0).min(RESERVE.1);
+        self.active.as_ref().map_or(0, reserve) as usize
+    }
+
     /// Whether an append of so many bytes needs another chunk.
     pub fn is_full(&self, payload_bytes: usize) -> bool {
-        self.active.as_ref().is_none_or(|active| !active.writer.fits(payload_bytes))
+        let is_full =
+            |active: &Active| active.sealed.is_some() || !active.writer.fits(payload_bytes);
+        self.active.as_ref().is_none_or(is_full)
     }
 
     /// Whether it is time to make the next chunk ready; true once for each chunk, when it is more
@@ -362,23 +395,44 @@ impl LogEnd {
     }
 
     /// Ends the present chunk and goes on in the next. A chunk that cannot be ended is the last:
-    /// after a crash nothing would count that came behind it.
+    /// after a crash nothing would count that came behind it. Where the disk has no room for its
+    /// end, that is tried again by the next call.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
+        log.prepare(payload_bytes)?;
+        self.end(log)?;
         let (chunk, writer) = log.take_next(payload_bytes)?;
-        self.end().inspect_err(|error| log.fail(error))?;
-        self.active = Some(Active { chunk, writer, last_event: 0, asked_next: false });
+        self.active =
+            Some(Active { chunk, writer, last_event: 0, asked_next: false, sealed: None });
         Ok(())
     }
 
     /// Ends the present chunk: nothing is appended to it any more.
-    pub fn end(&mut self) -> Result<()> {
-        let Some(mut active) = self.active.take() else { return Ok(()) };
-        let end = active.writer.end();
-        let sealed = active.writer.seal()?;
+    ///
+    /// # Errors
+    /// A failed write, which is final unless it is [`Error::Full`] and can be tried again.
+    pub fn end(&mut self, log: &EventLog) -> Result<()> {
+        self.try_end().inspect_err(|error| {
+            let is_open = |active: &Active| active.sealed.is_some() || active.writer.is_open();
+            if !log.is_held(error) || !self.active.as_ref().is_none_or(is_open) {
+                log.fail(error);
+            }
+        })
+    }
+
+    fn try_end(&mut self) -> Result<()> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        let (end, sealed) = match active.sealed {
+            Some(sealed) => sealed,
+            None => {
+                let end = active.writer.end();
+                *active.sealed.insert((end, active.writer.seal()?))
+            }
+        };
         active.writer.progress().write_out()?;
         let last_event = active.last_event;
         // A chunk that nobody appended to goes away; its end does not matter.
         let _ = active.chunk.ended.set(Ended { end, last_event, sealed: Some(sealed) });
+        self.active = None;
         Ok(())
     }
 

@@ -119,7 +119,8 @@ impl Parts {
     }
 }
 
-/// Makes the log durable, or notes why nothing can be written any more.
+/// Makes the log durable. A failure that is final is noted as the reason why nothing can be written
+/// any more.
 pub fn sync_log(log: &EventLog, failed: &OnceLock<String>) -> umbel::Result<()> {
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::EventsIndexAhead.is_on() {
@@ -128,8 +129,5 @@ pub fn sync_log(log: &EventLog, failed: &OnceLock<String>) -> umbel::Result<()> 
     if let Some(reason) = failed.get() {
         return Err(umbel::Error::ReadOnly(reason.clone()));
     }
-    log.sync().inspect_err(|error| {
-        // The first reason stays.
-        let _ = failed.set(error.to_string());
-    })
+    log.sync()
 }

@@ -178,6 +178,13 @@ enum Halt {
     Failed(Error),
 }
 
+impl Halt {
+    /// Whether the disk has no room.
+    fn is_full(&self) -> bool {
+        matches!(self, Halt::Failed(Error::Store(umbel::Error::Full { .. })))
+    }
+}
+
 impl<E: Into<Error>> From<E> for Halt {
     fn from(error: E) -> Halt {
         Halt::Failed(error.into())
@@ -323,11 +330,16 @@ impl Work {
         let Some((bytes, packed, report)) = self.pack(chunk)? else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
         let path = shared.log.path(chunk.id, packed.version);
-        if let Err(halt) = self.write(&path, &bytes) {
-            // The first failure is the one to report.
-            let _ = shared.env.files.remove_file(&path);
-            return Err(halt);
-        }
+        let written = match self.write_or_remove(&path, &bytes) {
+            Err(halt) if halt.is_full() => {
+                // There may be room in what was made ready, and in the files that were replaced.
+                self.settle()?;
+                shared.log.shed();
+                self.write_or_remove(&path, &bytes)
+            }
+            written => written,
+        };
+        written?;
         // What hid the events must not be lost where these are.
         shared.sync_log()?;
         let new = shared.log.swap(chunk, packed, chunk.start + chunk.capacity)?;
@@ -388,6 +400,20 @@ impl Work {
             let (bytes, packed) = packer.finish();
             (bytes, packed, report)
         }))
+    }
+
+    /// Writes a file, or leaves none.
+    fn write_or_remove(
+        &mut self,
+        path: &std::path::Path,
+        bytes: &[u8],
+    ) -> core::result::Result<(), Halt> {
+        let written = self.write(path, bytes);
+        if written.is_err() {
+            // The first failure is the one to report.
+            let _ = self.shared.env.files.remove_file(path);
+        }
+        written
     }
 
     fn write(&mut self, path: &std::path::Path, bytes: &[u8]) -> core::result::Result<(), Halt> {

@@ -100,11 +100,12 @@ impl Shared {
         }
         let mut guard = self.appender.try_lock().ok()?;
         let appender = guard.as_mut()?;
+        let besides = BESIDES_BYTES + appender.end.reserve_bytes();
         // Whoever goes on in the next chunk writes the end of this one.
         let frames = request.appends.iter().flat_map(|append| {
             append.events.iter().map(|event| format::frame_bytes(append.stream, event))
         });
-        if appender.end.is_full(frames.sum::<usize>() + BESIDES_BYTES) {
+        if appender.end.is_full(frames.sum::<usize>() + besides) {
             return None;
         }
         let tried = appender.try_do(&self.parts, &Task::Append(*request));
@@ -261,8 +262,20 @@ impl Shared {
             false => position,
         };
         if self.index.durable_through()? < position {
-            self.index.flush(position)?;
+            match self.index.flush(position) {
+                Err(umbel::Error::Full { .. }) if self.log.shed() => self.index.flush(position)?,
+                flushed => flushed?,
+            }
         }
+        match self.flush_filter(position) {
+            // A later flush makes up for it; until then an open reads more of the log.
+            Err(umbel::Error::Full { .. }) => Ok(()),
+            flushed => Ok(flushed?),
+        }
+    }
+
+    /// Makes durable what the filter holds.
+    fn flush_filter(&self, position: u64) -> umbel::Result<()> {
         self.existence.flush(position)?;
         if !self.bell.is_heard() {
             while self.existence.step(&self.index)? == Progress::More {}

@@ -436,7 +436,7 @@ fn close_files(shared: &Shared) -> Result<()> {
     let Some(mut ending) = appender.take() else { return Ok(()) };
     shared.sync_log()?;
     ending.apply_queue(&shared.parts)?;
-    ending.end.end()?;
+    ending.end.end(&shared.log)?;
     drop((appender, driver));
     shared.log.write_ends()?;
     let position = shared.visible.position();

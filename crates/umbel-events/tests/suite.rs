@@ -20,6 +20,7 @@ mod suite {
     pub mod imports;
     pub mod links;
     pub mod live_backups;
+    pub mod no_room;
     pub mod opening;
     pub mod page;
     pub mod reading;

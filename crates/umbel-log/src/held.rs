@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use umbel_base::Result;
+use umbel_base::{Error, Result};
 use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
 
 use crate::failed::Failed;
@@ -120,21 +120,34 @@ impl Held {
     /// Writes all that was held before the call, unless something `failed` before.
     ///
     /// # Errors
-    /// What failed, which is noted; how much is in the file is not known then.
+    /// What failed, which is noted; how much is in the file is not known then. A disk without room
+    /// is not noted: the same bytes are written to the same place by the next call.
     pub(crate) fn write_out(&self, file: &dyn File, failed: &Failed) -> Result<()> {
         let out = &mut *lock(&self.out);
         failed.check()?;
         // Noted before anybody else may write: what is held is not in order any more.
-        failed.noting(self.write_all(out, file))
+        match self.write_all(out, file) {
+            Err(error @ Error::Full { .. }) => {
+                // What of the last page was written directly is not known.
+                out.direct = None;
+                Err(error)
+            }
+            written => failed.noting(written),
+        }
     }
 
     fn write_all(&self, out: &mut Out, file: &dyn File) -> Result<()> {
-        std::mem::swap(&mut out.records, &mut lock(&self.records));
+        // What found no room before goes first.
+        match out.records.is_empty() {
+            true => std::mem::swap(&mut out.records, &mut lock(&self.records)),
+            false => out.records.append(&mut lock(&self.records)),
+        }
         if out.records.is_empty() {
             return Ok(());
         }
         let offset = self.written.load(Ordering::Relaxed);
-        let end = offset + out.records.len() as u64;
+        let records_bytes = out.records.len();
+        let end = offset + records_bytes as u64;
         while self.filled() < end.min(self.fills_to) {
             self.fill(file)?;
         }
@@ -149,7 +162,9 @@ impl Held {
             out.direct = None;
             let len = padded.min(self.filled()).max(end) - offset;
             out.records.resize(len as usize, 0);
-            file.write_all_at(&out.records, offset)?;
+            let written = file.write_all_at(&out.records, offset);
+            out.records.truncate(records_bytes);
+            written?;
         }
         self.written.store(end, Ordering::Release);
         out.records.clear();

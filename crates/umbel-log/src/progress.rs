@@ -28,6 +28,11 @@ pub struct LogProgress {
 }
 
 impl LogProgress {
+    /// Whether a write or sync failed for good.
+    pub fn has_failed(&self) -> bool {
+        self.failed.check().is_err()
+    }
+
     pub(crate) fn new(file: Arc<dyn File>, log_id: u64, end: u64, durable: u64) -> LogProgress {
         let (end, durable) = (AtomicU64::new(end), AtomicU64::new(durable));
         LogProgress { file, log_id, end, durable, held: None, failed: Failed::default() }
@@ -102,7 +107,10 @@ impl LogProgress {
     /// survive the death of the process then, and can be read.
     ///
     /// # Errors
-    /// A failed write, which is final: each later call fails as well.
+    /// A failed write, which is final: each later call fails as well. After [`Error::Full`], where
+    /// that is the answer of a write, the records are held still, and a later call writes them.
+    ///
+    /// [`Error::Full`]: umbel_base::Error::Full
     pub fn write_out(&self) -> Result<()> {
         let Some(held) = &self.held else { return Ok(()) };
         held.write_out(&*self.file, &self.failed)
@@ -127,7 +135,8 @@ impl LogProgress {
     /// Makes what was appended so far durable, and notes it.
     ///
     /// # Errors
-    /// A failed write or sync, which is final: each later call fails as well.
+    /// As [`LogProgress::write_out`]; a failed sync is final whatever its reason, a full disk too,
+    /// because the system may have dropped what was written.
     pub fn sync(&self) -> Result<()> {
         self.failed.check()?;
         // A record is held for a moment before the end is behind it.

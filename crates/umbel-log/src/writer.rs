@@ -2,9 +2,10 @@
 //!
 //! INVARIANT: a failed write is final. The writer cannot know what of it reached the file, so it
 //! refuses every later append instead of writing on behind or over it. The one exception is a write
-//! to a file that grows, on a disk without room: not all of it reached the file, and what did is
-//! cut off again. What a crash may leave of it is a torn record. Of a log that holds its records it
-//! is [`LogProgress`] that writes, and refuses to.
+//! to a file that is not mapped, on a disk without room: not all of it reached the file, and what
+//! did is cut off again, because its missing end may be zeros, which would make it whole. The cut
+//! is durable once the caller has synced the file. Of a log that holds its records it is
+//! [`LogProgress`] that writes, and refuses to.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -217,8 +218,9 @@ impl LogWriter {
     /// # Errors
     /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
     /// its sequence number is lower than the last one, or the log is sealed. Any other error is
-    /// final, and every later append refused with [`Error::ReadOnly`], unless the log
-    /// [is open](LogWriter::is_open) still.
+    /// final, and every later append refused with [`Error::ReadOnly`], unless it is
+    /// [`Error::Full`] and the log [is open](LogWriter::is_open) still: then the caller syncs the
+    /// file before anything else is appended, so that what was cut off cannot come back.
     pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<Appended> {
         let payload_bytes = payload.iter().fold(0, |sum, part| sum + part.len());
         if !self.fits(payload_bytes) {
@@ -363,10 +365,21 @@ impl LogWriter {
 
     /// Whether what was refused for want of room could be cut off, so that everything is as before.
     fn takes_back(&self, error: &Error) -> bool {
-        let grows = self.mapping.is_none() && self.capacity == u64::MAX;
-        grows
+        self.mapping.is_none()
             && matches!(error, Error::Full { .. })
             && self.progress.file().set_len(self.end).is_ok()
+    }
+
+    /// Gives back the room behind the last record; nothing is appended any more. The caller need
+    /// not make that durable.
+    ///
+    /// # Errors
+    /// Where the file cannot be cut: then it keeps its room.
+    pub fn give_room_back(&mut self) -> Result<()> {
+        self.state = State::Sealed;
+        // A mapped file must not be cut.
+        self.mapping = None;
+        self.progress.file().set_len(self.end)
     }
 
     /// Writes the record with one call. Returns its checksum.

@@ -467,6 +467,8 @@ mod tests {
         let io = |kind| umbel::Error::io("write", path, std::io::Error::from(kind));
         let cases = [
             (io(std::io::ErrorKind::StorageFull), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::QuotaExceeded), Code::ResourceExhausted),
+            (io(std::io::ErrorKind::FileTooLarge), Code::ResourceExhausted),
             (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
             (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
             (umbel::Error::Closed, Code::Unavailable),

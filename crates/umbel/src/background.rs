@@ -14,7 +14,6 @@ use crate::advise;
 use crate::commit::{self, Aftermath};
 use crate::compact::{self, CompactionJob};
 use crate::compaction::pressure::{self, Limits, Load};
-use crate::counters::add;
 use crate::existence_upkeep;
 use crate::facts;
 use crate::flush::{self, FlushJob};
@@ -23,7 +22,8 @@ use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
 use crate::long_values::{self, NewBlobs};
 use crate::options::Durability;
-use crate::put_off::{WaitingWriter, put_off};
+use crate::put_off::put_off;
+use crate::room::{self, Extent};
 use crate::segments;
 use crate::shortage::Need;
 use crate::snapshots::Awaited;
@@ -33,13 +33,9 @@ use crate::writes::{Action, Writes, check_operation};
 
 /// Old log segments above which a clean close, or an open, flushes.
 pub const OLD_LOGS_MAX: usize = 4;
-/// Owed delay below which a writer is not held back yet.
-const DELAY_GRAIN_NS: u64 = 1_000_000;
 
 /// How long work waits that could not be done for want of a descriptor.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
-/// How often a writer without background threads tries again until its write is refused.
-const TRIES_MAX: usize = 100;
 
 /// Work that was claimed.
 #[derive(Debug)]
@@ -85,7 +81,8 @@ pub fn commit(
     durability: Option<Durability>,
 ) -> Result<()> {
     for keyspace in writes.keyspaces() {
-        hold_back(store, keyspace, writes.bytes())?;
+        let held_back = hold_back(store, keyspace, writes.bytes());
+        held_back.or_else(|error| held_back::let_pass(store, commit::makes_room(writes), error))?;
     }
     let mut blobs = None;
     if writes.has_long_values() {
@@ -93,7 +90,11 @@ pub fn commit(
         blobs = long_values::write(store, writes)?;
     }
     let mut aftermath = Aftermath::default();
-    let committed = commit::commit(store, writes, durability, &mut aftermath);
+    let mut committed = commit::commit(store, writes, durability, &mut aftermath);
+    if matches!(committed, Err(Error::Full { .. })) && commit::makes_room(writes) {
+        let again = || commit::commit(store, writes, durability, &mut aftermath);
+        committed = room::make_and(store, committed, again);
+    }
     if let (Some(blobs), Ok(())) = (blobs, &committed) {
         blobs.keep();
     }
@@ -111,9 +112,16 @@ pub fn commit_one(
     if value.len() > store.options.inline_value_bytes_max && action == Action::Put {
         return commit_long(store, keyspace, key, value);
     }
-    hold_back(store, keyspace, key.len() + value.len())?;
+    let held_back = hold_back(store, keyspace, key.len() + value.len());
+    if let Err(error) = held_back {
+        held_back::let_pass(store, action.makes_room(), error)?;
+    }
     let mut aftermath = Aftermath::default();
-    let committed = commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+    let mut committed = commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+    if matches!(committed, Err(Error::Full { .. })) && action.makes_room() {
+        let again = || commit::commit_one(store, keyspace, action, key, value, &mut aftermath);
+        committed = room::make_and(store, committed, again);
+    }
     see_to(store, aftermath, committed)
 }
 
@@ -176,14 +184,15 @@ pub fn run_inline(store: &Arc<Store>) -> Result<()> {
         match run_one(store) {
             Ok(true) => {}
             Ok(false) => return existence_upkeep::run_inline(store),
+            // It is put off, so that it is not found again at once.
             Err(Error::Full { .. }) if !store.poison.is_set() => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Does one piece of work on the calling thread. `false` where there is none. Where work that is
-/// only of use finds no room it is put off, and the store goes on.
+/// Does one piece of work on the calling thread. `false` where there is none. Where it finds no
+/// room it is put off, and the store goes on.
 pub fn run_one(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
     let job = find_job(store, &keyspaces, &mut store.work_lock());
@@ -191,8 +200,7 @@ pub fn run_one(store: &Arc<Store>) -> Result<bool> {
     let need = job.need();
     match run(store, job, false) {
         Ok(()) => Ok(true),
-        // What is needed is so by the caller.
-        Err(error) if need == Need::Useful && put_off(store, need, &error) => Err(error),
+        Err(error) if put_off(store, need, &error) => Err(error),
         Err(error) => Err(store.final_error(error)),
     }
 }
@@ -397,7 +405,8 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
         Job::Flush(job) => {
             let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
-            let result = flush::flush(store, std::slice::from_ref(&job));
+            let flush = || flush::flush(store, std::slice::from_ref(&job));
+            let result = room::with_room(store, Extent::Spare, flush);
             commit::weigh_buffers(store);
             update_pressure(store, &job.keyspace);
             result
@@ -405,7 +414,8 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
         Job::Compact(job) => {
             let _claim = Claim { store, flushing: None, by_caller };
             let keyspace = Arc::clone(&job.keyspace);
-            let result = compact::run(store, &job);
+            let extent = if by_caller { Extent::All } else { Extent::Spare };
+            let result = room::with_room(store, extent, || compact::run(store, &job));
             let files = job.files();
             {
                 // Whoever picks next sees the inputs busy or a version without them, never neither.
@@ -448,48 +458,7 @@ pub fn update_pressure(store: &Store, keyspace: &KeyspaceCore) {
     keyspace.stopped.store(pressure::must_wait(&load, &limits), Ordering::Release);
 }
 
-/// Holds a writer back in proportion to what it writes, before it takes any lock.
+/// Holds a writer back in proportion to what it writes.
 fn hold_back(store: &Arc<Store>, keyspace: &KeyspaceCore, bytes: usize) -> Result<()> {
-    let full = || held_back::is_full(store, keyspace);
-    if store.options.background_threads == 0 {
-        // Several threads may write: one that finds the work taken waits for whoever took it.
-        let mut tries = 0;
-        while full() {
-            store.check_writable()?;
-            keyspace.check_not_dropped()?;
-            match run_inline(store) {
-                Err(error) if error.is_short_of_descriptors() && tries < TRIES_MAX => tries += 1,
-                done => done?,
-            }
-            store.wait_for_change(Duration::from_millis(10), || !full());
-        }
-        return Ok(());
-    }
-    let delay = keyspace.delay_per_byte_ns();
-    if delay == 0.0 && !full() {
-        return Ok(());
-    }
-    // Where nobody flushes there is nothing to wait for.
-    store.check_writable()?;
-    keyspace.check_not_dropped()?;
-    let clock = &store.options.env.clock;
-    let begun = clock.now();
-    let owed = (delay * bytes as f64) as u64;
-    let owed = keyspace.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
-    if owed >= DELAY_GRAIN_NS {
-        // One of several writers pays for all, so that nothing is taken off twice.
-        let owed = keyspace.owed_ns.swap(0, Ordering::Relaxed);
-        // A spurious or early wake-up only shortens the delay.
-        store.wait_for_change(Duration::from_nanos(owed), || false);
-    }
-    let waits = full().then(|| WaitingWriter::new(store));
-    while full() && !store.poison.is_set() {
-        store.check_open()?;
-        keyspace.check_not_dropped()?;
-        store.wait_for_change(Duration::from_millis(100), || !full() || store.poison.is_set());
-    }
-    drop(waits);
-    add(&store.counters.stalls, 1);
-    add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
-    Ok(())
+    held_back::hold_back(store, keyspace, bytes, || run_inline(store))
 }

@@ -115,7 +115,7 @@ pub fn compact_range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> Result<()> {
-    flush_now::flush_together(store, std::slice::from_ref(keyspace), None)?;
+    flush_now::flush_to_compact(store, keyspace)?;
     for level in 0..LAST {
         while step(store, || compact::pick_range(keyspace, level, start, end))?.is_some() {}
     }

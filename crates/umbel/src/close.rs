@@ -8,7 +8,7 @@ use umbel_base::{Error, Result};
 use crate::advise;
 use crate::background::OLD_LOGS_MAX;
 use crate::existence_upkeep;
-use crate::flush;
+use crate::flush::{self, FlushJob};
 use crate::flush_now;
 use crate::segments;
 use crate::store::Store;
@@ -62,6 +62,11 @@ fn wait_for_callers(store: &Store) {
     }
 }
 
+/// Whether the log has everything that these jobs flush.
+fn is_logged(store: &Store, jobs: &[FlushJob]) -> bool {
+    !store.poison.is_set() && jobs.iter().all(|job| job.keyspace.logs())
+}
+
 fn finish(store: &Arc<Store>) -> Result<()> {
     store.poison.check()?;
     let mut keyspaces = store.keyspaces();
@@ -74,7 +79,11 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     }
     let jobs = flush_now::freeze_all(store, &keyspaces, None);
     if !jobs.is_empty() {
-        flush::flush(store, &jobs)?;
+        match flush::flush(store, &jobs) {
+            // The next open replays it from the log, all of which is synced below.
+            Err(Error::Full { .. }) if is_logged(store, &jobs) => {}
+            flushed => flushed?,
+        }
     }
     let through = store.commit_lock().wal.last_sequence();
     store.sync_through(through)?;

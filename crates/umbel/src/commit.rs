@@ -193,7 +193,7 @@ fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) ->
     let mut scratch = std::mem::take(&mut state.scratch);
     scratch.clear();
     let logged = writes.encode(&mut scratch);
-    let result = log(store, state, logged, &[&scratch]);
+    let result = log(store, state, logged, &[&scratch], || makes_room(writes));
     state.scratch = scratch;
     let committed = result?;
     let mut sequence = state.last_sequence;
@@ -210,6 +210,11 @@ fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) ->
         keyspace.view.load().active.set_marker(marker.to_vec());
     }
     Ok(committed)
+}
+
+/// Whether a batch deletes and does nothing else, so that a compaction can make room on the disk.
+pub fn makes_room(writes: &Writes) -> bool {
+    writes.iter().all(|write| write.action.makes_room())
 }
 
 fn check_conditions(store: &Store, present: SequenceNumber, request: &Request) -> Result<()> {
@@ -236,20 +241,26 @@ fn check_conditions(store: &Store, present: SequenceNumber, request: &Request) -
 
 fn log_one(store: &Store, state: &mut CommitState, write: &Write<'_>) -> Result<Committed> {
     if !write.keyspace.logs() {
-        return log(store, state, 0, &[]);
+        return log(store, state, 0, &[], || false);
     }
     let mut scratch = std::mem::take(&mut state.scratch);
     scratch.clear();
     varint::put_u64(&mut scratch, 1);
     encode_head(write.action, write.keyspace.id, write.key, write.value.len(), &mut scratch);
-    let result = log(store, state, 1, &[&scratch, write.value]);
+    let result = log(store, state, 1, &[&scratch, write.value], || write.action.makes_room());
     state.scratch = scratch;
     result
 }
 
 /// Puts one record with `count` operations into the log. An error leaves everything as it was,
 /// unless it poisoned the store.
-fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) -> Result<Committed> {
+fn log(
+    store: &Store,
+    state: &mut CommitState,
+    count: u64,
+    payload: &[&[u8]],
+    makes_room: impl Fn() -> bool,
+) -> Result<Committed> {
     if state.last_sequence + limits::BATCH_OPERATIONS_MAX as u64 > limits::SEQUENCE_MAX {
         return Err(Error::invalid("the store has used up its sequence numbers"));
     }
@@ -258,11 +269,11 @@ fn log(store: &Store, state: &mut CommitState, count: u64, payload: &[&[u8]]) ->
     }
     let payload_bytes = payload.iter().map(|part| part.len()).sum();
     if state.wal.needs_segment(payload_bytes) {
-        segments::advance(store, state, payload_bytes)?;
+        segments::advance(store, state, payload_bytes, makes_room())?;
     }
     let (first, last) = (state.last_sequence + 1, state.last_sequence + count);
     let written = state.wal.append(first, last, payload);
-    let bytes = written.map_err(|error| store.poison.set(error))?;
+    let bytes = written.map_err(|error| segments::final_unless_full(store, &state.wal, error))?;
     add_alone(&store.counters.log_bytes, bytes);
     Ok(Committed { logged_through: last })
 }

@@ -21,6 +21,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
 use crate::open;
 use crate::options::{KeyspaceOptions, Options};
+use crate::room::{self, Extent};
 use crate::snapshot::Snapshot;
 use crate::stats::{self, Stats};
 use crate::verify::{self, VerifyReport};
@@ -157,6 +158,11 @@ impl Db {
 
     /// Drops a keyspace with everything in it. Handles of it answer with an error from then on.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let drop_once = || self.drop_keyspace_once(name);
+        room::with_room(&self.handle.store, Extent::All, drop_once)
+    }
+
+    fn drop_keyspace_once(&self, name: &str) -> Result<()> {
         let store = &self.handle.store;
         store.check_writable()?;
         let commit = store.commit_lock();

@@ -366,7 +366,13 @@ impl FileSystem for PatientFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.pool.with_room(|| self.files.sync_dir(path))
+        let synced = self.pool.with_room(|| self.files.sync_dir(path));
+        synced.map_err(|error| match error {
+            // Names of others may be lost with it, whatever the reason: no room is to be made and
+            // waited for.
+            Error::Full { operation, path, source } => Error::Io { operation, path, source },
+            other => other,
+        })
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {

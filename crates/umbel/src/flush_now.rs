@@ -9,15 +9,24 @@ use crate::background::{OLD_LOGS_MAX, run_inline, update_pressure};
 use crate::commit;
 use crate::flush::{self, FlushJob};
 use crate::keyspace_core::KeyspaceCore;
+use crate::room::{self, Extent};
 use crate::store::Store;
 
-/// Flushes these keyspaces together, with one marker for all where one is given.
+/// Flushes these keyspaces together, with one marker for all where one is given. On a full disk
+/// it takes the room of what lies ready for the log as far as no writer uses it.
 pub fn flush_together(
     store: &Arc<Store>,
     keyspaces: &[Arc<KeyspaceCore>],
     marker: Option<&[u8]>,
 ) -> Result<()> {
     flush_then(store, keyspaces, marker, || Ok(()))
+}
+
+/// Flushes a keyspace that is to be compacted next. On a full disk it takes all the room that lies
+/// ready for the log.
+pub fn flush_to_compact(store: &Arc<Store>, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+    let flush = || flush_together(store, std::slice::from_ref(keyspace), None);
+    room::with_room(store, Extent::All, flush)
 }
 
 /// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may
@@ -32,7 +41,10 @@ pub fn flush_then<R>(
     let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     begin_flush(store, &ids)?;
     let jobs = freeze_all(store, keyspaces, marker);
-    let flushed = if jobs.is_empty() { Ok(()) } else { flush::flush(store, &jobs) };
+    let flushed = match jobs.is_empty() {
+        true => Ok(()),
+        false => room::with_room(store, Extent::Spare, || flush::flush(store, &jobs)),
+    };
     commit::weigh_buffers(store);
     let result = flushed.map_err(|error| store.final_error(error)).and_then(|()| then());
     store.work_lock().flushing.retain(|id| !ids.contains(id));

@@ -78,6 +78,7 @@ mod recovery;
 mod relog;
 mod reserve;
 mod residence;
+mod room;
 mod scan;
 mod segments;
 mod shortage;

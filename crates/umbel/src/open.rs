@@ -72,7 +72,8 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let manifest = if read_only {
         None
     } else {
-        let manifest = write_state(&env, state, &context, &ids, &mut spill, ownership)?;
+        let spilled = (&mut spill, &*replayed.ends);
+        let manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
         remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
         Some(Mutex::new(manifest))
     };
@@ -126,18 +127,32 @@ fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> 
     }
 }
 
-/// A new manifest with the whole state, which is what counts once this returns.
+/// A new manifest with the whole state, which is what counts once this returns. On a full disk it
+/// gets the room that the logs, which end there, do not need.
 fn write_state(
     env: &Env,
     state: State,
     context: &TableContext,
     ids: &Arc<AtomicU64>,
-    spill: &mut Spill<'_>,
-    ownership: Arc<Ownership>,
+    (spill, ends): (&mut Spill<'_>, &[(u64, u64)]),
+    ownership: &Arc<Ownership>,
 ) -> Result<Manifest> {
-    let (ids, shared) = (Arc::clone(ids), (Arc::clone(&context.poison), ownership));
-    spill.make_way()?;
-    Manifest::create_and(env, &context.folder, state, ids, shared, || spill.adopt())
+    let folder = &context.folder;
+    let create = |spill: &mut Spill<'_>| {
+        let (ids, poison) = (Arc::clone(ids), Arc::clone(&context.poison));
+        let shared = (poison, Arc::clone(ownership));
+        spill.make_way()?;
+        Manifest::create_and(env, folder, state.clone(), ids, shared, || spill.adopt())
+    };
+    match create(spill) {
+        // A store that cannot be opened for want of room could never make any.
+        Err(Error::Full { .. })
+            if !spill.is_adopted() && recovery::cut_logs(env, folder, ends)? =>
+        {
+            create(spill)
+        }
+        created => created,
+    }
 }
 
 fn wal_options(

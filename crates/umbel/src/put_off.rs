@@ -1,4 +1,4 @@
-//! Puts work off that the disk has no room for, unless a writer waits for it.
+//! Puts work off that the disk has no room for.
 
 use umbel_base::Error;
 
@@ -6,42 +6,38 @@ use crate::shortage::Need;
 use crate::store::Store;
 
 /// Puts work off that failed with `error`. `false` where that is another one than a want of room,
-/// or a writer waits for the work.
+/// or is final.
 pub fn put_off(store: &Store, need: Need, error: &Error) -> bool {
     if !matches!(error, Error::Full { .. }) || store.poison.is_set() {
         return false;
     }
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
-    if !store.work_lock().shortage.put_off(need, error.clone(), moment) {
-        return false;
-    }
+    store.work_lock().shortage.put_off(need, error.clone(), moment);
     store.note_put_off(Some(error.clone()));
-    // Whoever waits for all work learns of it.
+    // Whoever waits for all work, or for this, learns of it.
     store.signal();
     true
 }
 
-/// A writer that waits for work that is needed: none of it is put off meanwhile.
+/// A writer who waits for work that is needed.
 #[derive(Debug)]
-pub struct WaitingWriter<'a>(&'a Store);
+pub struct WaitingWriter<'a> {
+    store: &'a Store,
+    refusals: u64,
+}
 
 impl<'a> WaitingWriter<'a> {
     /// Has what was put off tried at once.
     pub fn new(store: &'a Store) -> WaitingWriter<'a> {
-        let is_put_off = {
-            let mut state = store.work_lock();
-            state.shortage.writers += 1;
-            state.shortage.is_put_off(Need::Needed)
-        };
-        if is_put_off {
+        let (refusals, was_put_off) = store.work_lock().shortage.await_needed();
+        if was_put_off {
             store.signal();
         }
-        WaitingWriter(store)
+        WaitingWriter { store, refusals }
     }
-}
 
-impl Drop for WaitingWriter<'_> {
-    fn drop(&mut self) {
-        self.0.work_lock().shortage.writers -= 1;
+    /// Why the work found no room since.
+    pub fn refusal(&self) -> Option<Error> {
+        self.store.work_lock().shortage.refusal_since(self.refusals).cloned()
     }
 }

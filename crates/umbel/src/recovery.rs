@@ -30,6 +30,17 @@ pub struct Replayed {
     pub old: Vec<OldSegment>,
     /// The last sequence number taken.
     pub last_sequence: SequenceNumber,
+    /// Every log that was read, by its id, and where the records end that count.
+    pub ends: Vec<(u64, u64)>,
+}
+
+/// The newest sequence number in the tables; 0 where there is none.
+fn newest_in_tables(keyspaces: &[Arc<KeyspaceCore>]) -> SequenceNumber {
+    let in_tables = keyspaces.iter().flat_map(|keyspace| {
+        let view = keyspace.view.hold();
+        view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
+    });
+    in_tables.max().unwrap_or(0)
 }
 
 /// Replays every live log into the memtables of `keyspaces` and notes in `state` where the logs
@@ -44,12 +55,8 @@ pub fn replay(
     spill: &mut Spill<'_>,
 ) -> Result<Replayed> {
     let (context, ids) = (spill.context(), spill.ids());
-    let in_tables = keyspaces.iter().flat_map(|k| {
-        let view = k.view.hold();
-        view.version.tables().map(|(_, table)| table.meta.sequence_max).max()
-    });
-    let mut last_sequence = in_tables.max().unwrap_or(0).max(state.last_sequence);
-    let mut old = Vec::new();
+    let mut last_sequence = newest_in_tables(keyspaces).max(state.last_sequence);
+    let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<(PathBuf, u64)> = None;
     let mut doubtful = Vec::new();
     for (id, log) in state.logs.clone() {
@@ -58,11 +65,13 @@ pub fn replay(
             let reader = open_log(env, &path, id, log, context)?;
             check_never_synced(reader, &path, log, earlier, *end)?;
             state.logs.remove(&id);
+            ends.push((id, HEADER_BYTES));
             continue;
         }
         let mut target = Target { keyspaces, state, context, spill };
         let segment = replay_one(env, &path, id, log, &mut target)?;
         last_sequence = last_sequence.max(segment.last_sequence);
+        ends.push((id, segment.outcome.end));
         if log == LogState::Open {
             let Outcome { end, sealed, checksum, durable_max, .. } = segment.outcome;
             if !sealed {
@@ -104,7 +113,22 @@ pub fn replay(
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
         old.extend(write_again(env, folder, ids, context, &doubtful, state)?);
     }
-    Ok(Replayed { old, last_sequence })
+    Ok(Replayed { old, last_sequence, ends })
+}
+
+/// Cuts the logs that were read behind the records that count: a log that was written when the
+/// process died has the room there that was reserved for it. The next open reads the same of them.
+/// `false` where none was longer.
+pub fn cut_logs(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Result<bool> {
+    let mut has_cut = false;
+    for (id, end) in ends {
+        let file = env.files.open(&names::log(folder, *id), Access::ReadWrite)?;
+        if file.len()? > *end {
+            file.set_len(*end)?;
+            has_cut = true;
+        }
+    }
+    Ok(has_cut)
 }
 
 /// Writes what is doubtful into a log of its own, which is answered with, and notes in `state` that

@@ -89,7 +89,7 @@ pub fn see_to(store: &Store) -> Result<()> {
 }
 
 /// Does the chores of the log there are. An error is final.
-fn tend(store: &Store) -> Result<()> {
+pub fn tend(store: &Store) -> Result<()> {
     let _one_at_a_time = store.tending.lock().unwrap_or_else(PoisonError::into_inner);
     // After a failed write nothing is made or removed any more, and once the store is closed the
     // folder may be another's.
@@ -221,18 +221,52 @@ fn remake(
     LogWriter::reuse(&store.options.env, &target, options).map_err(|_| give_up(&target))
 }
 
-/// Goes on in a segment that `payload_bytes` fit in: a spare one, or one made now. An error leaves
+/// Goes on in a segment that `payload_bytes` fit in: a spare one, or one made now. What makes room
+/// goes on in what is kept for it, where the disk has no room for another. An error leaves
 /// everything as it was, unless it poisoned the store.
 #[cold]
-pub fn advance(store: &Store, state: &mut CommitState, payload_bytes: usize) -> Result<()> {
+pub fn advance(
+    store: &Store,
+    state: &mut CommitState,
+    payload_bytes: usize,
+    makes_room: bool,
+) -> Result<()> {
+    match make_current(store, state, payload_bytes, makes_room) {
+        Err(Error::Full { .. })
+            if makes_room && !store.poison.is_set() && state.wal.fits_in_reserve(payload_bytes) =>
+        {
+            Ok(())
+        }
+        advanced => advanced,
+    }
+}
+
+fn make_current(
+    store: &Store,
+    state: &mut CommitState,
+    payload_bytes: usize,
+    makes_room: bool,
+) -> Result<()> {
     let manifest = store.manifest()?;
     let taken = state.wal.take_spare(payload_bytes);
-    if taken.map_err(|error| store.poison.set(error))? {
+    if taken.map_err(|error| final_unless_full(store, &state.wal, error))? {
         return Ok(());
     }
-    let writer = state.wal.create_segment(payload_bytes)?;
+    let writer = state.wal.create_segment(payload_bytes, makes_room)?;
     let started = state.wal.start_segment(writer, manifest);
-    started.map_err(|error| store.final_error(error))
+    started.map_err(|error| match error.is_short_of_descriptors() {
+        true => store.final_error(error),
+        false => final_unless_full(store, &state.wal, error),
+    })
+}
+
+/// Keeps `error` as the reason why nothing may be written any more, unless the disk has no room
+/// and the log can be written still.
+pub fn final_unless_full(store: &Store, wal: &wal::Wal, error: Error) -> Error {
+    match error {
+        Error::Full { .. } if wal.is_whole() => error,
+        error => store.poison.set(error),
+    }
 }
 
 /// Drops segments whose every write is in tables, and where nothing is left to flush what lies

@@ -1,8 +1,8 @@
 //! [`Shortage`]: work that the disk had no room for, and when it is tried again.
 //!
-//! Nothing of such work counts yet, so it can wait: a compaction of what is only of use always, a
-//! flush or another compaction as long as no writer waits for it. Each attempt fills the disk for a
-//! while, so that the pauses grow.
+//! Nothing of such work counts yet, so it can wait. A writer who waits for it has it tried at once,
+//! and is refused where it finds no room again. Each attempt fills the disk for a while, so that
+//! the pauses grow.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub enum Need {
 /// What waits for room. Guarded by the work lock.
 #[derive(Debug, Default)]
 pub struct Shortage {
-    /// How many writers wait for work that is needed.
-    pub writers: usize,
+    /// How often work that is needed found no room.
+    refusals: u64,
     needed: PutOff,
     useful: PutOff,
 }
@@ -48,22 +48,13 @@ impl Shortage {
         }
     }
 
-    /// Puts work of this kind off that failed now, when `newest` was the newest write. `false`
-    /// where writers wait for it.
-    pub fn put_off(
-        &mut self,
-        need: Need,
-        error: Error,
-        (now, newest): (Duration, SequenceNumber),
-    ) -> bool {
-        if need == Need::Needed && self.writers > 0 {
-            return false;
-        }
+    /// Puts work of this kind off that failed now, when `newest` was the newest write.
+    pub fn put_off(&mut self, need: Need, error: Error, (now, newest): (Duration, SequenceNumber)) {
+        self.refusals += u64::from(need == Need::Needed);
         let put_off = self.of(need);
         let goes_on = put_off.newest == newest && !put_off.pause.is_zero();
         let pause = if goes_on { (put_off.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
         *put_off = PutOff { failed: Some((now, error)), pause, newest };
-        true
     }
 
     /// How long work of this kind waits still; `None` where it may be tried.
@@ -72,17 +63,29 @@ impl Shortage {
         need: Need,
         (now, newest): (Duration, SequenceNumber),
     ) -> Option<Duration> {
-        let is_awaited = need == Need::Needed && self.writers > 0;
         let put_off = self.of(need);
         let (failed, _) = put_off.failed.as_ref()?;
         // Whoever writes again may have made room.
         let pause = if put_off.newest == newest { put_off.pause } else { PAUSE.0 };
         let left = failed.saturating_add(pause).saturating_sub(now);
-        if is_awaited || left.is_zero() {
+        if left.is_zero() {
             put_off.failed = None;
             return None;
         }
         Some(left)
+    }
+
+    /// Has work that is needed tried at once, for a writer who begins to wait for it. Answers with
+    /// what he asks [`Shortage::refusal_since`] by, and whether the work was put off.
+    pub fn await_needed(&mut self) -> (u64, bool) {
+        (self.refusals, self.needed.failed.take().is_some())
+    }
+
+    /// Why work that is needed found no room after [`Shortage::await_needed`]; `None` where it was
+    /// done or is tried still.
+    pub fn refusal_since(&self, refusals: u64) -> Option<&Error> {
+        let failed = self.needed.failed.as_ref().filter(|_| self.refusals > refusals)?;
+        Some(&failed.1)
     }
 
     /// Why work waits.
@@ -94,14 +97,6 @@ impl Shortage {
     /// Lets everything be tried now.
     pub fn try_now(&mut self) {
         (self.needed.failed, self.useful.failed) = (None, None);
-    }
-
-    /// Whether work of this kind is put off.
-    pub fn is_put_off(&self, need: Need) -> bool {
-        match need {
-            Need::Needed => self.needed.failed.is_some(),
-            Need::Useful => self.useful.failed.is_some(),
-        }
     }
 
     /// Notes that such work was done.
@@ -123,18 +118,21 @@ mod tests {
     fn the_pauses_grow_until_somebody_writes() {
         let (mut shortage, mut now) = (Shortage::default(), Duration::ZERO);
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256] {
-            assert!(shortage.put_off(Need::Needed, full(), (now, 7)));
+            shortage.put_off(Need::Needed, full(), (now, 7));
             let left = shortage.left(Need::Needed, (now, 7));
             assert_eq!(left, Some(Duration::from_secs(seconds)));
             now += Duration::from_secs(seconds);
             assert_eq!(shortage.left(Need::Needed, (now, 7)), None);
         }
-        assert!(shortage.put_off(Need::Needed, full(), (now, 7)));
+        shortage.put_off(Need::Needed, full(), (now, 7));
         assert_eq!(shortage.left(Need::Needed, (now, 8)), Some(PAUSE.0));
         assert_eq!(shortage.left(Need::Useful, (now, 8)), None);
-        shortage.writers += 1;
+        let (refusals, was_put_off) = shortage.await_needed();
+        assert!(was_put_off && shortage.refusal_since(refusals).is_none());
         assert_eq!(shortage.left(Need::Needed, (now, 8)), None);
-        assert!(!shortage.put_off(Need::Needed, full(), (now, 8)));
-        assert!(shortage.put_off(Need::Useful, full(), (now, 8)));
+        shortage.put_off(Need::Useful, full(), (now, 8));
+        assert!(shortage.refusal_since(refusals).is_none());
+        shortage.put_off(Need::Needed, full(), (now, 8));
+        assert!(shortage.refusal_since(refusals).is_some());
     }
 }

@@ -263,6 +263,11 @@ impl<'a> Spill<'a> {
         self.reserve.as_ref().map_or(Ok(()), Reserve::give_back)
     }
 
+    /// Whether a durable manifest may name the tables.
+    pub fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
     /// Says that the tables may be named by a durable manifest from now on: they stay.
     pub fn adopt(&mut self) {
         self.adopted = true;

@@ -206,9 +206,11 @@ impl Store {
     }
 
     /// Keeps `error` as the reason why nothing may be written any more, unless it passes: for want
-    /// of a descriptor nothing was done, and what was to be done is tried again.
+    /// of a descriptor or of room nothing was done, and what was to be done is tried again. Where a
+    /// want of room is final, whoever met it has poisoned the store already.
     pub fn final_error(&self, error: Error) -> Error {
-        if error.is_short_of_descriptors() {
+        let passes = error.is_short_of_descriptors() || matches!(error, Error::Full { .. });
+        if passes && !self.poison.is_set() {
             self.note_put_off(Some(error.clone()));
             return error;
         }

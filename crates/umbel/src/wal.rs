@@ -15,6 +15,7 @@ mod bell;
 mod end;
 mod files;
 mod options;
+mod room;
 mod segment;
 mod syncer;
 mod write_back;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::{Env, File, Mapping};
 use umbel_filter::HashSecret;
-use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogWriter, record_bytes};
+use umbel_log::{HEADER_BYTES, LogWriter};
 
 use crate::names;
 use crate::version::{Edit, LogState, Manifest};
@@ -39,8 +40,6 @@ pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
 pub use syncer::{Syncer, Tail};
 use write_back::WriteBack;
 
-/// Bytes of a segment where the disk has no room for one of the usual size.
-const TINY_SEGMENT_BYTES: u64 = 1 << 20;
 /// Bytes of the first segment, and the most of the spare one of a log at rest. Each next one is
 /// twice as long up to what the options say.
 const SMALL_SEGMENT_BYTES: u64 = 4 << 20;
@@ -59,6 +58,10 @@ pub struct Wal {
     /// Whether a thread makes pages ready.
     is_tended: bool,
     current: Option<LogWriter>,
+    /// So many bytes at the end of the current segment only what makes room is put in.
+    reserve_bytes: usize,
+    /// Whether a record that found no room was cut off and that could not be made durable.
+    is_cut_in_vain: bool,
     /// Named by the manifest, in the order of their ids, and without a record.
     spares: VecDeque<LogWriter>,
     /// As the spares, but to be dropped: the disk had no room for the edit that does it. No spare
@@ -104,6 +107,8 @@ impl Wal {
             ids: options.ids,
             is_tended: options.is_tended,
             current: None,
+            reserve_bytes: 0,
+            is_cut_in_vain: false,
             spares: VecDeque::new(),
             unwanted: Vec::new(),
             reusable: None,
@@ -133,7 +138,8 @@ impl Wal {
     /// Whether a record with this payload needs a new segment first.
     #[inline]
     pub fn needs_segment(&self, payload_bytes: usize) -> bool {
-        self.current.as_ref().is_none_or(|writer| !writer.fits(payload_bytes))
+        let with_reserve = payload_bytes.saturating_add(self.reserve_bytes);
+        self.current.as_ref().is_none_or(|writer| !writer.fits(with_reserve))
     }
 
     /// Goes on in a spare segment. `false`, with nothing done, where there is none in which the
@@ -144,45 +150,33 @@ impl Wal {
         if self.giving_back > 0 || !self.unwanted.is_empty() {
             return Ok(false);
         }
-        match self.spares.pop_front_if(|spare| spare.fits(payload_bytes)) {
-            Some(spare) => self.begin(spare).map(|()| true),
-            None => Ok(false),
+        if !self.spares.front().is_some_and(|spare| spare.fits(payload_bytes)) {
+            return Ok(false);
         }
-    }
-
-    /// Creates the file of a segment that `payload_bytes` fit in; on a disk too full for one of the
-    /// usual size a smaller one. A failure leaves the log as it was, so that the caller may try
-    /// again after making room.
-    pub fn create_segment(&mut self, payload_bytes: usize) -> Result<LogWriter> {
-        let least = HEADER_BYTES + record_bytes(payload_bytes as u64) + END_RECORD_BYTES;
-        let usual = self.next_bytes().max(least);
-        let tiny = TINY_SEGMENT_BYTES.max(least);
-        match self.create_segment_of(usual) {
-            Err(Error::Full { .. }) if tiny < usual => self.create_segment_of(tiny),
-            created => created,
+        self.retire_current()?;
+        if let Some(spare) = self.spares.pop_front() {
+            self.begin(spare);
         }
-    }
-
-    fn create_segment_of(&self, segment_bytes: u64) -> Result<LogWriter> {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        create(&self.env, &self.folder, log_options(&self.secret, id, segment_bytes))
+        Ok(true)
     }
 
     /// Ends the current segment and goes on in `writer`, a new one. After a failure nothing may be
-    /// appended any more and the caller poisons the store, unless it was for want of a descriptor:
-    /// then everything is as it was.
+    /// appended any more and the caller poisons the store, unless it was for want of a descriptor
+    /// or of room: then the log can be written as before.
     pub fn start_segment(
         &mut self,
         mut writer: LogWriter,
         manifest: &Mutex<Manifest>,
     ) -> Result<()> {
-        writer.file().sync()?;
-        self.env.files.sync_dir(&self.folder).inspect_err(|error| {
-            if error.is_short_of_descriptors() {
-                // No edit names it.
-                let _ = self.env.files.remove_file(&names::log(&self.folder, writer.log_id()));
+        let path = names::log(&self.folder, writer.log_id());
+        let give_up = |error: &Error| {
+            if error.is_short_of_descriptors() || matches!(error, Error::Full { .. }) {
+                // No edit names it, and it takes room that is wanting.
+                let _ = self.env.files.remove_file(&path);
             }
-        })?;
+        };
+        writer.file().sync().inspect_err(give_up)?;
+        self.env.files.sync_dir(&self.folder).inspect_err(give_up)?;
         // A header that was durable and is lost later is damage, not a torn creation.
         writer.set_durable(HEADER_BYTES);
         {
@@ -192,7 +186,10 @@ impl Wal {
             let skipped = manifest.state().logs.range(self.newest_id + 1..writer.log_id());
             let mut edits: Vec<_> = skipped.map(|(id, _)| Edit::DropLog(*id)).collect();
             edits.push(Edit::Log { id: writer.log_id(), state: LogState::Open });
-            manifest.commit(&edits)?;
+            if let Some(refused) = manifest.commit_if_room(&edits)? {
+                give_up(&refused);
+                return Err(refused);
+            }
         }
         // Each of them got its id before this one.
         let unwanted = std::mem::take(&mut self.unwanted);
@@ -202,11 +199,18 @@ impl Wal {
         }
         self.shape.made += 1;
         self.shape.waited += 1;
-        self.begin(writer)
+        if let Err(error) = self.retire_current() {
+            // It is named and empty, and there is no other.
+            self.spares.push_back(writer);
+            return Err(error);
+        }
+        self.begin(writer);
+        Ok(())
     }
 
-    fn begin(&mut self, writer: LogWriter) -> Result<()> {
-        self.retire_current()?;
+    /// Goes on in `writer`. REQUIRES: there is no current segment.
+    fn begin(&mut self, writer: LogWriter) {
+        self.reserve_bytes = room::reserve_bytes(writer.capacity());
         self.newest_id = writer.log_id();
         self.tail.add(Arc::clone(writer.progress()));
         self.shape.is_mapped = Some(writer.is_mapped());
@@ -216,12 +220,13 @@ impl Wal {
         self.is_at_rest = false;
         self.nudged = true;
         self.current = Some(writer);
-        Ok(())
     }
 
+    /// Ends the current segment. After [`Error::Full`] it goes on, where the log is whole.
     fn retire_current(&mut self) -> Result<()> {
-        let Some(mut writer) = self.current.take() else { return Ok(()) };
-        let sealed = writer.seal()?;
+        let Some(writer) = &mut self.current else { return Ok(()) };
+        let sealed = writer.seal().map_err(|error| self.make_cut_durable(error))?;
+        let Some(writer) = self.current.take() else { return Ok(()) };
         let progress = Arc::clone(writer.progress());
         let reusable_bytes = if writer.is_mapped() { writer.capacity() } else { 0 };
         if self.is_tended {
@@ -238,8 +243,9 @@ impl Wal {
         Ok(())
     }
 
-    /// Appends one record; `last` is the newest sequence number in it.
-    /// REQUIRES: not [`Wal::needs_segment`].
+    /// Appends one record; `last` is the newest sequence number in it. After [`Error::Full`]
+    /// everything is as it was, where the log [is whole](Wal::is_whole).
+    /// REQUIRES: not [`Wal::needs_segment`], or [`Wal::fits_in_reserve`].
     #[inline]
     pub fn append(
         &mut self,
@@ -249,7 +255,10 @@ impl Wal {
     ) -> Result<u64> {
         let writer = self.current.as_mut().expect("the caller started a segment");
         let before = writer.end();
-        let end = writer.append(first, payload)?.end;
+        let end = match writer.append(first, payload) {
+            Ok(appended) => appended.end,
+            Err(error) => return Err(self.make_cut_durable(error)),
+        };
         self.last_sequence = last;
         self.tail.set_through(last);
         if end >= self.nudge_at {
@@ -367,18 +376,17 @@ impl Wal {
         spares.append(&mut self.unwanted);
         let surplus = Surplus { spares, reusable: self.reusable.take() };
         if self.spare_bytes() > allowance {
-            self.retire_current()?;
-            if let Some(old) = self.old.last_mut()
-                && let Some((progress, sealed)) = &old.unrecorded
-            {
-                // It takes no more room than it needs, and is not used again.
-                self.to_cut.push((Arc::clone(progress.file()), sealed.len));
-                old.reusable_bytes = 0;
+            match self.retire_current() {
+                // It stays as long as it is.
+                Err(Error::Full { .. }) if self.is_whole() => return Ok(surplus),
+                retired => retired?,
             }
+            self.cut_last();
             self.spare_at = 0;
         } else if let Some(writer) = &self.current {
             // The next one when half of what is left is written.
-            self.spare_at = writer.end() + (writer.capacity() - writer.end()) / 2;
+            let left = writer.capacity() - writer.end();
+            self.spare_at = writer.end() + left.saturating_sub(self.reserve_bytes as u64) / 2;
             self.nudge_at = self.nudge_at.min(self.spare_at);
         }
         self.resting_bytes = allowance.min(self.small_bytes());

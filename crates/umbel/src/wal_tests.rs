@@ -23,8 +23,9 @@ fn wal(sim: &Sim) -> Wal {
 }
 
 fn go_on(wal: &mut Wal) {
-    let writer = wal.create_segment(10).unwrap();
-    wal.begin(writer).unwrap();
+    let writer = wal.create_segment(10, false).unwrap();
+    wal.retire_current().unwrap();
+    wal.begin(writer);
 }
 
 /// A sync that left out a segment between its being taken out and the edit that drops it made
@@ -51,7 +52,7 @@ fn no_spare_is_made_or_taken_before_older_ones_are_dropped() {
     let mut wal = wal(&Sim::new(1));
     go_on(&mut wal);
     wal.append(1, 1, &[b"one"]).unwrap();
-    let older = wal.create_segment(10).unwrap();
+    let older = wal.create_segment(10, false).unwrap();
     assert!(wal.add_spare(older, false).is_none());
     let surplus = wal.rest(0).unwrap();
     assert_eq!(surplus.spares.len(), 1);
@@ -60,7 +61,7 @@ fn no_spare_is_made_or_taken_before_older_ones_are_dropped() {
         std::iter::from_fn(|| wal.next_chore()).any(|chore| matches!(chore, Chore::Make(..)))
     };
     assert!(!making(&mut wal));
-    let newer = wal.create_segment(10).unwrap();
+    let newer = wal.create_segment(10, false).unwrap();
     assert!(wal.add_spare(newer, false).is_none());
     assert!(!wal.take_spare(10).unwrap());
     wal.gave_back(&[]);
@@ -93,8 +94,8 @@ fn an_ended_segment_is_written_back_behind_what_was_begun_already() {
             _ => None,
         })
     };
-    let writer = wal.create_segment(4 << 20).unwrap();
-    wal.begin(writer).unwrap();
+    let writer = wal.create_segment(4 << 20, false).unwrap();
+    wal.begin(writer);
     assert_eq!(next(&mut wal), None);
     wal.append(1, 1, &[&vec![1; 2 << 20]]).unwrap();
     assert_eq!(next(&mut wal), Some((0, 2 << 20)), "whole steps below the end, which grows");

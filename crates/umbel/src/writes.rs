@@ -33,6 +33,11 @@ impl Action {
         }
     }
 
+    /// Whether it lets a compaction make room on the disk.
+    pub fn makes_room(self) -> bool {
+        matches!(self, Action::Delete | Action::DeleteRange)
+    }
+
     /// The kind of the entry it makes; `None` for a range.
     pub fn kind(self) -> Option<ValueKind> {
         match self {

@@ -23,10 +23,12 @@ mod suite {
     mod limits;
     mod long_values;
     mod model;
+    mod no_room;
     mod prefixes;
     mod pressure;
     mod races;
     mod random;
+    mod real_disk;
     mod regressions_arena;
     mod regressions_crash;
     mod regressions_garbage;

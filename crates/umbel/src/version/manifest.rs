@@ -151,12 +151,10 @@ impl Manifest {
         self.writer.log_id()
     }
 
-    /// Makes `edits` durable, all or none. A failure poisons the store.
+    /// Makes `edits` durable, all or none. An [`Error::Full`] that did not poison the store leaves
+    /// everything as it was, as [`Manifest::commit_if_room`] says; any other failure poisons it.
     pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {
-        if let Some(refused) = self.append(edits)? {
-            return Err(self.poison.set(refused));
-        }
-        self.rewrite_if_long()
+        self.commit_if_room(edits)?.map_or(Ok(()), Err)
     }
 
     /// Makes `edits` durable, all or none. Answers with the refusal, with nothing done, where the

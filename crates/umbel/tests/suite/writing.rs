@@ -125,10 +125,12 @@ fn a_crash_in_a_direct_write_loses_nothing() {
 fn a_disk_that_is_full_in_the_middle_of_a_direct_write_is_an_error_and_leaves_nothing() {
     for kind in [FaultKind::Enospc, FaultKind::Eio] {
         let (sim, db, keyspace) = about_to_flush();
-        sim.fail_site("write_direct", 2, Fault { kind, sticky: false });
+        // A full disk is tried once more after the log gave back what lay ready.
+        let sticky = kind == FaultKind::Enospc;
+        sim.fail_site("write_direct", 2, Fault { kind, sticky });
         let refused = keyspace.flush().unwrap_err();
         assert_eq!(matches!(refused, Error::Full { .. }), kind == FaultKind::Enospc, "{refused}");
-        assert_eq!(sim.faults_fired(), 1);
+        assert!(sim.faults_fired() > 0);
         assert_eq!(all(&keyspace), filled(0..KEYS, 1));
         sim.heal();
         drop((keyspace, db));

@@ -1,0 +1,119 @@
+//! A disk without room: the handle of an event store goes on once there is some, and what hides
+//! events is taken meanwhile.
+
+use umbel_events::{
+    Direction, Durability, Error, Expected, NewEvent, Revision, ScavengeOptions, Store,
+    StoreOptions,
+};
+use umbel_sim::{Fault, FaultKind, Sim};
+
+use super::support::{append, id, options, outline};
+
+const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
+
+fn is_full<T: std::fmt::Debug>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Store(umbel::Error::Full { .. })))
+}
+
+fn settings(sim: &Sim, durability: Durability) -> StoreOptions {
+    StoreOptions { durability, ..options(sim) }
+}
+
+/// The first write of an event log that found no room ended writing for good, where its file could
+/// not be mapped and where events are held until they are synced.
+#[test]
+fn a_log_that_finds_no_room_goes_on_once_there_is_some() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        for (mapping, seed) in [false, true].into_iter().flat_map(|m| (0..10).map(move |s| (m, s)))
+        {
+            let sim = Sim::new(seed);
+            sim.allow_mapping(mapping);
+            sim.allow_direct(false);
+            let store = Store::open("/events", settings(&sim, durability)).expect("a new store");
+            append(&store, "a", 0..5);
+            sim.fail_site("write *.chunk", 1, FULL);
+            let data = vec![0; 3000];
+            let event = NewEvent::binary(id(5), "Large", &data);
+            let refused = store.append("a", Expected::Any, &[event]);
+            if sim.faults_fired() > 0 {
+                assert!(is_full(&refused), "{durability:?} {mapping}: {refused:?}");
+            }
+            sim.heal();
+            store.append("a", Expected::Any, &[event]).expect("the same handle goes on");
+            append(&store, "a", 6..20);
+            let read = outline(store.read("a", Revision::START, Direction::Forwards));
+            assert!(read.iter().map(|(_, id)| *id).eq((0..20).map(id)), "{durability:?} {seed}");
+            assert!(store.verify().expect("verified").damage.is_empty());
+            if durability == Durability::Synced {
+                let image = sim.crash_image(&umbel_sim::Survival::None, seed);
+                let store = Store::open("/events", settings(&image, durability)).expect("opened");
+                let read = outline(store.read("a", Revision::START, Direction::Forwards));
+                assert!(read.iter().map(|(_, id)| *id).eq((0..20).map(id)), "after a crash");
+            }
+            store.close().expect("closed");
+        }
+    }
+}
+
+/// A flush of the index that found no room made the index read-only until the store was opened
+/// again.
+#[test]
+fn an_index_that_finds_no_room_is_flushed_once_there_is_some() {
+    for site in ["create *.table", "write *.table", "write *.manifest"] {
+        let sim = Sim::new(1);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        append(&store, "a", 0..50);
+        sim.fail_site(site, 1, Fault { sticky: true, ..FULL });
+        let refused = store.flush();
+        assert!(is_full(&refused), "{site}: {refused:?}");
+        append(&store, "a", 50..60);
+        sim.heal();
+        store.flush().expect("flushed");
+        append(&store, "a", 60..70);
+        let read = outline(store.read("a", Revision::START, Direction::Forwards));
+        assert!(read.iter().map(|(_, id)| *id).eq((0..70).map(id)), "{site}");
+        assert!(store.verify().expect("verified").damage.is_empty());
+    }
+}
+
+/// Where the log was full to its last byte a stream could not be deleted, so that a scavenge had
+/// nothing to give back; one that found no room made the index read-only.
+#[test]
+fn streams_are_deleted_and_scavenged_on_a_full_disk() {
+    for kilobytes in [900, 1400, 2100] {
+        let sim = Sim::new(kilobytes);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        append(&store, "kept", 5000..5010);
+        sim.set_capacity(kilobytes << 10);
+        let data = vec![7; 3000];
+        let mut acknowledged = 0;
+        loop {
+            let event = NewEvent::binary(id(acknowledged), "Large", &data);
+            match store.append("a", Expected::Any, &[event]) {
+                Ok(_) => acknowledged += 1,
+                refused => {
+                    assert!(is_full(&refused), "{refused:?}");
+                    break;
+                }
+            }
+        }
+        store.delete("a", Expected::Any).expect("a full disk takes a delete");
+        // A scavenge needs some room: for what the index has in memory, and for what stays.
+        let refused = store.scavenge(&ScavengeOptions::default());
+        assert!(refused.is_ok() || is_full(&refused), "{refused:?}");
+        sim.set_capacity((kilobytes + 400) << 10);
+        let scavenged = ScavengeOptions { retry_bytes: 0, ..ScavengeOptions::default() };
+        let report = store.scavenge(&scavenged).expect("scavenged");
+        assert!(report.bytes_given_back > 100 << 10, "{kilobytes}: {report:?}");
+        append(&store, "kept", 5010..5020);
+        sim.clear_capacity();
+        append(&store, "kept", 5020..5030);
+        let read = outline(store.read("kept", Revision::START, Direction::Forwards));
+        assert!(read.iter().map(|(_, id)| *id).eq((5000..5030).map(id)));
+        assert!(store.verify().expect("verified").damage.is_empty());
+        store.close().expect("closed");
+        let store = Store::open("/events", options(&sim)).expect("opened again");
+        let read = outline(store.read("kept", Revision::START, Direction::Forwards));
+        assert!(read.iter().map(|(_, id)| *id).eq((5000..5030).map(id)));
+    }
+}

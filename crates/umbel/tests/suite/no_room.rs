@@ -1,0 +1,367 @@
+//! A disk without room: nothing acknowledged is lost, the handle goes on once there is some, and
+//! deleting is possible meanwhile.
+
+use umbel::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options};
+use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+
+use crate::suite::stage::{PATH, again, all, existing, fill, filled, inline, key, tiny, value};
+
+const FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: false };
+const STAYS_FULL: Fault = Fault { kind: FaultKind::Enospc, sticky: true };
+const PAGE: u64 = 4096;
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Bytes that the files take.
+fn used(sim: &Sim) -> u64 {
+    let bytes = |path| (sim.read(path).len() as u64).next_multiple_of(PAGE);
+    sim.files().iter().map(bytes).sum()
+}
+
+fn small(sim: &Sim) -> Options {
+    Options { log_segment_bytes: 256 << 10, ..inline(&sim.env()) }
+}
+
+/// Puts from `first` on until one is refused for want of room. Answers with that one's number.
+fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
+    let mut index = first;
+    loop {
+        match keyspace.put(key(index), value(index, 1)) {
+            Ok(()) => index += 1,
+            Err(Error::Full { .. }) => return index,
+            Err(error) => panic!("put {index}: {error}"),
+        }
+    }
+}
+
+/// What was acknowledged is there after a kill and, as it was synced, after every crash.
+fn survives(sim: &Sim, db: &Db, expected: &Entries) {
+    db.sync().unwrap();
+    assert_eq!(db.stats().read_only_reason, None);
+    let policies = [Survival::None, Survival::Garbage(0.5)];
+    let images = policies.iter().map(|policy| sim.crash_image(policy, 7));
+    for image in images.chain([sim.kill_image()]) {
+        assert_eq!(&all(&existing(&again(&image), "a")), expected);
+    }
+}
+
+/// A flush or compaction that a caller asked for made the handle read-only for good where it found
+/// no room, although one in the background only waited.
+#[test]
+fn what_a_caller_asks_for_is_refused_and_can_be_asked_for_again() {
+    type Call = fn(&Db, &Keyspace) -> umbel::Result<()>;
+    let calls: [(&str, Call); 4] = [
+        ("flush", |_, keyspace| keyspace.flush()),
+        ("compact", |_, keyspace| keyspace.compact(None, None)),
+        ("flush of all", |db, _| db.flush()),
+        ("checkpoint", |db, _| db.checkpoint("/data/copy")),
+    ];
+    for (name, call) in calls {
+        for site in ["create *.table", "write *.table", "sync *.table", "write *.manifest"] {
+            let sim = Sim::new(1);
+            let db = Db::open(PATH, small(&sim)).unwrap();
+            let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+            fill(&keyspace, 0..100, 1);
+            sim.fail_site(site, 1, STAYS_FULL);
+            let refused = call(&db, &keyspace);
+            assert!(matches!(refused, Err(Error::Full { .. })), "{name} {site}: {refused:?}");
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("make room") && !said.contains("read-only"), "{said}");
+            // A compaction gives back what the log had ready for more.
+            let is_written = name != "compact";
+            if is_written {
+                fill(&keyspace, 100..110, 1);
+            }
+            survives(&sim, &db, &filled(0..if is_written { 110 } else { 100 }, 1));
+            sim.heal();
+            fill(&keyspace, 100..110, 1);
+            if name != "checkpoint" {
+                call(&db, &keyspace).unwrap();
+            }
+            keyspace.flush().unwrap();
+            fill(&keyspace, 110..120, 1);
+            survives(&sim, &db, &filled(0..120, 1));
+        }
+    }
+}
+
+/// Creating a keyspace, changing its options, dropping it: the manifest found no room, and nothing
+/// could be written any more.
+#[test]
+fn an_edit_without_room_is_refused_alone() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..10, 1);
+    let full = || sim.fail_site("write *.manifest", 1, STAYS_FULL);
+    full();
+    assert!(matches!(db.keyspace("b", tiny()), Err(Error::Full { .. })));
+    assert_eq!(db.keyspaces(), ["a"]);
+    let changed = KeyspaceOptions { memtable_bytes: 16 << 10, ..tiny() };
+    assert!(matches!(db.keyspace("a", changed.clone()), Err(Error::Full { .. })));
+    fill(&keyspace, 10..20, 1);
+    assert!(matches!(db.drop_keyspace("a"), Err(Error::Full { .. })));
+    survives(&sim, &db, &filled(0..20, 1));
+    sim.heal();
+    db.keyspace("b", tiny()).unwrap();
+    db.keyspace("a", changed).unwrap();
+    db.drop_keyspace("b").unwrap();
+    survives(&sim, &db, &filled(0..20, 1));
+}
+
+/// Where files cannot be mapped the log is written, and the first put that found no room was the
+/// last. What of its record was written has to go: its missing end may be zeros, so that it would
+/// be whole after a crash, although it was refused.
+#[test]
+fn a_log_that_is_written_goes_on_once_there_is_room() {
+    for seed in 0..40 {
+        let sim = Sim::new(seed);
+        sim.allow_mapping(false);
+        let db = Db::open(PATH, small(&sim)).unwrap();
+        let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+        fill(&keyspace, 0..10, 1);
+        for round in 0..3 {
+            sim.fail_site("write *.log", 1, FULL);
+            let next = 10 * (round + 1);
+            // More than a sector, and zeros to its end.
+            let refused = keyspace.put("refused", vec![0; 3000]).unwrap_err();
+            assert!(matches!(refused, Error::Full { .. }), "{refused}");
+            sim.heal();
+            // Nobody syncs in between.
+            for policy in [Survival::None, Survival::All, Survival::Random(0.5)] {
+                let image = sim.crash_image(&policy, seed);
+                let kept = existing(&again(&image), "a");
+                assert_eq!(kept.get("refused").unwrap(), None, "seed {seed}, {policy:?}");
+            }
+            fill(&keyspace, next..next + 10, 1);
+            survives(&sim, &db, &filled(0..next + 10, 1));
+        }
+        keyspace.flush().unwrap();
+        survives(&sim, &db, &filled(0..40, 1));
+        drop(keyspace);
+        db.close().unwrap();
+        assert_eq!(all(&existing(&again(&sim), "a")), filled(0..40, 1));
+    }
+}
+
+/// The end record of a segment found no room in a log that is written, so that no other was begun
+/// and nothing could be written any more.
+#[test]
+fn a_segment_that_cannot_be_ended_is_ended_later() {
+    for nth in 1..40 {
+        let sim = Sim::new(nth);
+        sim.allow_mapping(false);
+        let options = Options { log_segment_bytes: 4 << 10, ..inline(&sim.env()) };
+        let db = Db::open(PATH, options).unwrap();
+        let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+        sim.fail_site("write *.log", nth, FULL);
+        let mut expected = Vec::new();
+        for index in 0..60 {
+            match keyspace.put(key(index), value(index, 1)) {
+                Ok(()) => expected.push((key(index), value(index, 1))),
+                Err(error) => assert!(matches!(error, Error::Full { .. }), "{nth}: {error}"),
+            }
+        }
+        assert_eq!(sim.faults_fired(), 1, "{nth}");
+        assert!(expected.len() >= 59, "{nth}");
+        survives(&sim, &db, &expected);
+        keyspace.flush().unwrap();
+        survives(&sim, &db, &expected);
+    }
+}
+
+/// A store that fills its disk to the last page, some of it in tables.
+fn filled_up(sim: &Sim, free: u64) -> (Db, Keyspace, usize) {
+    let db = Db::open(PATH, small(sim)).unwrap();
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..4000, 1);
+    sim.set_capacity(used(sim) + free);
+    let written = fill_up(&keyspace, 4000);
+    (db, keyspace, written)
+}
+
+/// Deletes were refused as puts are, so that nothing could make room.
+#[test]
+fn a_full_disk_takes_deletes_and_compactions_give_their_room_back() {
+    for free in (0..6).map(|pages| 7 * pages * PAGE) {
+        let sim = Sim::new(1);
+        let (db, keyspace, written) = filled_up(&sim, free);
+        survives(&sim, &db, &filled(0..written, 1));
+        for index in 0..50 {
+            keyspace.delete(key(index)).unwrap();
+        }
+        let mut batch = db.batch();
+        (50..100).for_each(|index| batch.delete(&keyspace, key(index)));
+        batch.commit(Durability::Synced).unwrap();
+        survives(&sim, &db, &filled(100..written, 1));
+        keyspace.delete_range(key(100), key(written - 1)).unwrap();
+        survives(&sim, &db, &filled(written - 1..written, 1));
+        let before = used(&sim);
+        keyspace.compact(None, None).unwrap();
+        survives(&sim, &db, &filled(written - 1..written, 1));
+        assert!(used(&sim) < before, "{free}: {before} bytes before, {} after", used(&sim));
+        fill(&keyspace, 0..100, 2);
+        let mut expected = filled(0..100, 2);
+        expected.extend(filled(written - 1..written, 1));
+        survives(&sim, &db, &expected);
+    }
+}
+
+/// A keyspace could not be dropped, which gives back most of all.
+#[test]
+fn a_full_disk_lets_a_keyspace_go() {
+    let sim = Sim::new(1);
+    let (db, keyspace, _) = filled_up(&sim, 0);
+    let before = used(&sim);
+    drop(keyspace);
+    db.drop_keyspace("a").unwrap();
+    assert!(used(&sim) < before);
+    let keyspace = db.keyspace("a", tiny()).unwrap();
+    fill(&keyspace, 0..100, 1);
+    survives(&sim, &db, &filled(0..100, 1));
+}
+
+/// After the process had died without a free page on the disk, the store was opened at best, and
+/// what makes room was refused.
+#[test]
+fn a_store_that_died_on_a_full_disk_is_opened_there_and_takes_deletes() {
+    for free in (0..8).map(|pages| pages * PAGE) {
+        let sim = Sim::new(1);
+        let (_db, _keyspace, written) = filled_up(&sim, free);
+        let image = sim.kill_image();
+        image.set_capacity(used(&image));
+        let db = Db::open(PATH, small(&image)).unwrap();
+        let keyspace = existing(&db, "a");
+        assert_eq!(all(&keyspace), filled(0..written, 1));
+        keyspace.delete_range(key(0), key(written - 1)).unwrap();
+        keyspace.compact(None, None).unwrap();
+        survives(&image, &db, &filled(written - 1..written, 1));
+        fill(&keyspace, 0..100, 1);
+        drop(keyspace);
+        db.close().unwrap();
+        let keyspace = existing(&again(&image), "a");
+        assert_eq!(keyspace.iter().count(), 101);
+    }
+}
+
+/// A close that finds no room for a flush leaves it to the log.
+#[test]
+fn a_close_on_a_full_disk_loses_nothing() {
+    for free in (0..8).map(|pages| pages * PAGE) {
+        let sim = Sim::new(1);
+        let (db, keyspace, written) = filled_up(&sim, free);
+        drop(keyspace);
+        match db.close() {
+            Ok(()) | Err(Error::Full { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        sim.clear_capacity();
+        assert_eq!(all(&existing(&again(&sim), "a")), filled(0..written, 1));
+    }
+}
+
+/// What the script below did and what was acknowledged: every state that may be found, the last one
+/// that must not be missing first.
+struct Script {
+    sim: Sim,
+    /// The entries after each acknowledged operation.
+    states: Vec<Entries>,
+    /// How many of them are known to be synced.
+    synced: usize,
+}
+
+/// Fills the disk, deletes, compacts and goes on, until the machine dies or it is done.
+fn run(sim: Sim, mapping: bool) -> Script {
+    sim.allow_mapping(mapping);
+    let mut script = Script { sim, states: vec![Vec::new()], synced: 1 };
+    let _ = script.go();
+    script
+}
+
+impl Script {
+    fn go(&mut self) -> umbel::Result<()> {
+        let options = Options { log_segment_bytes: 64 << 10, ..inline(&self.sim.env()) };
+        let db = Db::open(PATH, options)?;
+        let keyspace = db.keyspace("a", tiny())?;
+        for index in 0..100 {
+            self.put(&keyspace, index)?;
+        }
+        if !self.sim.is_dead() {
+            self.sim.set_capacity(used(&self.sim) + 16 * PAGE);
+        }
+        for index in 100..600 {
+            match self.put(&keyspace, index) {
+                Err(Error::Full { .. }) => break,
+                put => put?,
+            }
+        }
+        self.sync(&db)?;
+        keyspace.delete_range(key(0), key(90))?;
+        self.note(|entries| entries.retain(|(found, _)| *found >= key(90)));
+        self.sync(&db)?;
+        keyspace.compact(None, None)?;
+        for index in 0..20 {
+            self.put(&keyspace, index)?;
+        }
+        self.sync(&db)
+    }
+
+    fn put(&mut self, keyspace: &Keyspace, index: usize) -> umbel::Result<()> {
+        keyspace.put(key(index), value(index, 1))?;
+        self.note(|entries| {
+            let at = entries.partition_point(|(found, _)| *found < key(index));
+            entries.insert(at, (key(index), value(index, 1)));
+        });
+        Ok(())
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut Entries)) {
+        let mut entries = self.states.last().cloned().unwrap_or_default();
+        change(&mut entries);
+        self.states.push(entries);
+    }
+
+    fn sync(&mut self, db: &Db) -> umbel::Result<()> {
+        db.sync()?;
+        self.synced = self.states.len();
+        Ok(())
+    }
+}
+
+/// The script with a crash at one call after the other: what is found is the state after so many
+/// operations, every one that was synced among them; after a kill every one that was acknowledged.
+/// The same on a disk that is full still.
+#[test]
+fn a_crash_at_any_call_on_a_full_disk_loses_nothing() {
+    for mapping in [true, false] {
+        let whole = run(Sim::new(3), mapping);
+        assert!(whole.sim.sites().keys().any(|site| site.contains("table")));
+        assert_eq!(whole.synced, whole.states.len(), "it comes to its end");
+        let calls = whole.sim.changing_calls();
+        for call in calls.iter().step_by(if mapping { 17 } else { 13 }) {
+            let sim = Sim::new(3);
+            sim.crash_at(*call, When::Before);
+            let script = run(sim, mapping);
+            for (policy, synced) in
+                [(Survival::None, script.synced), (Survival::All, script.states.len())]
+            {
+                let image = script.sim.crash_image(&policy, *call);
+                image.allow_mapping(mapping);
+                image.set_capacity(used(&image) + 4 * PAGE);
+                let found = match Db::open(PATH, inline(&image.env())) {
+                    Ok(db) => db.existing_keyspace("a").unwrap().map_or(vec![], |a| all(&a)),
+                    Err(Error::Full { .. }) => {
+                        image.clear_capacity();
+                        again(&image).existing_keyspace("a").unwrap().map_or(vec![], |a| all(&a))
+                    }
+                    Err(error) => panic!("call {call}, {policy:?}: {error}"),
+                };
+                // One that was in flight may be there.
+                let may = &script.states[synced - 1..];
+                let in_flight = found.len() == 1 + script.states[script.states.len() - 1].len();
+                let is_one = may.contains(&found) || in_flight;
+                assert!(is_one, "call {call}, {policy:?}: {} entries", found.len());
+            }
+        }
+    }
+}
