@@ -13,3 +13,4 @@ pub mod system;
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping, Populator};
+pub use path::check_path;

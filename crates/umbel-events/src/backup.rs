@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, Expectation, Sealed};
 
 use crate::backup_copy::{CopyOptions, Pace, block_sums, copy_behind, make_folder};
@@ -329,8 +329,11 @@ fn end_of(&ChunkRead { outcome, last_event, .. }: &ChunkRead) -> Ended {
 /// told without opening the store.
 ///
 /// # Errors
-/// It lies in the store's folder, or holds what no backup put there; and what the system refuses.
+/// A path is empty, the target lies in the store's folder, or it holds what no backup put there;
+/// and what the system refuses.
 pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()> {
+    check_path("the event store", folder)?;
+    check_path("the backup", target)?;
     if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
         return Err(Error::invalid(format!(
             "{} lies in the folder of the store itself; back it up to another folder, best on \

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, check_path};
 use umbel_log::Expectation;
 
 use crate::backup_copy::{CopyOptions, Pace, check_file};
@@ -31,6 +31,7 @@ pub struct BackupVerifyReport {
 
 /// Whether there is a backup in the folder.
 pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
+    check_path("the backup", folder)?;
     BackupManifest::exists(env, folder)
 }
 

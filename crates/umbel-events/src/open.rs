@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -44,6 +44,7 @@ const CATCH_UP_EVENTS: usize = 4096;
 
 /// Opens the store in a folder.
 pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
+    check_path("the event store", folder)?;
     options.check()?;
     let env = options.env.clone();
     if !admit(&env, folder, &options, read_only)? {

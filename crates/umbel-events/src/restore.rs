@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, check_path};
 
 use crate::backup_copy::{CopyOptions, Pace, check_file, make_folder};
 use crate::backup_manifest::{BackupFile, BackupManifest, is_file_name, marker_path};

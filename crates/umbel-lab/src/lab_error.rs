@@ -1,6 +1,7 @@
 //! Why the lab did not do what it was asked.
 
 use std::fmt;
+use std::path::Path;
 
 use crate::engine::Failure;
 
@@ -23,6 +24,14 @@ impl LabError {
     /// What cannot happen but where this program has a fault.
     pub fn bug(error: impl fmt::Display) -> LabError {
         LabError::Failed(format!("this is a fault of umbel: {error}"))
+    }
+
+    /// An error where a path is empty; `what` names the thing that it is of.
+    ///
+    /// # Errors
+    /// [`LabError::Usage`].
+    pub fn check_path(what: &str, path: &Path) -> Result<(), LabError> {
+        umbel_env::check_path(what, path).map_err(|error| LabError::Usage(error.to_string()))
     }
 
     /// A failure of an experiment.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result};
+use umbel_env::check_path;
 
 use crate::flush_now;
 use crate::folder;
@@ -18,6 +19,7 @@ use crate::version::Manifest;
 /// Everything written before the call is in the copy. Tables are shared by hard links, so `target`
 /// has to lie on the same file system; the copy is a store of its own.
 pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<()> {
+    check_path("the checkpoint", target)?;
     store.check_writable()?;
     let files = &store.options.env.files;
     if files.exists(target)? && !files.read_dir(target)?.is_empty() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock};
+use umbel_env::{Env, Lock, check_path};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -37,6 +37,7 @@ use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
+    check_path("the store", folder)?;
     options.check()?;
     let budget = Arc::new(Budget::new(Sizes::new(&options)?));
     let (env, descriptors) = patient_env(&options);

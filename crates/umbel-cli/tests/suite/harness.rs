@@ -114,7 +114,8 @@ pub struct Run {
 }
 
 impl Run {
-    fn of(command: &mut Command) -> Run {
+    /// Runs a command to its end.
+    pub fn of(command: &mut Command) -> Run {
         Run::from_output(command.output().unwrap())
     }
 
