@@ -359,7 +359,7 @@ fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, B
         manifest.write(env, target)?;
         return Ok((lock, manifest));
     }
-    let manifest = BackupManifest::read(env, target)?;
+    let manifest = BackupManifest::read(env, target).map_err(Error::in_backup)?;
     if manifest.table.seed != seed {
         return Err(Error::invalid(format!(
             "{} holds a backup of another store; back this one up to another folder",

@@ -39,16 +39,18 @@ pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
 /// damage of its manifest, without which nothing is known, is the error.
 ///
 /// # Errors
-/// `Invalid` where there is no backup or none came to its end, `Corruption` of the manifest, and
+/// `Invalid` where there is no backup or none came to its end, `Backup` of the manifest, and
 /// what the system refuses to read, of which nobody knows whether it is damaged.
 pub fn verify_backup(
     env: &Env,
     folder: &Path,
     options: CopyOptions<'_>,
 ) -> Result<BackupVerifyReport> {
-    let manifest = BackupManifest::read_complete(env, folder)?;
+    check_path("the backup", folder)?;
+    let manifest = BackupManifest::read_complete(env, folder).map_err(Error::in_backup)?;
     let mut pace = Pace::begin(env, options, manifest.bytes());
     let damage = check(env, folder, &manifest, &mut pace)?;
+    let damage = damage.into_iter().map(Error::in_backup).collect();
     Ok(BackupVerifyReport {
         through: Position(manifest.through()),
         number: manifest.number,

@@ -32,7 +32,7 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// `Invalid` where there is no backup, or where the folder holds anything but an interrupted
-/// restore of this backup; `Corruption` with the file where the backup is damaged.
+/// restore of this backup; [`Error::Backup`] with the file where the backup is damaged.
 pub fn restore(
     env: &Env,
     backup: &Path,
@@ -56,7 +56,7 @@ pub fn restore(
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
     let damage = backup_verify::check(env, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {
-        return Err(damage);
+        return Err(damage.in_backup());
     }
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
@@ -65,7 +65,8 @@ pub fn restore(
     write_marker(env, target, &marker)?;
     for (entry, file) in manifest.chunks() {
         let source = chunk_folder(backup).join(&file.name);
-        copy(env, &source, &chunks.join(&file.name), entry.id, file, &mut pace)?;
+        copy(env, &source, &chunks.join(&file.name), entry.id, file, &mut pace)
+            .map_err(Error::in_backup)?;
     }
     env.files.sync_dir(&chunks)?;
     table.clone().write(env, target)?;

@@ -115,7 +115,8 @@ pub fn verify(folder: Option<&Path>, json: bool) -> Outcome<()> {
     let start = env.clock.now();
     let report = shown("verify", &env, None, |options| verify_backup(&env, folder, options))?;
     let seconds = env.clock.now().saturating_sub(start).as_secs_f64();
-    let damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    let damage: Vec<String> =
+        report.damage.iter().map(umbel_events::Error::without_remedy).collect();
     let mut output = Output::new();
     let shown = folder.display();
     if json {

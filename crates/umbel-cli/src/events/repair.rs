@@ -23,7 +23,7 @@ pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> 
     if folder.join("CURRENT").exists() {
         return Err(Failure::usage(format!(
             "{} holds a key-value store, and only event stores are repaired; `umbel verify` names \
-             its damaged files, and a checkpoint has them",
+             its damage; restore the store from a backup, or from a checkpoint on another disk",
             folder.display()
         )));
     }
