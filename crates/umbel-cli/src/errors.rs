@@ -31,6 +31,8 @@ pub enum Failure {
     NothingSelected,
     /// The request is wrong; the sentence says how to change it.
     Usage(String),
+    /// Another process holds the store; the sentence says whether it was waited for.
+    Locked(String),
     /// The engine refused or failed.
     Store(Error),
     /// The operating system refused something outside the store. The text ends with its reason.
@@ -73,6 +75,7 @@ impl Failure {
         match self {
             Failure::NoSuchKey(text) => Failure::NoSuchKey(join(text)),
             Failure::Usage(text) => Failure::Usage(join(text)),
+            Failure::Locked(text) => Failure::Locked(join(text)),
             Failure::System(text) => Failure::System(join(text)),
             Failure::Damaged(text) => Failure::Damaged(join(text)),
             Failure::Stopped(text) => Failure::Stopped(join(text)),
@@ -95,6 +98,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Damaged(_) => 3,
             Failure::System(_) => 4,
+            Failure::Locked(_) => 5,
             Failure::Store(error) => code_of(error),
             Failure::NothingSelected => 1,
             Failure::Stopped(_) => 130,
@@ -120,6 +124,7 @@ impl fmt::Display for Failure {
             Failure::NoSuchKey(text)
             | Failure::Usage(text)
             | Failure::System(text)
+            | Failure::Locked(text)
             | Failure::Stopped(text)
             | Failure::Damaged(text) => f.write_str(text),
             Failure::Store(error) => match advised(error) {

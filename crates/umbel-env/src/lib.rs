@@ -8,6 +8,8 @@
 pub mod aligned;
 pub mod env;
 pub mod file;
+mod lock_wait;
+pub mod path;
 pub mod system;
 
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use umbel_env::{Access, Env, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, Expectation, Sealed};
@@ -62,7 +63,7 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
     let seed = locked(&shared.log.table).seed;
     // Files of chunks do not go while they are copied.
     let _copying = locked(&shared.log.copying);
-    let (_lock, old) = prepare(&shared.env, target, seed)?;
+    let (_lock, old) = prepare(&shared.env, target, seed, options.lock_wait)?;
     if !shared.read_only {
         shared.sync_log()?;
     }
@@ -349,11 +350,16 @@ pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()
 
 /// Makes the folder ready for a backup of the store with this seed, and keeps others away. Returns
 /// what it holds.
-fn prepare(env: &Env, target: &Path, seed: [u8; 16]) -> Result<(Box<dyn Lock>, BackupManifest)> {
+fn prepare(
+    env: &Env,
+    target: &Path,
+    seed: [u8; 16],
+    lock_wait: Duration,
+) -> Result<(Box<dyn Lock>, BackupManifest)> {
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
     make_folder(env, &chunks)?;
-    let lock = env.files.lock(&target.join("LOCK"))?;
+    let lock = env.lock(&target.join("LOCK"), lock_wait)?;
     if !BackupManifest::exists(env, target)? {
         let manifest = BackupManifest::new(seed);
         manifest.write(env, target)?;

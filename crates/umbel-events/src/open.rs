@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use umbel::{Durability, FlushGate, Options};
 use umbel_env::{Access, Env, Lock, check_path};
@@ -50,7 +51,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     if !admit(&env, folder, &options, read_only)? {
         create_folders(&env, folder)?;
     }
-    let lock = lock(&env, folder, read_only)?;
+    let lock = lock(&env, folder, read_only, options.lock_wait)?;
     // Somebody else may have made it meanwhile.
     let exists = admit(&env, folder, &options, read_only)?;
     repair_marker::check_none(&env, folder)?;
@@ -108,8 +109,13 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
 }
 
 /// The lock of a store; `None` where it is only read, in a folder that may not be written to.
-fn lock(env: &Env, folder: &Path, read_only: bool) -> Result<Option<Box<dyn Lock>>> {
-    match env.files.lock(&folder.join("LOCK")) {
+fn lock(
+    env: &Env,
+    folder: &Path,
+    read_only: bool,
+    wait: Duration,
+) -> Result<Option<Box<dyn Lock>>> {
+    match env.lock(&folder.join("LOCK"), wait) {
         // Whoever changes nothing can look at what he may not write to.
         Err(umbel::Error::Io { source, .. })
             if read_only

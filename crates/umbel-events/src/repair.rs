@@ -50,7 +50,7 @@ use plan::Plan;
 pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
     check_path("the event store", folder)?;
     check_store(env, folder)?;
-    let locked = env.files.lock(&folder.join("LOCK"));
+    let locked = env.lock(&folder.join("LOCK"), options.lock_wait);
     let is_unlocked = match &locked {
         // Whoever changes nothing can look at what he may not write to.
         Err(umbel::Error::Locked(_)) => false,

@@ -4,6 +4,7 @@
 //! says what it is and lets the same restore go on.
 
 use std::path::Path;
+use std::time::Duration;
 
 use umbel_env::{Access, Env, Lock, check_path};
 
@@ -39,8 +40,11 @@ pub fn restore(
     target: &Path,
     options: CopyOptions<'_>,
 ) -> Result<RestoreReport> {
-    let manifest = BackupManifest::read_complete(env, backup)?;
-    let _backup_lock = hold(env, backup)?;
+    check_path("the backup", backup)?;
+    check_path("the restored store", target)?;
+    let manifest = BackupManifest::read_complete(env, backup).map_err(Error::in_backup)?;
+    let lock_wait = options.lock_wait;
+    let _backup_lock = hold(env, backup, lock_wait)?;
     let table = table_of(&manifest);
     let marker = marker(&manifest);
     let report = RestoreReport {
@@ -61,7 +65,7 @@ pub fn restore(
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
     make_folder(env, &chunks)?;
-    let _lock = env.files.lock(&target.join("LOCK"))?;
+    let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
     write_marker(env, target, &marker)?;
     for (entry, file) in manifest.chunks() {
         let source = chunk_folder(backup).join(&file.name);
@@ -75,8 +79,8 @@ pub fn restore(
 }
 
 /// Keeps backups into the folder away for a while, where it can be written.
-fn hold(env: &Env, backup: &Path) -> Result<Option<Box<dyn Lock>>> {
-    match env.files.lock(&backup.join("LOCK")) {
+fn hold(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn Lock>>> {
+    match env.lock(&backup.join("LOCK"), lock_wait) {
         Ok(lock) => Ok(Some(lock)),
         Err(umbel::Error::Locked(_)) => Err(Error::invalid(format!(
             "somebody backs up to {} or restores from it; wait until that is done",

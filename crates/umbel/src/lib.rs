@@ -52,6 +52,7 @@ mod existence_upkeep;
 mod facts;
 mod filter_choice;
 mod flush;
+mod flush_gate;
 mod flush_now;
 mod folder;
 mod garbage;

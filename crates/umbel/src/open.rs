@@ -204,12 +204,16 @@ fn prepare_folder(
         folder::create(env, path)?;
     }
     if !env.files.exists(&path.join(names::CURRENT))? {
-        // Before the lock, so that a folder that is no store gets no lock file.
-        check_is_new(env, path, &listing(env, path)?, options, read_only)?;
+        // Before the lock, so that a folder that is no store gets no lock file. Where there is one,
+        // another process may be making the store: with the lock held it is checked again.
+        let listing = listing(env, path)?;
+        if !listing.iter().any(|(_, kind)| matches!(kind, Some(FileKind::Lock))) {
+            check_is_new(env, path, &listing, options, read_only)?;
+        }
         // Whoever made the folder may have died before its name was durable.
         folder::create(env, path)?;
     }
-    match env.files.lock(&path.join(names::LOCK)) {
+    match env.lock(&path.join(names::LOCK), options.lock_wait) {
         Ok(lock) => Ok(Some(lock)),
         // On a medium that cannot be written nobody else can write either.
         Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),

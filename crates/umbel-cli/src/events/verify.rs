@@ -18,9 +18,16 @@ const NAMED_DAMAGES: usize = 20;
 
 /// An error where opening the store would leave out what may have been appended: then it is not
 /// opened.
-fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
+fn check_left_out(folder: Option<&Path>, limits: Limits) -> Outcome<()> {
     let Some(folder) = folder.filter(|folder| is_event_store(folder)) else { return Ok(()) };
-    let left_out = umbel_events::left_out(&Env::system(), folder)?;
+    let env = Env::system();
+    // What another process is about to write looks torn, but is not.
+    let _lock = match env.lock(&folder.join("LOCK"), limits.lock_wait()) {
+        Err(error @ umbel::Error::Locked(_)) => return Err(error.into()),
+        // Where nobody may write, the open says what is in the way, if anything is.
+        lock => lock.ok(),
+    };
+    let left_out = umbel_events::left_out(&env, folder)?;
     let Some(first) = left_out.first() else { return Ok(()) };
     Err(Failure::Damaged(format!(
         "the event store in {} was not closed. {first}; `umbel repair` keeps aside what may be \
@@ -33,7 +40,7 @@ fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
 pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let clock = Env::system().clock;
     let start = clock.now();
-    check_left_out(folder)?;
+    check_left_out(folder, limits)?;
     let store = store::open_to_look(folder, limits)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
