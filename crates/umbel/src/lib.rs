@@ -43,6 +43,7 @@ mod commit;
 mod compact;
 mod compaction;
 mod counters;
+mod cursor_memory;
 mod db;
 mod descriptors;
 mod evidence;

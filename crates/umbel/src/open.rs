@@ -157,7 +157,7 @@ fn new_context(
         folder: folder.to_path_buf(),
         files: Arc::clone(&env.files),
         hashers,
-        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
+        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first(), budget.cursors.clone())),
         poison,
         descriptors,
         budget: Arc::clone(budget),
