@@ -53,3 +53,30 @@ impl fmt::Display for LabError {
 }
 
 impl std::error::Error for LabError {}
+
+#[cfg(test)]
+mod tests {
+    use umbel_env::Env;
+
+    use super::*;
+    use crate::user_data::UserData;
+    use crate::{results, run};
+
+    /// Story: with an empty path results were written into the current folder, and stores made and
+    /// removed there.
+    #[test]
+    fn an_empty_path_is_a_wrong_request() {
+        let (env, empty) = (Env::system(), Path::new(""));
+        let refused = [
+            run::stores_in(empty).map(drop),
+            results::write_whole(&env, empty, b"x"),
+            results::load(&env, empty).map(drop),
+            UserData::read(&env, empty).map(drop).map_err(LabError::Usage),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, LabError::Usage(_)), "{error:?}");
+            assert!(error.to_string().contains("is empty"), "{error}");
+        }
+    }
+}

@@ -39,7 +39,12 @@ impl CursorMemory {
 
     /// All that cursors hold, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.own.load(Ordering::Relaxed) + self.blocks.load(Ordering::Relaxed)
+        self.own.load(Ordering::Relaxed) + self.block_bytes()
+    }
+
+    /// Bytes of blocks that are in memory only because a cursor stands in them.
+    pub fn block_bytes(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Counts bytes of a cursor.

@@ -103,7 +103,8 @@ pub fn give_back(store: &Store) {
     let left = left_to_blocks(store, &parts);
     // The chunk that is filled, and the empty one that the arena keeps.
     let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
-    store.cache.give_back(left.max(least));
+    // What cursors stand in lies in these chunks, too, and was counted apart.
+    store.cache.give_back(left.max(least) + store.budget.cursors.block_bytes());
     settle_cache(store, &parts);
     if store.budget.is_time_to_trim(store.options.env.clock.now()) {
         store.options.env.resources.give_back_memory();
