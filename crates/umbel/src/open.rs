@@ -206,9 +206,9 @@ fn prepare_folder(
     if !env.files.exists(&path.join(names::CURRENT))? {
         // Before the lock, so that a folder that is no store gets no lock file. Where there is one,
         // another process may be making the store: with the lock held it is checked again.
-        let listing = listing(env, path)?;
-        if !listing.iter().any(|(_, kind)| matches!(kind, Some(FileKind::Lock))) {
-            check_is_new(env, path, &listing, options, read_only)?;
+        match check_is_new(env, path, &listing(env, path)?, options, read_only) {
+            Err(_) if env.files.exists(&path.join(names::LOCK))? => {}
+            checked => checked?,
         }
         // Whoever made the folder may have died before its name was durable.
         folder::create(env, path)?;
