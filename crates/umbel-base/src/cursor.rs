@@ -47,6 +47,9 @@ pub trait Cursor: Send {
     }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
+    /// Lets go of memory that it holds of what it walks over, where it does. The next call is a
+    /// seek.
+    fn release(&mut self) {}
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
     /// The key. REQUIRES: `valid()`.

@@ -18,7 +18,8 @@ pub enum Error {
     Invalid(String),
     /// A conditional batch found a key changed since it was seen: read again and retry.
     Conflict(String),
-    /// Bytes on disk are not what was written: run `umbel verify`, restore the file.
+    /// Bytes on disk are not what was written: run `umbel verify`, restore the store from a copy
+    /// that shares no files with it.
     Corruption {
         /// The damaged file.
         file: PathBuf,
@@ -99,6 +100,17 @@ impl Error {
         Error::Invalid(message.into())
     }
 
+    /// The message of damage without what to do about it, for callers that know better or say it
+    /// once for several; of any other error the message.
+    pub fn without_remedy(&self) -> String {
+        match self {
+            Error::Corruption { file, offset, reason } => {
+                format!("corruption in {} at byte {offset}: {reason}", file.display())
+            }
+            error => error.to_string(),
+        }
+    }
+
     /// Whether the cause is that a file or folder does not exist.
     pub fn is_missing_file(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -122,11 +134,12 @@ impl fmt::Display for Error {
             Error::Conflict(message) => {
                 write!(f, "conflict: {message}; read the key again and retry the batch")
             }
-            Error::Corruption { file, offset, reason } => write!(
+            // What helps a store that holds another one besides, that one says.
+            Error::Corruption { .. } => write!(
                 f,
-                "corruption in {} at byte {offset}: {reason}; restore the file from a backup, or, \
-                 in an event store, have `umbel repair` save what can be read",
-                file.display()
+                "{}; `umbel verify` names all damage; restore the store from a backup, or from a \
+                 checkpoint on another disk",
+                self.without_remedy()
             ),
             Error::Io { operation, path, source } => {
                 write!(f, "could not {operation} {}: {source}", path.display())?;
@@ -187,6 +200,19 @@ mod tests {
             assert!(matches!(error, Error::Full { .. }), "{error}");
             assert!(error.to_string().contains(remedy), "{error}");
         }
+    }
+
+    /// Story: damage of a key-value store was answered with `umbel repair`, which is for event
+    /// stores only.
+    #[test]
+    fn damage_is_told_with_what_helps_a_key_value_store() {
+        let error = Error::corruption(Path::new("data/7.table"), 3, "bad");
+        assert_eq!(error.without_remedy(), "corruption in data/7.table at byte 3: bad");
+        let said = error.to_string();
+        assert!(said.starts_with(&error.without_remedy()), "{said}");
+        assert!(said.contains("umbel verify") && said.contains("from a backup"), "{said}");
+        assert!(!said.contains("repair"), "{said}");
+        assert_eq!(Error::Closed.without_remedy(), Error::Closed.to_string());
     }
 
     /// Who met the limit of open files was told of it, and not what to do.

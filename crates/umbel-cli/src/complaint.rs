@@ -28,7 +28,9 @@ pub fn sentence(error: &Error) -> String {
         ErrorKind::InvalidSubcommand => {
             format!("there is no command `{}`", text(error, ContextKind::InvalidSubcommand))
         }
-        ErrorKind::InvalidValue if value.is_empty() => format!("`{argument}` needs a value"),
+        ErrorKind::InvalidValue if value.is_empty() => {
+            format!("`{argument}` needs a value that is not empty")
+        }
         ErrorKind::InvalidValue => {
             let known = text(error, ContextKind::ValidValue);
             format!("`{value}` is no value for `{argument}`, which may be {known}")

@@ -20,7 +20,7 @@ Exit codes:
 130  stopped by Ctrl-C (lab), with what was done kept";
 
 /// What becomes of the index of an event store that is moved away.
-pub const INDEX_IS_MADE: &str = "it is made anew from the log when the store is opened";
+pub const INDEX_IS_REBUILT: &str = "it is rebuilt from the event log when the store is opened";
 
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub enum Failure {
     NothingSelected,
     /// The request is wrong; the sentence says how to change it.
     Usage(String),
+    /// Another process holds the store; the sentence says whether it was waited for.
+    Locked(String),
     /// The engine refused or failed.
     Store(Error),
     /// The operating system refused something outside the store. The text ends with its reason.
@@ -73,6 +75,7 @@ impl Failure {
         match self {
             Failure::NoSuchKey(text) => Failure::NoSuchKey(join(text)),
             Failure::Usage(text) => Failure::Usage(join(text)),
+            Failure::Locked(text) => Failure::Locked(join(text)),
             Failure::System(text) => Failure::System(join(text)),
             Failure::Damaged(text) => Failure::Damaged(join(text)),
             Failure::Stopped(text) => Failure::Stopped(join(text)),
@@ -95,6 +98,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Damaged(_) => 3,
             Failure::System(_) => 4,
+            Failure::Locked(_) => 5,
             Failure::Store(error) => code_of(error),
             Failure::NothingSelected => 1,
             Failure::Stopped(_) => 130,
@@ -120,6 +124,7 @@ impl fmt::Display for Failure {
             Failure::NoSuchKey(text)
             | Failure::Usage(text)
             | Failure::System(text)
+            | Failure::Locked(text)
             | Failure::Stopped(text)
             | Failure::Damaged(text) => f.write_str(text),
             Failure::Store(error) => match advised(error) {
@@ -136,19 +141,19 @@ impl fmt::Display for Failure {
 /// What is said of damage in a folder of an event store in which there are no events, of which
 /// nothing else knows that it is one.
 fn advised(error: &Error) -> Option<String> {
-    let Error::Corruption { file, offset, reason } = error else { return None };
+    let Error::Corruption { file, .. } = error else { return None };
     let mut folders = file.ancestors().skip(1);
     let folder = folders.find(|folder| folder.parent().is_some_and(is_event_store))?;
     let shown = folder.display();
     let advice = match folder.file_name()?.to_str()? {
-        "index" => format!("move the folder {shown} away: {INDEX_IS_MADE}"),
+        "index" => format!("move the folder {shown} away: {INDEX_IS_REBUILT}"),
         "kv" => format!(
             "restore the folder {shown} from a checkpoint or another copy of it: backups and \
              repairs of an event store leave keys and values out"
         ),
         _ => return None,
     };
-    Some(format!("corruption in {} at byte {offset}: {reason}; {advice}", file.display()))
+    Some(format!("{}; {advice}", error.without_remedy()))
 }
 
 impl From<Error> for Failure {
@@ -160,6 +165,9 @@ impl From<Error> for Failure {
 impl From<umbel_events::Error> for Failure {
     fn from(error: umbel_events::Error) -> Failure {
         match error {
+            // The event store knows what helps; the engine only what helps keys and values.
+            umbel_events::Error::Store(Error::Corruption { .. })
+            | umbel_events::Error::Backup(_) => Failure::Damaged(error.to_string()),
             umbel_events::Error::Store(error) => Failure::Store(error),
             error => Failure::Usage(error.to_string()),
         }

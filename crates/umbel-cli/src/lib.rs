@@ -89,7 +89,7 @@ fn run() -> Outcome<()> {
         Err(error) => return complaint::answer(&error),
     };
     line.is_db_by_variable = matches.value_source("db") == Some(ValueSource::EnvVariable);
-    dispatch(&line)
+    dispatch(&line).map_err(|failure| line.limits.waited(failure))
 }
 
 /// The folder of `--db` or `UMBEL_DB`. An empty variable is one that is not set; an empty flag is
@@ -135,7 +135,7 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Advise => advise::run(&store()?, json),
         Command::Verify if db.is_some_and(is_event_store) => events::verify::run(db, json, limits),
         Command::Verify if db.is_some_and(events::backup::is_backup) => {
-            events::backup::verify(db, json)
+            events::backup::verify(db, json, limits)
         }
         Command::Verify => verify::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
@@ -147,8 +147,8 @@ fn dispatch(line: &CommandLine) -> Outcome<()> {
         Command::Scavenge(args) => events::scavenge::run(db, args, json, limits),
         Command::Metadata(args) => events::metadata::run(db, args, limits),
         Command::Backup(args) => events::backup::run(db, args, json, limits),
-        Command::Restore(args) => events::backup::restore(db, args, json),
-        Command::Repair(args) => events::repair::run(db, args, json),
+        Command::Restore(args) => events::backup::restore(db, args, json, limits),
+        Command::Repair(args) => events::repair::run(db, args, json, limits),
         Command::ImportEvents(args) => events::import::run(db, args, json, limits),
         Command::Serve(args) => {
             let source = match line.is_db_by_variable {

@@ -56,6 +56,8 @@ fn memory(memory: &MemoryStats) -> Value {
         "held_bytes": memory.held_bytes,
         "memtable_bytes": memory.memtable_bytes,
         "memtable_held_bytes": memory.memtable_held_bytes,
+        "cursor_bytes": memory.cursor_bytes,
+        "cursors_park": memory.cursors_park,
         "block_bytes": memory.block_bytes,
         "spare_bytes": memory.spare_bytes,
         "table_bytes": memory.table_bytes,

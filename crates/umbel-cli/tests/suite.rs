@@ -27,4 +27,5 @@ mod suite {
     mod serve_log;
     mod serve_refused;
     mod transcript;
+    mod waiting;
 }

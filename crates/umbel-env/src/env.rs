@@ -74,6 +74,12 @@ pub trait Threads: Send + Sync + Debug {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
     /// How many threads can run at the same time, at least 1.
     fn parallelism(&self) -> usize;
+    /// Has the calling thread wait about so long. For what tells nobody when it changes, such as
+    /// the lock of another process; everything else waits on a condition variable.
+    #[expect(clippy::disallowed_methods, reason = "this is the pause that everybody else asks for")]
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// A started thread.

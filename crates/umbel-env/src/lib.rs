@@ -8,6 +8,8 @@
 pub mod aligned;
 pub mod env;
 pub mod file;
+mod lock_wait;
+pub mod path;
 pub mod system;
 
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
@@ -16,3 +18,4 @@ pub use file::{
     Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
     Populator,
 };
+pub use path::check_path;

@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use umbel_env::{Access, DirectoryPlace, Env, Lock};
+use umbel_env::{Access, DirectoryPlace, Env, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, Expectation, Sealed};
 
 use crate::backup_copy::{CopyOptions, Pace, block_sums, copy_behind, make_folder};
@@ -64,7 +65,7 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
     check_backup_folder(&shared.outside, &own_directory(shared)?, target)?;
     // Files of chunks do not go while they are copied.
     let _copying = locked(&shared.log.copying);
-    let (env, _lock, old) = prepare(shared, target)?;
+    let (env, _lock, old) = prepare(shared, target, options.lock_wait)?;
     if !shared.read_only {
         shared.sync_log()?;
     }
@@ -331,8 +332,11 @@ fn end_of(&ChunkRead { outcome, last_event, .. }: &ChunkRead) -> Ended {
 /// told without opening the store.
 ///
 /// # Errors
-/// It lies in the store's folder, or holds what no backup put there; and what the system refuses.
+/// A path is empty, the target lies in the store's folder, or it holds what no backup put there;
+/// and what the system refuses.
 pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()> {
+    check_path("the event store", folder)?;
+    check_path("the backup", target)?;
     if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
         return Err(Error::invalid(format!(
             "{} lies in the folder of the store itself; back it up to another folder, best on \
@@ -348,7 +352,11 @@ pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()
 
 /// Makes the directory ready for a backup of the store, and locks it. Returns the world held at it,
 /// and what it holds.
-fn prepare(shared: &Shared, target: &Path) -> Result<(Env, Box<dyn Lock>, BackupManifest)> {
+fn prepare(
+    shared: &Shared,
+    target: &Path,
+    lock_wait: Duration,
+) -> Result<(Env, Box<dyn Lock>, BackupManifest)> {
     let (seed, instance) = {
         let table = locked(&shared.log.table);
         (table.seed, table.instance)
@@ -357,13 +365,13 @@ fn prepare(shared: &Shared, target: &Path) -> Result<(Env, Box<dyn Lock>, Backup
     make_folder(&shared.outside, target)?;
     make_folder(&shared.outside, &chunks)?;
     let env = shared.outside.hold(target)?;
-    let lock = env.files.lock(&target.join("LOCK"))?;
+    let lock = env.lock(&target.join("LOCK"), lock_wait)?;
     if !BackupManifest::exists(&env, target)? {
         let manifest = BackupManifest::new(seed, instance);
         manifest.write(&env, target)?;
         return Ok((env, lock, manifest));
     }
-    let manifest = BackupManifest::read(&env, target)?;
+    let manifest = BackupManifest::read(&env, target).map_err(Error::in_backup)?;
     let bound = manifest.table.instance;
     if manifest.table.seed == seed && bound != instance && bound != [0; 16] && instance != [0; 16] {
         return Err(Error::invalid(format!(

@@ -26,14 +26,19 @@ pub struct CopyProgress {
 pub struct CopyOptions<'a> {
     /// The most bytes a second that are copied or checked; as fast as it goes without.
     pub bytes_per_second: Option<u64>,
+    /// How long a backup or a restore waits while another one uses its folder, before it is refused
+    /// with `Locked`. Zero, the default, does not wait.
+    pub lock_wait: Duration,
     /// Is called after each block of at most 1 MiB.
     pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,
 }
 
 impl fmt::Debug for CopyOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("CopyOptions");
-        shown.field("bytes_per_second", &self.bytes_per_second).finish_non_exhaustive()
+        f.debug_struct("CopyOptions")
+            .field("bytes_per_second", &self.bytes_per_second)
+            .field("lock_wait", &self.lock_wait)
+            .finish_non_exhaustive()
     }
 }
 
@@ -185,7 +190,11 @@ mod tests {
         let env = Env::system();
         let mut told = Vec::new();
         let mut note = |progress: CopyProgress| told.push(progress.bytes);
-        let options = CopyOptions { bytes_per_second: Some(10_000), progress: Some(&mut note) };
+        let options = CopyOptions {
+            bytes_per_second: Some(10_000),
+            progress: Some(&mut note),
+            ..CopyOptions::default()
+        };
         let started = env.clock.now();
         let mut pace = Pace::begin(&env, options, 3000);
         (0..3).for_each(|_| pace.did(1000));

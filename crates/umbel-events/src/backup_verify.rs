@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, check_path};
 use umbel_log::Expectation;
 
 use crate::backup_copy::{CopyOptions, Pace, check_file};
@@ -31,6 +31,7 @@ pub struct BackupVerifyReport {
 
 /// Whether there is a backup in the folder.
 pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
+    check_path("the backup", folder)?;
     BackupManifest::exists(env, folder)
 }
 
@@ -38,19 +39,21 @@ pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
 /// damage of its manifest, without which nothing is known, is the error.
 ///
 /// # Errors
-/// `Invalid` where there is no backup or none came to its end, `Corruption` of the manifest, and
+/// `Invalid` where there is no backup or none came to its end, `Backup` of the manifest, and
 /// what the system refuses to read, of which nobody knows whether it is damaged.
 pub fn verify_backup(
     env: &Env,
     folder: &Path,
     options: CopyOptions<'_>,
 ) -> Result<BackupVerifyReport> {
+    check_path("the backup", folder)?;
     let folder = &*env.files.absolute(folder)?;
     let held = if env.files.exists(folder)? { env.hold(folder)? } else { env.clone() };
     let env = &held;
-    let manifest = BackupManifest::read_complete(env, folder)?;
+    let manifest = BackupManifest::read_complete(env, folder).map_err(Error::in_backup)?;
     let mut pace = Pace::begin(env, options, manifest.bytes());
     let damage = check(env, folder, &manifest, &mut pace)?;
+    let damage = damage.into_iter().map(Error::in_backup).collect();
     Ok(BackupVerifyReport {
         through: Position(manifest.through()),
         number: manifest.number,

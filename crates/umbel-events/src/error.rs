@@ -2,11 +2,17 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use crate::event::{EventId, Expected};
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::state::StreamState;
 use crate::violation::Violation;
+
+/// The name of the folder of the index.
+const INDEX: &str = "index";
+/// How the names of the engine's files in it end.
+const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -52,6 +58,9 @@ pub enum Error {
     },
     /// The store below could not do it.
     Store(umbel::Error),
+    /// Files of a backup are not what was written: make another backup, or take them from a copy
+    /// of this one.
+    Backup(umbel::Error),
 }
 
 impl Error {
@@ -64,12 +73,37 @@ impl Error {
     /// system refuses says nothing of them.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
-            Error::Store(umbel::Error::Corruption { .. }) => true,
+            Error::Store(umbel::Error::Corruption { .. }) | Error::Backup(_) => true,
             Error::Store(umbel::Error::Io { source, .. }) => matches!(
                 source.kind(),
                 ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::UnexpectedEof
             ),
             _ => false,
+        }
+    }
+
+    /// Whether it tells that a file of the index is damaged. The index can be removed: it is made
+    /// of the event log.
+    pub fn is_damage_of_index(&self) -> bool {
+        match self {
+            Error::Store(umbel::Error::Corruption { file, .. }) => index_of(file).is_some(),
+            _ => false,
+        }
+    }
+
+    /// The message without what to do about damage; see `umbel::Error::without_remedy`.
+    pub fn without_remedy(&self) -> String {
+        match self {
+            Error::Store(error) | Error::Backup(error) => error.without_remedy(),
+            error => error.to_string(),
+        }
+    }
+
+    /// The same error, where it tells of damage as that of a backup.
+    pub(crate) fn in_backup(self) -> Error {
+        match self {
+            Error::Store(error @ umbel::Error::Corruption { .. }) => Error::Backup(error),
+            error => error,
         }
     }
 
@@ -165,7 +199,16 @@ impl fmt::Display for Error {
                 shortened(expression),
                 shortened(name)
             ),
+            Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
+                write!(f, "{}; {}", error.without_remedy(), remedy(file))
+            }
             Error::Store(error) => error.fmt(f),
+            Error::Backup(error) => write!(
+                f,
+                "{}; back up the store to another folder, or take the file from another copy of \
+                 this backup",
+                error.without_remedy()
+            ),
         }
     }
 }
@@ -173,9 +216,34 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Store(error) => Some(error),
+            Error::Store(error) | Error::Backup(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+/// The folder of the index, where a file of an event store lies in it. Its names tell, as a store's
+/// own folder may be called `index`, too.
+fn index_of(file: &Path) -> Option<&Path> {
+    let is_index = |folder: &&Path| folder.file_name().is_some_and(|name| name == INDEX);
+    if is_index(&file) {
+        return Some(file);
+    }
+    let is_of_engine = file.file_name().is_some_and(|name| name == "CURRENT")
+        || file.extension().is_some_and(|end| INDEX_EXTENSIONS.iter().any(|of| end == *of));
+    file.parent().filter(is_index).filter(|_| is_of_engine)
+}
+
+/// What helps where this file of an event store is damaged.
+fn remedy(file: &Path) -> String {
+    match index_of(file) {
+        Some(folder) => format!(
+            "move the folder {} away: it is rebuilt from the event log when the store is opened",
+            folder.display()
+        ),
+        None => "restore the event store from a backup, or have `umbel repair` save what can be \
+                 read"
+            .to_string(),
     }
 }
 
@@ -189,4 +257,31 @@ pub(crate) fn shortened(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: damage of the index and of a backup was answered with what helps where events are
+    /// lost, and damage of a key-value store with `umbel repair`.
+    #[test]
+    fn damage_is_told_with_what_helps_that_file() {
+        let damage = |path: &str| Error::from(umbel::Error::corruption(Path::new(path), 3, "bad"));
+        let in_index = ["shop/index/CURRENT", "shop/index/000006.table", "shop/index"];
+        for path in in_index {
+            let said = damage(path).to_string();
+            assert!(said.contains("move the folder shop/index away: it is rebuilt"), "{said}");
+            assert!(!said.contains("repair") && !said.contains("backup"), "{said}");
+            assert!(damage(path).is_damage_of_index());
+        }
+        for path in ["shop/CHUNKS", "shop/log/00000001.chunk", "index/CHUNKS"] {
+            let said = damage(path).to_string();
+            assert!(said.contains("from a backup, or have `umbel repair`"), "{said}");
+            assert!(!damage(path).is_damage_of_index());
+        }
+        let said = damage("copy/log/00000001.chunk").in_backup().to_string();
+        assert!(said.starts_with("corruption in copy/log/00000001.chunk at byte 3: bad; back up"));
+        assert!(!said.contains("repair"), "{said}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use umbel_env::Env;
+use umbel_env::{Env, check_path};
 
 use crate::backup_manifest::check_no_backup;
 use crate::chunk_table::{ChunkTable, chunk_folder};
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 /// `Corruption` where the table of chunks is missing, otherwise `Invalid`, and what the system
 /// refuses.
 pub fn check_mistaken(env: &Env, folder: &Path) -> Result<()> {
+    check_path("the event store", folder)?;
     if ChunkTable::exists(env, folder)? || !env.files.exists(folder)? {
         return Ok(());
     }

@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -44,6 +45,7 @@ const CATCH_UP_EVENTS: usize = 4096;
 
 /// Opens the store in a folder.
 pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
+    check_path("the event store", folder)?;
     options.check()?;
     let outside = &options.env;
     let folder = &*outside.files.absolute(folder)?;
@@ -51,7 +53,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         create_folders(outside, folder)?;
     }
     let env = outside.hold(folder)?;
-    let lock = lock(&env, folder, read_only)?;
+    let lock = lock(&env, folder, read_only, options.lock_wait)?;
     // Another process may have created it meanwhile.
     let exists = ChunkTable::exists(&env, folder)?;
     if !exists || (options.error_if_exists && !read_only) {
@@ -117,8 +119,13 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
 }
 
 /// The lock of a store; `None` where it is only read, in a folder that may not be written to.
-fn lock(env: &Env, folder: &Path, read_only: bool) -> Result<Option<Box<dyn Lock>>> {
-    match env.files.lock(&folder.join("LOCK")) {
+fn lock(
+    env: &Env,
+    folder: &Path,
+    read_only: bool,
+    wait: Duration,
+) -> Result<Option<Box<dyn Lock>>> {
+    match env.lock(&folder.join("LOCK"), wait) {
         // Whoever changes nothing can look at what he may not write to.
         Err(umbel::Error::Io { source, .. })
             if read_only

@@ -1,5 +1,7 @@
 //! [`StoreOptions`]: how a store is opened.
 
+use std::time::Duration;
+
 use umbel::{Durability, Options};
 use umbel_env::Env;
 use umbel_existence::{ExistenceOptions, Size};
@@ -14,6 +16,9 @@ pub struct StoreOptions {
     pub create_if_missing: bool,
     /// Refuse a store that exists.
     pub error_if_exists: bool,
+    /// How long to wait while another process or handle has the store open, before the open is
+    /// refused with `Locked`. Zero, the default, does not wait.
+    pub lock_wait: Duration,
     /// What an acknowledged append survives.
     pub durability: Durability,
     /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
@@ -36,6 +41,7 @@ impl Default for StoreOptions {
         StoreOptions {
             create_if_missing: true,
             error_if_exists: false,
+            lock_wait: Duration::ZERO,
             durability: Durability::Buffered,
             memory_bytes: None,
             chunk_bytes: CHUNK_BYTES_MAX,
@@ -50,6 +56,7 @@ impl StoreOptions {
     /// Those of the indexes, as far as the caller says them.
     pub fn of_index(&self) -> Options {
         Options {
+            lock_wait: self.lock_wait,
             memory_bytes: self.memory_bytes,
             background_threads: self.background_threads,
             log_segment_bytes: 64 << 10,

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use umbel_env::Env;
+use umbel_env::{Env, check_path};
 
 use crate::backup_manifest::{check_no_backup, marker_path};
 use crate::chunk_table::ChunkTable;
@@ -48,10 +48,11 @@ use plan::Plan;
 /// `Invalid` where there is no event store; `Locked` where somebody has it open; what the
 /// operating system refuses, as when the disk is full. Nothing is lost then.
 pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
+    check_path("the event store", folder)?;
     let folder = &*env.files.absolute(folder)?;
     check_store(env, folder)?;
     let env = &env.hold(folder)?;
-    let locked = env.files.lock(&folder.join("LOCK"));
+    let locked = env.lock(&folder.join("LOCK"), options.lock_wait);
     let is_unlocked = match &locked {
         // Whoever changes nothing can look at what he may not write to.
         Err(umbel::Error::Locked(_)) => false,

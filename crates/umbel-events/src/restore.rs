@@ -4,8 +4,9 @@
 //! says what it is and lets the same restore go on.
 
 use std::path::Path;
+use std::time::Duration;
 
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, check_path};
 
 use crate::backup_copy::{CopyOptions, Pace, check_file, make_folder};
 use crate::backup_manifest::{BackupFile, BackupManifest, is_file_name, marker_path};
@@ -32,20 +33,23 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// `Invalid` where there is no backup, or where the folder holds anything but an interrupted
-/// restore of this backup; `Corruption` with the file where the backup is damaged.
+/// restore of this backup; [`Error::Backup`] with the file where the backup is damaged.
 pub fn restore(
     env: &Env,
     backup: &Path,
     target: &Path,
     options: CopyOptions<'_>,
 ) -> Result<RestoreReport> {
+    check_path("the backup", backup)?;
+    check_path("the restored store", target)?;
     let (backup, target) = (&*env.files.absolute(backup)?, &*env.files.absolute(target)?);
     let there = match env.files.exists(backup)? {
         true => env.hold(backup)?,
         false => env.clone(),
     };
-    let manifest = BackupManifest::read_complete(&there, backup)?;
-    let _backup_lock = hold(&there, backup)?;
+    let manifest = BackupManifest::read_complete(&there, backup).map_err(Error::in_backup)?;
+    let lock_wait = options.lock_wait;
+    let _backup_lock = hold(&there, backup, lock_wait)?;
     let table = table_of(env, &manifest)?;
     let marker = marker(&manifest);
     let report = RestoreReport {
@@ -61,18 +65,18 @@ pub fn restore(
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
     let damage = backup_verify::check(&there, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {
-        return Err(damage);
+        return Err(damage.in_backup());
     }
     let chunks = chunk_folder(target);
     make_folder(env, target)?;
     make_folder(env, &chunks)?;
     let env = &env.hold(target)?;
-    let _lock = env.files.lock(&target.join("LOCK"))?;
+    let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
     write_marker(env, target, &marker)?;
     for (entry, file) in manifest.chunks() {
         let source = chunk_folder(backup).join(&file.name);
         let names = (&*source, &*chunks.join(&file.name));
-        copy((&there, env), names, entry.id, file, &mut pace)?;
+        copy((&there, env), names, entry.id, file, &mut pace).map_err(Error::in_backup)?;
     }
     env.files.sync_dir(&chunks)?;
     table.clone().replace(env, target)?;
@@ -81,8 +85,8 @@ pub fn restore(
 }
 
 /// Keeps backups into the folder away for a while, where it can be written.
-fn hold(env: &Env, backup: &Path) -> Result<Option<Box<dyn Lock>>> {
-    match env.files.lock(&backup.join("LOCK")) {
+fn hold(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn Lock>>> {
+    match env.lock(&backup.join("LOCK"), lock_wait) {
         Ok(lock) => Ok(Some(lock)),
         Err(umbel::Error::Locked(_)) => Err(Error::invalid(format!(
             "somebody backs up to {} or restores from it; wait until that is done",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
 use umbel_base::Result;
-use umbel_env::Env;
+use umbel_env::{Env, check_path};
 
 use crate::background::{Background, Work};
 use crate::counters::{Counters, OwnCounters};
@@ -60,10 +60,11 @@ impl ExistenceFilter {
     /// [`truncate`](ExistenceFilter::truncate) is called if the log ends before that.
     ///
     /// # Errors
-    /// [`Error::Invalid`](umbel_base::Error::Invalid) for an option out of range, or where a newer
-    /// version wrote the files; what the file system says where the folder cannot be created or
-    /// listed, or no more files can be opened.
+    /// [`Error::Invalid`](umbel_base::Error::Invalid) for an empty path or an option out of range,
+    /// or where a newer version wrote the files; what the file system says where the folder cannot
+    /// be created or listed, or no more files can be opened.
     pub fn open(env: &Env, folder: &Path, options: ExistenceOptions) -> Result<ExistenceFilter> {
+        check_path("the existence filter", folder)?;
         options.check()?;
         let Some(shape) = options.shape() else {
             remove_files(env, folder)?;

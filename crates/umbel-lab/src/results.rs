@@ -73,8 +73,9 @@ pub fn create(env: &Env, path: &Path) -> umbel_base::Result<Arc<dyn File>> {
 /// Writes a file whole: beside it first, then in its place.
 ///
 /// # Errors
-/// [`LabError::System`].
+/// [`LabError::Usage`] where the path is empty, otherwise [`LabError::System`].
 pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError> {
+    LabError::check_path("the file", path)?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -103,6 +104,7 @@ pub fn write_whole(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), LabError>
 /// [`LabError::Usage`] where it is something else, [`LabError::Damaged`] where it was changed,
 /// [`LabError::System`] where it cannot be read.
 pub fn load(env: &Env, path: &Path) -> Result<Outcome, LabError> {
+    LabError::check_path("the result file", path)?;
     let name = path.display();
     let refused = |error| LabError::System(format!("could not read {name}: {error}"));
     if path.is_dir() {

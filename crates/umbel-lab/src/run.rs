@@ -49,6 +49,7 @@ pub fn run(
     manner: &Manner<'_>,
     progress: &mut Progress,
 ) -> Result<Done, LabError> {
+    LabError::check_path("the results", manner.out)?;
     let needs = match lab.data {
         None => (experiment.how.needs)(lab.scale),
         // The log and a compaction under way besides the tables, and what the system keeps.
@@ -340,8 +341,9 @@ const MARK: &str = "made-by-umbel-lab";
 /// emptied of what a run that was killed left.
 ///
 /// # Errors
-/// [`LabError::System`].
+/// [`LabError::Usage`] where the path is empty, otherwise [`LabError::System`].
 pub fn stores_in(folder: &Path) -> Result<PathBuf, LabError> {
+    LabError::check_path("the folder of stores", folder)?;
     let stores = folder.join("umbel-lab-stores");
     let mark = stores.join(MARK);
     let is_there = |path: &Path| path.symlink_metadata().is_ok();

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, check_path};
 
 /// Bytes of a value of which nothing is said.
 const VALUE_BYTES: usize = 100;
@@ -46,6 +46,7 @@ impl UserData {
     /// # Errors
     /// A sentence that names the file and, where one is wrong, the line.
     pub fn read(env: &Env, path: &Path) -> Result<UserData, String> {
+        check_path("the data", path).map_err(|error| error.to_string())?;
         let name = path.display().to_string();
         let refused = |error| format!("could not read {name}: {error}");
         let file = env.files.open(path, Access::Read).map_err(refused)?;

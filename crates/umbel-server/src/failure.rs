@@ -51,6 +51,8 @@ pub fn status(error: &Error) -> Status {
         Error::TooLarge { event: None, most, .. } => append_too_large(*most, error.to_string()),
         Error::Invalid(message) => Status::invalid_argument(message),
         Error::Runaway { .. } => Status::invalid_argument(error.to_string()),
+        // The event store knows what helps against damage, which the engine does not.
+        Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),
         Error::Store(error) => of_engine(error),
         other => Status::unknown(other.to_string()),
     }
@@ -362,13 +364,18 @@ pub fn stopping() -> Status {
     Status::unavailable("Server Is Not Ready: it is being stopped; try again")
 }
 
-/// What a client is told of a failure of the engine.
+/// What a client is told of a failure of the engine, in calls for keys and values.
 pub fn of_engine(error: &umbel::Error) -> Status {
     let text = error.to_string();
     match error {
         umbel::Error::Conflict(_) if !planted(Bug::ConflictIsOurs) => Status::aborted(text),
         umbel::Error::Invalid(_) => Status::invalid_argument(text),
-        umbel::Error::Corruption { .. } => Status::data_loss(text),
+        // Those of the event store are told by it.
+        umbel::Error::Corruption { .. } => Status::data_loss(format!(
+            "{}; restore the folder of keys and values from a copy of it, or from a checkpoint on \
+             another disk: backups and repairs of the event store leave it out",
+            error.without_remedy()
+        )),
         umbel::Error::Full { .. } => Status::resource_exhausted(text),
         umbel::Error::ReadOnly(_) | umbel::Error::Closed => {
             Status::unavailable(format!("Server Is Not Ready: {text}"))

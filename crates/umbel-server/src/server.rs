@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use umbel_env::Env;
+use umbel_env::{Env, check_path};
 use umbel_events::Store;
 
 use crate::backups::Backups;
@@ -92,9 +92,13 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Another process listens at the address, the certificates cannot be used, or the operating
-    /// system refuses threads or the address.
+    /// The path of the backup is empty, another process listens at the address, the certificates
+    /// cannot be used, or the operating system refuses threads or the address.
     pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
+        if let Some(folder) = &config.backup {
+            check_path("the backup", folder)
+                .map_err(|error| StartError::system("use the folder of backups", other(&error)))?;
+        }
         let runtime = Builder::new_multi_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS_MAX)

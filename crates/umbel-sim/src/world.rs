@@ -20,7 +20,7 @@ pub(crate) fn env(machine: &Arc<Machine>) -> Env {
         files: Arc::new(SimFiles::whole(machine)),
         clock: Arc::new(SimClock { machine: Arc::clone(machine) }),
         entropy: Arc::new(SimEntropy { machine: Arc::clone(machine) }),
-        threads: Arc::new(SimThreads { system: system.threads }),
+        threads: Arc::new(SimThreads { system: system.threads, machine: Arc::clone(machine) }),
         resources: Arc::new(SimResources),
     }
 }
@@ -75,6 +75,7 @@ impl Entropy for SimEntropy {
 #[derive(Debug)]
 struct SimThreads {
     system: Arc<dyn Threads>,
+    machine: Arc<Machine>,
 }
 
 impl Threads for SimThreads {
@@ -84,5 +85,10 @@ impl Threads for SimThreads {
 
     fn parallelism(&self) -> usize {
         1
+    }
+
+    /// The time passes, and nothing waits.
+    fn pause(&self, time: Duration) {
+        self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 8));
     }
 }

@@ -448,6 +448,15 @@ impl TableWalk {
         self.stand_before(table, self.place)
     }
 
+    /// As [`umbel_base::Cursor::release`].
+    pub fn release(&mut self) {
+        self.valid = false;
+        self.block = None;
+        (self.aimed, self.narrowed) = (None, None);
+        self.strides = 0;
+        self.ahead = Ahead::default();
+    }
+
     /// As [`umbel_base::Cursor::valid`].
     #[inline]
     pub fn valid(&self) -> bool {

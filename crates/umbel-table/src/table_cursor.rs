@@ -54,6 +54,10 @@ impl Cursor for TableCursor {
         self.walk.prev(&self.table)
     }
 
+    fn release(&mut self) {
+        self.walk.release();
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         self.walk.valid()

@@ -11,6 +11,7 @@ use std::time::Duration;
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
 
+use crate::cursor_memory::CursorMemory;
 use crate::options::{Caps, Options};
 use crate::residence::{Needs, Residence, plan};
 
@@ -42,6 +43,9 @@ const AHEAD_BYTES: (u64, u64) = (16 << 10, 256 << 10);
 const SOURCES: u64 = 32;
 /// What a table being written takes besides its filter's hashes and its index.
 const WRITER_BYTES: u64 = 320 << 10;
+
+/// One in so many bytes may be held by open cursors; from then on they park.
+const CURSORS_SHARE: u64 = 8;
 
 /// Up to this budget the allocator is asked to give back what it keeps of freed memory.
 const TRIMMED_MAX: u64 = 1 << 30;
@@ -180,6 +184,8 @@ pub struct Budget {
     pub known: AtomicU64,
     /// Bytes of the existence filters of keyspaces, when it was last decided what stays of tables.
     pub existence: AtomicU64,
+    /// What open cursors hold.
+    pub cursors: Arc<CursorMemory>,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
     /// What stays in memory of a table when it is opened, by level; see [`Residence`].
@@ -199,6 +205,7 @@ impl Budget {
     pub fn new(sizes: Sizes) -> Budget {
         Budget {
             close_at: AtomicU64::new(sizes.tables),
+            cursors: Arc::new(CursorMemory::new(sizes.total / CURSORS_SHARE)),
             sizes,
             tables: Arc::default(),
             known: AtomicU64::new(0),
@@ -212,11 +219,12 @@ impl Budget {
     }
 
     /// Bytes that readers of tables may hold: the share of all that tables take, without what is
-    /// known of them whether they are open or not, and without existence filters.
+    /// known of them whether they are open or not, and without existence filters and cursors.
     pub fn readers_most(&self) -> u64 {
         let most = self.sizes.tables;
         let known = self.known.load(Ordering::Relaxed);
-        most - (known + self.existence.load(Ordering::Relaxed)).min(most / 4 * 3)
+        let existence = self.existence.load(Ordering::Relaxed);
+        most - (known + existence + self.cursors.bytes()).min(most / 4 * 3)
     }
 
     /// Whether readers of tables hold so much that some are to be closed.

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use umbel_arena::{Arena, ArenaBytes};
 use umbel_table::{BlockCache, BlockSlots};
 
+use crate::cursor_memory::CursorMemory;
+
 /// So much may wait for readers even in the smallest cache.
 const WAITING_BYTES_LEAST: u64 = 64 << 10;
 
@@ -35,12 +37,16 @@ pub struct ClockCache {
     arena: Arena,
     /// Where they have their indexes and slots, which stay while a table is open.
     arena_of_what_stays: Arena,
+    /// What cursors hold, blocks that left their slots among it.
+    cursors: Arc<CursorMemory>,
 }
 
 impl ClockCache {
-    /// A cache that holds about `capacity` bytes of blocks.
-    pub fn new(capacity: u64) -> ClockCache {
+    /// A cache that holds about `capacity` bytes of blocks, and counts with `cursors` those that
+    /// cursors hold past their slots.
+    pub fn new(capacity: u64, cursors: Arc<CursorMemory>) -> ClockCache {
         ClockCache {
+            cursors,
             capacity: AtomicU64::new(capacity),
             held: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
@@ -49,6 +55,18 @@ impl ClockCache {
             arena: Arena::new(),
             arena_of_what_stays: Arena::new(),
         }
+    }
+
+    /// What cursors hold.
+    pub fn cursors(&self) -> &Arc<CursorMemory> {
+        &self.cursors
+    }
+
+    /// Notes the bytes of blocks that left their slots, and are in memory only because somebody
+    /// stands in them.
+    pub fn note_cursors(&self) {
+        let used = self.arena.bytes().used as u64;
+        self.cursors.note_blocks(used.saturating_sub(self.held()));
     }
 
     /// Bytes it may hold.
@@ -133,6 +151,7 @@ impl ClockCache {
             }
             held = self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed) - seat.bytes as u64;
         }
+        self.note_cursors();
     }
 
     /// Bytes it holds, blocks of dropped tables included until the hand passes them, and evicted
@@ -207,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_somebody_holds_a_piece_of_is_not_emptied_in_vain() {
-        let cache = Arc::new(ClockCache::new(64 << 20));
+        let cache = Arc::new(ClockCache::new(64 << 20, Arc::default()));
         let table = table(&cache);
         let mut holder = table.cursor(true);
         holder.seek_to_first().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, Env, File};
+use umbel_env::{Access, Env, File, check_path};
 
 use crate::flush_now;
 use crate::folder;
@@ -38,6 +38,7 @@ pub struct CheckpointReport {
 /// Everything written before the call is in the copy. The copy is a store of its own, with an
 /// instance id of its own. After an error nothing is left in `target`.
 pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport> {
+    check_path("the checkpoint", target)?;
     store.check_writable()?;
     let files = &store.outside.files;
     let path = files.absolute(target)?;

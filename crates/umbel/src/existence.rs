@@ -144,7 +144,7 @@ impl ExistenceSlot {
     /// Why its upkeep failed last, until it is done.
     pub fn problem(&self) -> Option<String> {
         let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        problem.as_ref().map(|error| error.to_string())
+        problem.as_ref().map(Error::without_remedy)
     }
 
     /// Notes why its upkeep failed, or that it did not.

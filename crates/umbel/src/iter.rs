@@ -4,9 +4,12 @@
 //! Nothing here knows of versions, files or locks; everything is built on `umbel_base::Cursor`.
 
 mod beginning;
+mod bounds;
 pub mod concat;
 pub mod merge;
 pub mod mvcc;
+mod position;
+mod tombstone_finder;
 pub mod walker;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock};
+use umbel_env::{Env, Lock, check_path};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -37,6 +37,7 @@ use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
+    check_path("the store", folder)?;
     options.check()?;
     let budget = Arc::new(Budget::new(Sizes::new(&options)?));
     let outside = &options.env;
@@ -185,7 +186,7 @@ fn new_context(
         folder: folder.to_path_buf(),
         files: Arc::clone(&env.files),
         hashers,
-        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
+        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first(), budget.cursors.clone())),
         poison,
         descriptors,
         budget: Arc::clone(budget),
@@ -242,12 +243,16 @@ fn prepare_folder(
     read_only: bool,
 ) -> Result<Option<Box<dyn Lock>>> {
     if !env.files.exists(&path.join(names::CURRENT))? {
-        // Before the lock, so that a folder that is no store gets no lock file.
-        check_is_new(env, path, &listing(env, path)?, options, read_only)?;
+        // Before the lock, so that a folder that is no store gets no lock file. Where there is one,
+        // another process may be making the store: with the lock held it is checked again.
+        match check_is_new(env, path, &listing(env, path)?, options, read_only) {
+            Err(_) if env.files.exists(&path.join(names::LOCK))? => {}
+            checked => checked?,
+        }
         // The process that created the directory may have died before its name was durable.
         folder::create(&options.env, path)?;
     }
-    match env.files.lock(&path.join(names::LOCK)) {
+    match env.lock(&path.join(names::LOCK), options.lock_wait) {
         Ok(lock) => Ok(Some(lock)),
         // On a medium that cannot be written nobody else can write either.
         Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),

@@ -1,7 +1,7 @@
 //! Options of a store and of a keyspace: plain structs, checked when they are used.
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbel_base::{Decoder, Error, Result, limits, varint};
 use umbel_env::Env;
@@ -13,6 +13,7 @@ pub use umbel_table::Compression;
 use umbel_table::TableHasher;
 
 use crate::descriptors::OPEN_TABLES_MIN;
+pub use crate::flush_gate::FlushGate;
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,28 +26,6 @@ pub enum Durability {
     Synced,
 }
 
-/// What has to succeed before a flush of keyspaces without a log; see [`Options::before_flush`].
-#[derive(Clone)]
-pub struct FlushGate(Arc<dyn Fn() -> Result<()> + Send + Sync>);
-
-impl FlushGate {
-    /// One that is passed where `open` succeeds. It is called by the threads of the store, and by
-    /// those that write to it; it must not write to it.
-    pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushGate {
-        FlushGate(Arc::new(open))
-    }
-
-    pub(crate) fn pass(&self) -> Result<()> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for FlushGate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FlushGate")
-    }
-}
-
 /// Options of a store, given at each open.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -54,6 +33,9 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse a store that exists.
     pub error_if_exists: bool,
+    /// How long to wait while another process or handle has the store open, before the open is
+    /// refused with `Locked`. Zero, the default, does not wait.
+    pub lock_wait: Duration,
     /// What single puts and deletes survive; a batch says it at its commit.
     pub durability: Durability,
     /// Bytes of memory for everything the store keeps: memtables, cached blocks, indexes and
@@ -100,6 +82,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             error_if_exists: false,
+            lock_wait: Duration::ZERO,
             durability: Durability::Buffered,
             memory_bytes: None,
             cache_bytes: None,

@@ -28,7 +28,7 @@ impl Poison {
     pub fn check(&self) -> Result<()> {
         match self.reason.get() {
             None => Ok(()),
-            Some(error) => Err(Error::ReadOnly(error.to_string())),
+            Some(error) => Err(Error::ReadOnly(error.without_remedy())),
         }
     }
 }

@@ -69,9 +69,12 @@ impl DbCursor {
     ) -> Result<DbCursor> {
         let sequence = reading.sequence;
         let (merged, tombstones) = view_cursor::open(view, &bounds, reading)?;
+        let ahead = if reading.fill_cache { 0 } else { handle.store.budget.sizes.ahead };
+        let bytes = size_of::<DbCursor>() as u64 + merged.memory_bytes(ahead);
         let (lower, upper) = bounds;
+        let inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
         Ok(DbCursor {
-            inner: VisibleCursor::new(merged, sequence, tombstones, lower, upper),
+            inner: inner.counted_in(handle.store.cache.cursors(), bytes),
             fetched: OnceLock::new(),
             handle: Arc::clone(handle),
             _snapshot: snapshot,
@@ -200,6 +203,17 @@ impl DbCursor {
     fn let_go(&mut self) {
         if self.inner.is_on_pointer() {
             self.fetched = OnceLock::new();
+        }
+    }
+}
+
+impl Drop for DbCursor {
+    fn drop(&mut self) {
+        let cache = &self.handle.store.cache;
+        if cache.cursors().is_tight() {
+            // The others need not park for what this one held.
+            self.inner.release();
+            cache.note_cursors();
         }
     }
 }

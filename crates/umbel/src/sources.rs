@@ -97,6 +97,10 @@ impl Walker<Table> for TableWalk {
         TableWalk::step_back(self)
     }
 
+    fn release(&mut self) {
+        TableWalk::release(self);
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         TableWalk::valid(self)

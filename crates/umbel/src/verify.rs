@@ -28,7 +28,8 @@ impl VerifyReport {
     fn note<T: Default>(&mut self, read: Result<T>) -> Result<T> {
         match read {
             Err(error @ Error::Corruption { .. }) => {
-                self.damage.push(error.to_string());
+                // What helps is said once, by the caller who knows what the store is part of.
+                self.damage.push(error.without_remedy());
                 Ok(T::default())
             }
             read => read,

@@ -23,6 +23,13 @@ pub struct ViewCursor {
     view: Arc<View>,
 }
 
+impl ViewCursor {
+    /// Bytes that it takes besides the blocks it stands in, where each walk reads so many ahead.
+    pub fn memory_bytes(&self, ahead: u64) -> u64 {
+        self.merged.children() as u64 * (size_of::<Source>() as u64 + ahead)
+    }
+}
+
 /// One source of a view.
 #[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box would be a detour")]
 enum Source {
@@ -270,6 +277,10 @@ impl Walker<View> for Source {
         of_source!(self, walk => Walker::<View>::step_back(walk))
     }
 
+    fn release(&mut self) {
+        of_source!(self, walk => Walker::<View>::release(walk));
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         of_source!(self, walk => Walker::<View>::valid(walk))
@@ -336,6 +347,10 @@ impl Cursor for ViewCursor {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         Walker::<View>::prev(&mut self.merged, &self.view)
+    }
+
+    fn release(&mut self) {
+        Walker::<View>::release(&mut self.merged);
     }
 
     #[inline]

@@ -37,6 +37,8 @@ pub struct Parts {
     pub log: u64,
     /// Buffers of running compactions and flushes, about.
     pub compactions: u64,
+    /// Open cursors, and blocks that are in memory only because cursors stand in them.
+    pub cursors: u64,
 }
 
 impl Parts {
@@ -46,7 +48,8 @@ impl Parts {
     }
 
     fn counted(&self) -> u64 {
-        self.memtables + self.memtables_held + self.tables + self.log + self.compactions
+        let [held, cursors] = [self.memtables_held, self.cursors];
+        self.memtables + held + self.tables + self.log + self.compactions + cursors
     }
 
     /// All parts together.
@@ -61,6 +64,7 @@ pub fn parts(store: &Store, log: u64) -> Parts {
     let [arena, stays] = store.cache.chunk_bytes();
     let spare = |arena: ArenaBytes| arena.held.saturating_sub(arena.used) as u64;
     let held = keyspaces.iter().map(|keyspace| keyspace.view.past().memtable_bytes);
+    store.cache.note_cursors();
     Parts {
         memtables: keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum(),
         memtables_held: held.sum(),
@@ -72,6 +76,7 @@ pub fn parts(store: &Store, log: u64) -> Parts {
             + existence_bytes(&keyspaces),
         log,
         compactions: store.budget.compactions.load(Ordering::Relaxed),
+        cursors: store.budget.cursors.bytes(),
     }
 }
 
@@ -98,7 +103,8 @@ pub fn give_back(store: &Store) {
     let left = left_to_blocks(store, &parts);
     // The chunk that is filled, and the empty one that the arena keeps.
     let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
-    store.cache.give_back(left.max(least));
+    // What cursors stand in lies in these chunks, too, and was counted apart.
+    store.cache.give_back(left.max(least) + store.budget.cursors.block_bytes());
     settle_cache(store, &parts);
     if store.budget.is_time_to_trim(store.options.env.clock.now()) {
         store.options.env.resources.give_back_memory();

@@ -50,7 +50,8 @@ pub fn run(store: &Store, json: bool) -> Outcome<()> {
         return Ok(());
     }
     Err(Failure::Damaged(format!(
-        "the store in {} is damaged in {} of {} files; restore those files from a backup",
+        "the store in {} is damaged in {} of {} files; restore it from a backup, or from a \
+         checkpoint on another disk",
         db.path().display(),
         number::grouped(report.damage.len() as u64),
         number::grouped(report.tables + report.blobs)

@@ -146,7 +146,7 @@ impl Append<'_> {
         let submitted = self.store.submit(&Request { appends: &[append], checks: &[] });
         match submitted {
             Ok(ticket) => Ok(self.tickets.send((ticket, line)).is_ok()),
-            Err(umbel_events::Error::Store(error)) => {
+            Err(error @ umbel_events::Error::Store(_)) => {
                 Err(Failure::from(error).after(&format!("{}, line {number}", self.name)))
             }
             Err(error) => self.bad(number, &error.to_string()),

@@ -28,7 +28,7 @@ pub fn is_backup(folder: &Path) -> bool {
 fn shown<T>(
     name: &str,
     env: &Env,
-    bytes_per_second: Option<u64>,
+    (bytes_per_second, limits): (Option<u64>, Limits),
     work: impl FnOnce(CopyOptions<'_>) -> umbel_events::Result<T>,
 ) -> Outcome<T> {
     let mut progress: Option<Progress> = None;
@@ -38,14 +38,16 @@ fn shown<T>(
             progress.get_or_insert_with(|| Progress::new(name, Unit::Bytes, total, &env.clock));
         progress.set(done.bytes, String::new);
     };
-    Ok(work(CopyOptions { bytes_per_second, progress: Some(&mut show) })?)
+    let lock_wait = limits.lock_wait();
+    Ok(work(CopyOptions { bytes_per_second, lock_wait, progress: Some(&mut show) })?)
 }
 
 /// Backs up the event store in the folder.
 pub fn run(folder: Option<&Path>, args: &BackupArgs, json: bool, limits: Limits) -> Outcome<()> {
     let store = store::open(folder, limits, Durability::Buffered)?;
     let (env, target) = (Env::system(), &args.to);
-    let report = shown("backup", &env, args.throttle, |options| store.backup(target, options));
+    let report =
+        shown("backup", &env, (args.throttle, limits), |options| store.backup(target, options));
     let closed = store.close();
     let report = report?;
     closed?;
@@ -73,11 +75,16 @@ pub fn run(folder: Option<&Path>, args: &BackupArgs, json: bool, limits: Limits)
 }
 
 /// Makes a store in the folder out of a backup.
-pub fn restore(folder: Option<&Path>, args: &RestoreArgs, json: bool) -> Outcome<()> {
+pub fn restore(
+    folder: Option<&Path>,
+    args: &RestoreArgs,
+    json: bool,
+    limits: Limits,
+) -> Outcome<()> {
     let folder = required(folder)?;
     refuse_file(folder)?;
     let env = Env::system();
-    let report = shown("restore", &env, args.throttle, |options| {
+    let report = shown("restore", &env, (args.throttle, limits), |options| {
         umbel_events::restore(&env, &args.from, folder, options)
     })?;
     let mut output = Output::new();
@@ -109,13 +116,15 @@ fn files(count: u64) -> String {
 
 /// Checks every byte of the backup in the folder. Each damage is said with file and offset, then
 /// the command fails.
-pub fn verify(folder: Option<&Path>, json: bool) -> Outcome<()> {
+pub fn verify(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let folder = required(folder)?;
     let env = Env::system();
     let start = env.clock.now();
-    let report = shown("verify", &env, None, |options| verify_backup(&env, folder, options))?;
+    let report =
+        shown("verify", &env, (None, limits), |options| verify_backup(&env, folder, options))?;
     let seconds = env.clock.now().saturating_sub(start).as_secs_f64();
-    let damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    let damage: Vec<String> =
+        report.damage.iter().map(umbel_events::Error::without_remedy).collect();
     let mut output = Output::new();
     let shown = folder.display();
     if json {

@@ -131,7 +131,7 @@ impl Importing<'_> {
     fn add(&mut self, event: &ImportedEvent<'_>, place: impl Fn() -> String) -> Outcome<()> {
         match self.import.add(event) {
             Ok(_) => Ok(()),
-            Err(umbel_events::Error::Store(error)) => Err(Failure::from(error).after(&place())),
+            Err(error @ umbel_events::Error::Store(_)) => Err(Failure::from(error).after(&place())),
             Err(error) => self.bad(place, &error.to_string()),
         }
     }

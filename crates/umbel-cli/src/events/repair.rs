@@ -8,6 +8,7 @@ use umbel_events::{Error, RepairOptions, RepairReport};
 
 use super::args::RepairArgs;
 use crate::errors::{Failure, Outcome};
+use crate::limits::Limits;
 use crate::number;
 use crate::output::{Output, note};
 use crate::store::{refuse_file, required};
@@ -17,17 +18,21 @@ const NAMED_LINES: usize = 100;
 
 /// Repairs the event store in the folder, or says what that would do. Fails where something is
 /// lost, after everything was done.
-pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool) -> Outcome<()> {
+pub fn run(folder: Option<&Path>, args: &RepairArgs, json: bool, limits: Limits) -> Outcome<()> {
     let folder = required(folder)?;
     refuse_file(folder)?;
     if folder.join("CURRENT").exists() {
         return Err(Failure::usage(format!(
             "{} holds a key-value store, and only event stores are repaired; `umbel verify` names \
-             its damaged files, and a checkpoint has them",
+             its damage; restore the store from a backup, or from a checkpoint on another disk",
             folder.display()
         )));
     }
-    let options = RepairOptions { dry_run: args.dry_run, accept_unproven: args.accept_unproven };
+    let options = RepairOptions {
+        dry_run: args.dry_run,
+        accept_unproven: args.accept_unproven,
+        lock_wait: limits.lock_wait(),
+    };
     let report = umbel_events::repair(&Env::system(), folder, options);
     let report = report.map_err(|error| match error {
         Error::Store(umbel::Error::Full { .. } | umbel::Error::Io { .. }) => Failure::System(

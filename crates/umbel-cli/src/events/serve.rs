@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
-use umbel::Db;
+use umbel::{Db, Options};
 use umbel_env::Env;
-use umbel_events::check_backup_folder;
+use umbel_events::{StoreOptions, check_backup_folder};
 use umbel_server::{Certificates, Config, KeyValues, Running, Server, StartError};
 
 use super::args::ServeArgs;
@@ -39,11 +40,17 @@ pub fn run(
     }
     let security = Security::of(&config)?;
     let log = Log::begin(config.log_format, config.log_level)?;
-    let outcome = serve(&config, &security, &log, json);
-    log.ended(outcome)
+    let outcome = serve(&config, &security, &log, json, limits);
+    log.ended(outcome.map_err(|failure| limits.waited(failure)))
 }
 
-fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Outcome<()> {
+fn serve(
+    config: &ServeConfig,
+    security: &Security,
+    log: &Log,
+    json: bool,
+    limits: Limits,
+) -> Outcome<()> {
     // Whoever is refused leaves no store behind, and one that was there as it was.
     refuse_file(&config.db)?;
     if let Some(target) = &config.backup_dir {
@@ -51,9 +58,11 @@ fn serve(config: &ServeConfig, security: &Security, log: &Log, json: bool) -> Ou
     }
     let server = server_config(config, security);
     let prepared = Server::prepare(&server).map_err(failed)?;
-    let store = store::open_or_create_with(Some(&config.db), config.store_options())?;
+    let lock_wait = limits.lock_wait();
+    let options = StoreOptions { lock_wait, ..config.store_options() };
+    let store = store::open_or_create_with(Some(&config.db), options)?;
     // The folder is that of an event store first: nobody else makes one of it.
-    let kv = match config.kv.then(|| key_values(config)).transpose() {
+    let kv = match config.kv.then(|| key_values(config, lock_wait)).transpose() {
         Ok(kv) => kv,
         Err(failure) => {
             store.close()?;
@@ -95,8 +104,9 @@ fn serve_until_stopped(
 }
 
 /// Opens the store of keys and values beside the events.
-fn key_values(config: &ServeConfig) -> Outcome<KeyValues> {
-    let db = Db::open(config.db.join(KV_FOLDER), config.kv_options())?;
+fn key_values(config: &ServeConfig, lock_wait: Duration) -> Outcome<KeyValues> {
+    let options = Options { lock_wait, ..config.kv_options() };
+    let db = Db::open(config.db.join(KV_FOLDER), options)?;
     Ok(KeyValues { sync: config.sync, ..KeyValues::new(db) })
 }
 

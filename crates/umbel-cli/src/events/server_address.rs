@@ -102,6 +102,10 @@ fn parse(
         let said = said.find(|(key, _)| key.eq_ignore_ascii_case(name));
         said.map(|(_, value)| decoded(value)).transpose()
     };
+    let file = |name: &str| match option(name)? {
+        Some(path) if path.is_empty() => Err("an option that names a file is empty"),
+        path => Ok(path.map(PathBuf::from)),
+    };
     let switch = |name: &str, default: bool| match option(name)? {
         None => Ok(default),
         Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
@@ -116,9 +120,9 @@ fn parse(
     let (host, port) = host_and_port(place, is_plain)?;
     let encryption = Encryption {
         verifies: switch("tlsVerifyCert", true)?,
-        authorities: option("tlsCaFile")?.map(PathBuf::from),
-        user: match (option("userCertFile")?, option("userKeyFile")?) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+        authorities: file("tlsCaFile")?,
+        user: match (file("userCertFile")?, file("userKeyFile")?) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             _ => return Err("userCertFile and userKeyFile go together"),
         },
@@ -309,6 +313,15 @@ mod tests {
         let address = parse("kdb://ops@db?tlsVerifyCert=false", || Some("x".into())).unwrap();
         assert_eq!(address.user, Some(("ops".into(), "x".into())));
         assert!(!address.encryption.unwrap().verifies);
+    }
+
+    #[test]
+    fn an_option_that_names_no_file_is_refused() {
+        let named = "esdb://db:7?tlsCaFile=a&userCertFile=b&userKeyFile=c";
+        assert!(read(named).is_ok());
+        for file in ["=a", "=b", "=c"] {
+            assert!(read(&named.replace(file, "=")).is_err(), "{file}");
+        }
     }
 
     #[test]

@@ -19,7 +19,12 @@ fn named(folder: Option<&Path>) -> Outcome<&Path> {
 }
 
 fn options(limits: Limits, durability: Durability) -> StoreOptions {
-    StoreOptions { durability, memory_bytes: limits.memory, ..StoreOptions::default() }
+    StoreOptions {
+        durability,
+        memory_bytes: limits.memory,
+        lock_wait: limits.lock_wait(),
+        ..StoreOptions::default()
+    }
 }
 
 /// Opens the store for writing and creates it where the folder is missing or empty.

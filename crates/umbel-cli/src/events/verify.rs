@@ -7,7 +7,7 @@ use umbel_env::Env;
 
 use super::serve::KV_FOLDER;
 use super::store;
-use crate::errors::{Failure, INDEX_IS_MADE, Outcome};
+use crate::errors::{Failure, INDEX_IS_REBUILT, Outcome};
 use crate::folders::is_event_store;
 use crate::limits::Limits;
 use crate::number;
@@ -18,9 +18,16 @@ const NAMED_DAMAGES: usize = 20;
 
 /// An error where opening the store would leave out what may have been appended: then it is not
 /// opened.
-fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
+fn check_left_out(folder: Option<&Path>, limits: Limits) -> Outcome<()> {
     let Some(folder) = folder.filter(|folder| is_event_store(folder)) else { return Ok(()) };
-    let left_out = umbel_events::left_out(&Env::system(), folder)?;
+    let env = Env::system();
+    // What another process is about to write looks torn, but is not.
+    let _lock = match env.lock(&folder.join("LOCK"), limits.lock_wait()) {
+        Err(error @ umbel::Error::Locked(_)) => return Err(error.into()),
+        // Where nobody may write, the open says what is in the way, if anything is.
+        lock => lock.ok(),
+    };
+    let left_out = umbel_events::left_out(&env, folder)?;
     let Some(first) = left_out.first() else { return Ok(()) };
     Err(Failure::Damaged(format!(
         "the event store in {} was not closed. {first}; `umbel repair` keeps aside what may be \
@@ -29,25 +36,16 @@ fn check_left_out(folder: Option<&Path>) -> Outcome<()> {
     )))
 }
 
-/// Whether a file of the index is damaged. One that disagrees with the log tells nothing of which
-/// of the two is right.
-fn is_of_index(error: &umbel_events::Error, folder: &Path) -> bool {
-    let umbel_events::Error::Store(umbel::Error::Corruption { file, .. }) = error else {
-        return false;
-    };
-    file.parent() == Some(&folder.join("index"))
-}
-
 /// Checks the store. Each damage is said with file and offset, then the command fails.
 pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     let clock = Env::system().clock;
     let start = clock.now();
-    check_left_out(folder)?;
+    check_left_out(folder, limits)?;
     let store = store::open_to_look(folder, limits)?;
     let report = store.verify()?;
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
-    let said = |error: &umbel_events::Error| Failure::from(error.clone()).to_string();
-    let mut damage: Vec<String> = report.damage.iter().map(said).collect();
+    let mut damage: Vec<String> =
+        report.damage.iter().map(umbel_events::Error::without_remedy).collect();
     damage.extend(report.index.damage.iter().cloned());
     let mut output = Output::new();
     let shown = store.path().display().to_string();
@@ -84,12 +82,14 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
     if damage.is_empty() {
         return Ok(store.close()?);
     }
-    let advice = match report.damage.iter().all(|error| is_of_index(error, store.path())) {
+    // An entry of the index that disagrees with the log does not tell which of the two is right.
+    let advice = match report.damage.iter().all(umbel_events::Error::is_damage_of_index) {
         true => {
-            format!("the events are whole: move the folder {shown}/index away, {INDEX_IS_MADE}")
+            format!("the events are whole: move the folder {shown}/index away, {INDEX_IS_REBUILT}")
         }
-        false => "restore these files from a backup, or have `umbel repair` save what can be read"
-            .to_string(),
+        false => {
+            "restore it from a backup, or have `umbel repair` save what can be read".to_string()
+        }
     };
     Err(Failure::Damaged(format!(
         "the event store in {shown} is damaged in {} places; {advice}",

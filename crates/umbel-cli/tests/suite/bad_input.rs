@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use umbel_base::checksum::checksum;
 
-use super::harness::{Ground, file_of, wait_until};
+use super::harness::{Ground, Run, file_of, wait_until};
 
 /// Every command that needs a store that exists.
 const NEED_A_STORE: [&[&str]; 8] = [
@@ -49,6 +49,50 @@ fn a_missing_folder_is_refused_and_not_made() {
         ground.run(arguments).fails(2, &["there is no folder", "store", "--db"]);
         assert!(!ground.store().exists(), "{arguments:?}");
     }
+}
+
+/// Story: an unset variable in a script makes an empty path. Joined with the name of a file it
+/// means the current folder, where nothing may be made of it.
+#[test]
+fn an_empty_path_is_refused_and_nothing_is_made_in_the_current_folder() {
+    let ground = Ground::new();
+    let here = ground.path("here");
+    fs::create_dir(&here).unwrap();
+    let run = |arguments: &[&str]| {
+        Run::of(ground.command().current_dir(&here).arg("--db").arg("data").args(arguments))
+    };
+    let with_path: [&[&str]; 19] = [
+        &["checkpoint", ""],
+        &["import", ""],
+        &["put", "a", "--file", ""],
+        &["inspect", ""],
+        &["append", ""],
+        &["import-events", ""],
+        &["import-events", "--from", ""],
+        &["backup", "--to", ""],
+        &["restore", "--from", ""],
+        &["serve", "--config", ""],
+        &["serve", "--insecure", "--backup-dir", ""],
+        &["serve", "--insecure", "--certificate-file", ""],
+        &["filter", "build", "--output", ""],
+        &["filter", "check", ""],
+        &["filter", "inspect", ""],
+        &["lab", "report", "--out", ""],
+        &["lab", "all", "--out", ""],
+        &["lab", "all", "--stores", ""],
+        &["lab", "compare", "", "a"],
+    ];
+    for arguments in with_path {
+        let said = run(arguments).fails(2, &[]).stderr;
+        let is_said = ["not empty", "must name a file or a folder", "names no"];
+        assert!(is_said.iter().any(|part| said.contains(part)), "{arguments:?}: {said}");
+    }
+    for arguments in NEED_A_STORE.into_iter().chain([&["put", "a", "b"][..], &["append"]]) {
+        let mut command = ground.command();
+        let run = Run::of(command.current_dir(&here).args(["--db", ""]).args(arguments));
+        run.fails(2, &["--db is empty; which store?"]);
+    }
+    assert_eq!(fs::read_dir(&here).unwrap().count(), 0);
 }
 
 #[test]

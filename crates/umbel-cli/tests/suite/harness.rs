@@ -114,11 +114,13 @@ pub struct Run {
 }
 
 impl Run {
-    fn of(command: &mut Command) -> Run {
+    /// Runs a command to its end.
+    pub fn of(command: &mut Command) -> Run {
         Run::from_output(command.output().unwrap())
     }
 
-    fn from_output(output: Output) -> Run {
+    /// What a process that has ended left.
+    pub fn from_output(output: Output) -> Run {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!stderr.contains("panicked"), "{stderr}");
         let code = output.status.code().expect("the binary ended by itself");

@@ -144,7 +144,7 @@ fn damage_where_there_are_no_events_is_told_with_what_helps() {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let run = ground.run(&["verify"]).fails(3, &[helps, "made anew from the log"]);
+        let run = ground.run(&["verify"]).fails(3, &[helps, "rebuilt from the event log"]);
         assert!(!run.stderr.contains("umbel repair"), "{run:?}");
         std::fs::rename(&index, ground.path(&format!("index-{number}"))).unwrap();
         assert_eq!(ground.run(&["read", "--all"]).succeeds().text(), before);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use umbel_env::Env;
+use umbel_env::{Env, check_path};
 
 use super::old_index::OldIndex;
 use super::own_index;
@@ -149,6 +149,7 @@ fn short_sentence(id: u64) -> String {
 /// What opening the store would leave out although it may have been appended: for each chunk that
 /// nobody ended a sentence with file and offset. Nothing is changed.
 pub fn left_out(env: &Env, folder: &Path) -> Result<Vec<String>> {
+    check_path("the event store", folder)?;
     let table = ChunkTable::read(env, folder)?;
     let mut sentences = Vec::new();
     let mut short = Vec::new();

@@ -75,7 +75,7 @@ impl OldIndex {
         Ok(Some(match OldIndex::open(env, folder, seed) {
             Ok(opened) => opened,
             Err(error @ Error::Invalid(_)) => Err(error.to_string()),
-            Err(error) if error.is_damage() => Err(error.to_string()),
+            Err(error) if error.is_damage() => Err(error.without_remedy()),
             Err(error) => return Err(error),
         }))
     }

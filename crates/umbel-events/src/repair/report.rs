@@ -1,6 +1,7 @@
 //! What a repair found and did, for the caller and, as text, for people.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::event::Position;
 use crate::limits::TOMBSTONE_REVISION;
@@ -13,6 +14,9 @@ pub struct RepairOptions {
     /// Take appends along that look whole but that nothing proves to have been appended: whoever
     /// wrote events can have put the image of one into the data of another.
     pub accept_unproven: bool,
+    /// How long to wait while another process or handle has the store open, as
+    /// [`StoreOptions::lock_wait`](crate::StoreOptions::lock_wait).
+    pub lock_wait: Duration,
 }
 
 /// What a repair found, and did or would do.

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use umbel_env::{Access, Env};
 use umbel_events::{
-    Direction, Durability, Expected, NewEvent, Position, Revision, Store, StoreOptions,
+    CopyOptions, Direction, Durability, Error, Expected, NewEvent, Position, RepairOptions,
+    Revision, Store, StoreOptions, check_backup_folder, check_mistaken, is_backup, left_out,
+    repair, restore, verify_backup,
 };
 use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
 
@@ -47,6 +49,38 @@ fn chunks_read(sim: &Sim) -> usize {
     drop(store);
     let read = read.lock().expect("nobody panicked");
     read.len()
+}
+
+/// Story: an empty path, as an unset variable gives one, was joined with the names of files, and so
+/// meant the current folder: errors showed no path, and a backup or a store was made there.
+#[test]
+fn an_empty_path_is_refused_by_name_before_anything_is_made() {
+    let sim = Sim::new(1);
+    let (env, nowhere, place) = (sim.env(), Path::new(""), Path::new("/place"));
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let plain = CopyOptions::default;
+    let before = sim.calls();
+    let answers: [(&str, umbel_events::Result<()>); 11] = [
+        ("event store", Store::open("", options(&sim)).map(drop)),
+        ("event store", Store::open_read_only("", options(&sim)).map(drop)),
+        ("backup", store.backup("", plain()).map(drop)),
+        ("backup", check_backup_folder(&env, place, nowhere)),
+        ("event store", check_backup_folder(&env, nowhere, place)),
+        ("backup", restore(&env, nowhere, place, plain()).map(drop)),
+        ("restored store", restore(&env, place, nowhere, plain()).map(drop)),
+        ("backup", verify_backup(&env, nowhere, plain()).map(drop)),
+        ("backup", is_backup(&env, nowhere).map(drop)),
+        ("event store", repair(&env, nowhere, RepairOptions::default()).map(drop)),
+        ("event store", check_mistaken(&env, nowhere)),
+    ];
+    for (what, answer) in answers {
+        let error = answer.expect_err("refused");
+        assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+        let said = format!("the path of the {what} is empty; ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
+    assert!(left_out(&env, nowhere).is_err());
+    assert_eq!(sim.calls(), before, "the disk was not asked");
 }
 
 /// Somebody else makes the store, appends and goes away between the look whether there is one and

@@ -27,6 +27,19 @@ fn nothing_is_known_before_the_source_was_walked_through() {
     assert_eq!((stats.items, stats.rebuilds, stats.growths), (500, 1, 0));
 }
 
+/// Story: a filter that is off removes its files, and one without a folder looked for them in the
+/// current one.
+#[test]
+fn an_empty_path_is_refused_whatever_the_size_is() {
+    let sim = machine();
+    for size in [Size::Off, Size::Fixed { bytes: 8192 }] {
+        let options = ExistenceOptions { size, ..small() };
+        let error = ExistenceFilter::open(&sim.env(), Path::new(""), options).unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+        assert!(error.to_string().contains("the path of the existence filter is empty"), "{error}");
+    }
+}
+
 #[test]
 fn a_filter_from_nothing_has_room_for_what_the_source_estimates() {
     let sim = machine();

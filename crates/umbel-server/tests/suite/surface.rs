@@ -113,6 +113,14 @@ fn a_message_that_is_none_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
+fn an_empty_folder_of_backups_is_refused_at_the_start() {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let config = Config { listen, backup: Some("".into()), ..Config::default() };
+    let said = Server::prepare(&config).expect_err("refused").to_string();
+    assert!(said.contains("the path of the backup is empty"), "{said}");
+}
+
+#[test]
 fn two_servers_do_not_share_a_port() {
     let ground = Ground::new();
     let folder = tempfile::tempdir().unwrap();

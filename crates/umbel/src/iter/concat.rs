@@ -208,6 +208,11 @@ impl<Ground: ?Sized, R: Run<Ground>, W: Walker<R::Table>> Walker<Ground> for Con
         self.walk.step_back()
     }
 
+    fn release(&mut self) {
+        self.stands = false;
+        self.walk.release();
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         self.stands

@@ -62,6 +62,11 @@ impl<C> MergeCursor<C> {
         }
     }
 
+    /// How many children there are.
+    pub fn children(&self) -> usize {
+        self.children.len()
+    }
+
     /// Where a child that stands on `key` belongs, as far as a number can say.
     #[inline]
     fn head(&self, key: &[u8]) -> u64 {
@@ -440,6 +445,14 @@ impl<G: ?Sized, C: Walker<G>> Walker<G> for MergeCursor<C> {
             return self.turn(ground);
         }
         self.step_all::<G, false>(ground).map(|_| ())
+    }
+
+    fn release(&mut self) {
+        self.order.clear();
+        self.is_limited = false;
+        for child in &mut self.children {
+            child.release();
+        }
     }
 
     #[inline]

@@ -5,34 +5,24 @@
 //! inner cursor stands on the last entry of the keys before it: the newest version of a key comes
 //! last on the way back, so only the step beyond it tells that it was the newest.
 //!
+//! While memory is tight a cursor parks where it was sought to: the entry shown is kept in the
+//! buffers, and the inner cursor holds nothing until it is sought again.
+//!
 //! Stretches under a range tombstone are stepped through, not jumped over: an entry newer than
 //! the tombstone may stand anywhere in them, in any source.
 
-use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use umbel_base::{Cursor, Error, FragmentedTombstones, Result, SequenceNumber, ValueKind};
 
+use super::bounds::{is_before_lower, is_behind_upper, put_successor};
+use super::position::Position;
+use super::tombstone_finder::TombstoneFinder;
+use crate::cursor_memory::CursorMemory;
+
 /// After so many hidden versions of one key a seek is cheaper than more steps.
 const STEPS_MAX: u32 = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Position {
-    /// On no entry: never sought, or passed an end.
-    Nowhere,
-    /// A source failed; stays so until the next seek.
-    Failed,
-    /// On the entry the inner cursor stands on.
-    Lent,
-    /// The same, where what stands there points at the value. Apart, so that the quick way on needs
-    /// no further question.
-    LentPointer,
-    /// On the entry in the buffers; the inner cursor stands before all versions of its key.
-    Buffered,
-    /// The same, where what stands there points at the value.
-    BufferedPointer,
-}
 
 /// What a cursor shows of the entry it stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +60,19 @@ pub struct VisibleCursor<C: Cursor> {
     value: Vec<u8>,
     /// The key of a run of versions that are too new.
     too_new_key: Vec<u8>,
+    /// What the memory is counted in, and what says when to park.
+    memory: Option<Arc<CursorMemory>>,
+    /// Bytes that are counted there, and how many of these are those of the buffers.
+    counted: u64,
+    buffers_counted: u64,
+}
+
+impl<C: Cursor> Drop for VisibleCursor<C> {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.subtract(self.counted);
+        }
+    }
 }
 
 impl<C: Cursor> VisibleCursor<C> {
@@ -95,19 +98,30 @@ impl<C: Cursor> VisibleCursor<C> {
             key: Vec::new(),
             value: Vec::new(),
             too_new_key: Vec::new(),
+            memory: None,
+            counted: 0,
+            buffers_counted: 0,
         }
+    }
+
+    /// Counts `bytes` for the cursor until it is dropped, and parks it after each movement while
+    /// `memory` is tight.
+    pub fn counted_in(mut self, memory: &Arc<CursorMemory>, bytes: u64) -> Self {
+        memory.add(bytes);
+        (self.memory, self.counted) = (Some(Arc::clone(memory)), bytes);
+        self
     }
 
     /// Moves to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
         let sought = self.seek_to_lower_bound();
-        self.settle(sought)
+        self.settle_or_park(sought)
     }
 
     /// Moves to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
         let sought = self.seek_to_upper_bound();
-        self.settle(sought)
+        self.settle_or_park(sought)
     }
 
     /// Moves to the first key not less than `key`.
@@ -117,7 +131,7 @@ impl<C: Cursor> VisibleCursor<C> {
         } else {
             self.inner.seek(key, self.sequence).and_then(|()| self.find_forward(Older::Passed))
         };
-        self.settle(sought)
+        self.settle_or_park(sought)
     }
 
     /// Moves to the last key not greater than `key`.
@@ -127,7 +141,14 @@ impl<C: Cursor> VisibleCursor<C> {
         } else {
             self.seek_to_key_or_before(key)
         };
-        self.settle(sought)
+        self.settle_or_park(sought)
+    }
+
+    /// Lets go of the memory that it holds. It stands nowhere then.
+    pub fn release(&mut self) {
+        self.position = Position::Nowhere;
+        self.failure = None;
+        self.inner.release();
     }
 
     /// Moves to the next key. REQUIRES: `valid()`; elsewhere it stays, and repeats an error.
@@ -171,9 +192,12 @@ impl<C: Cursor> VisibleCursor<C> {
                 self.go_on(moved)
             }
             Position::Buffered | Position::BufferedPointer => {
-                let sought = self.inner.seek(&self.key, 0);
-                let moved = sought.and_then(|()| self.find_forward(Older::Skip));
+                let moved = self.next_from_buffers();
                 self.settle(moved)
+            }
+            Position::Parked | Position::ParkedPointer => {
+                let moved = self.next_from_buffers();
+                self.settle_or_park(moved)
             }
             Position::Nowhere | Position::Failed => self.failure.clone().map_or(Ok(()), Err),
         }
@@ -200,6 +224,10 @@ impl<C: Cursor> VisibleCursor<C> {
         let moved = match self.position {
             Position::Lent | Position::LentPointer => self.prev_from_lent(),
             Position::Buffered | Position::BufferedPointer => self.find_backward(),
+            Position::Parked | Position::ParkedPointer => {
+                let moved = self.prev_from_parked();
+                return self.settle_or_park(moved);
+            }
             Position::Nowhere | Position::Failed => {
                 return self.failure.clone().map_or(Ok(()), Err);
             }
@@ -225,7 +253,7 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Whether it stands on an entry that points at its value.
     #[inline]
     pub fn is_on_pointer(&self) -> bool {
-        matches!(self.position, Position::LentPointer | Position::BufferedPointer)
+        self.position.is_on_pointer()
     }
 
     /// The value, where it is quickly seen to be lent; good until the cursor moves.
@@ -238,9 +266,9 @@ impl<C: Cursor> VisibleCursor<C> {
     pub fn shown(&self) -> Shown<'_> {
         match self.position {
             Position::Lent => Shown::Value(self.inner.value()),
-            Position::Buffered => Shown::Value(&self.value),
+            Position::Buffered | Position::Parked => Shown::Value(&self.value),
             Position::LentPointer => Shown::Pointer(self.inner.value()),
-            Position::BufferedPointer => Shown::Pointer(&self.value),
+            Position::BufferedPointer | Position::ParkedPointer => Shown::Pointer(&self.value),
             Position::Nowhere | Position::Failed => Shown::Nothing,
         }
     }
@@ -262,6 +290,43 @@ impl<C: Cursor> VisibleCursor<C> {
                 Err(error)
             }
         }
+    }
+
+    /// Remembers where a movement ended, and parks while memory is tight.
+    fn settle_or_park(&mut self, moved: Result<Position>) -> Result<()> {
+        self.settle(moved)?;
+        if self.memory.as_ref().is_some_and(|memory| memory.is_tight()) {
+            self.park();
+        }
+        Ok(())
+    }
+
+    /// Copies the entry shown, and has the inner cursor let go of its memory.
+    #[cold]
+    fn park(&mut self) {
+        if matches!(self.position, Position::Lent | Position::LentPointer) {
+            self.key.clear();
+            self.key.extend_from_slice(self.inner.key());
+            self.buffer_value();
+        }
+        self.position = self.position.parked();
+        self.inner.release();
+        let bytes = (self.key.capacity() + self.value.capacity()) as u64;
+        let more = bytes.saturating_sub(self.buffers_counted);
+        if let Some(memory) = &self.memory {
+            memory.add(more);
+        }
+        (self.counted, self.buffers_counted) = (self.counted + more, self.buffers_counted + more);
+    }
+
+    fn next_from_buffers(&mut self) -> Result<Position> {
+        self.inner.seek(&self.key, 0)?;
+        self.find_forward(Older::Skip)
+    }
+
+    fn prev_from_parked(&mut self) -> Result<Position> {
+        self.inner.seek_before(&self.key)?;
+        self.find_backward()
     }
 
     fn seek_to_lower_bound(&mut self) -> Result<Position> {
@@ -419,76 +484,5 @@ impl<C: Cursor> VisibleCursor<C> {
     fn buffer_value(&mut self) {
         self.value.clear();
         self.value.extend_from_slice(self.inner.value());
-    }
-}
-
-/// Puts into `buffer` the least key greater than `key`.
-fn put_successor(buffer: &mut Vec<u8>, key: &[u8]) {
-    buffer.clear();
-    buffer.extend_from_slice(key);
-    buffer.push(0);
-}
-
-#[inline]
-fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
-    match lower {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key < bound.as_slice(),
-        Bound::Excluded(bound) => key <= bound.as_slice(),
-    }
-}
-
-#[inline]
-fn is_behind_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
-    match upper {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => key > bound.as_slice(),
-        Bound::Excluded(bound) => key >= bound.as_slice(),
-    }
-}
-
-/// Range tombstones with a memory of where the last key stood among them, so that neighbouring
-/// keys need no search.
-#[derive(Debug)]
-struct TombstoneFinder {
-    /// `None` where there are none.
-    tombstones: Option<Arc<FragmentedTombstones>>,
-    /// How many fragments start at or before the key asked for last.
-    behind: usize,
-}
-
-impl TombstoneFinder {
-    fn new(tombstones: Option<Arc<FragmentedTombstones>>) -> Self {
-        let tombstones = tombstones.filter(|tombstones| !tombstones.is_empty());
-        TombstoneFinder { tombstones, behind: 0 }
-    }
-
-    #[inline]
-    fn are_none(&self) -> bool {
-        self.tombstones.is_none()
-    }
-
-    /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
-    #[inline]
-    fn hides(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        !self.are_none() && self.search(key, sequence, reader)
-    }
-
-    fn search(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        let fragments = self.tombstones.as_ref().map_or(&[][..], |all| all.fragments());
-        let starts_by = |index: usize| match fragments.get(index) {
-            Some(fragment) => fragment.start.as_slice().cmp(key) != Ordering::Greater,
-            None => false,
-        };
-        let remembered =
-            (self.behind == 0 || starts_by(self.behind - 1)) && !starts_by(self.behind);
-        if !remembered {
-            self.behind = fragments.partition_point(|f| f.start.as_slice() <= key);
-        }
-        let Some(fragment) = self.behind.checked_sub(1).map(|index| &fragments[index]) else {
-            return false;
-        };
-        key < fragment.end.as_slice()
-            && fragment.newest_at(reader).is_some_and(|tombstone| tombstone > sequence)
     }
 }

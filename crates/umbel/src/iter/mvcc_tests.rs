@@ -9,6 +9,7 @@ use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 use super::merge::MergeCursor;
 use super::mvcc::{Shown, VisibleCursor};
 use super::testing::{Row, RowCursor, model};
+use crate::cursor_memory::CursorMemory;
 
 fn key(number: u8) -> Vec<u8> {
     if number.is_multiple_of(2) { vec![number] } else { vec![number - 1, 0] }
@@ -36,9 +37,15 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
         }
 }
 
-/// Walks the cursor and the list side by side.
-fn walk<C: Cursor>(cursor: &mut VisibleCursor<C>, list: &[(Vec<u8>, Vec<u8>)], moves: &[(u8, u8)]) {
-    let mut place = 0usize; // index + 1
+/// Walks the cursor and the list side by side, from `start` on: the index in the list and one more.
+/// Says where it ends.
+fn walk<C: Cursor>(
+    cursor: &mut VisibleCursor<C>,
+    list: &[(Vec<u8>, Vec<u8>)],
+    moves: &[(u8, u8)],
+    start: usize,
+) -> usize {
+    let mut place = start;
     for &(what, number) in moves {
         let target = key(number);
         let sound = (1..=list.len()).contains(&place);
@@ -66,6 +73,7 @@ fn walk<C: Cursor>(cursor: &mut VisibleCursor<C>, list: &[(Vec<u8>, Vec<u8>)], m
             assert_eq!(cursor.is_on_pointer(), value.len() == 2);
         }
     }
+    place
 }
 
 /// Rows spread over `sources` by their sequence number, newest source first.
@@ -89,6 +97,7 @@ proptest! {
         sequence in 0u64..130,
         sources in 1u64..5,
         moves in proptest::collection::vec((0u8..12, 0u8..16), 1..80),
+        parks in any::<u64>(),
     ) {
         let rows: Vec<Row> = history.iter().enumerate().map(|(index, &(number, kind))| {
             let (kind, value) = match kind {
@@ -108,7 +117,21 @@ proptest! {
         let list: Vec<_> = map.into_iter().collect();
         let tombstones = Some(Arc::new(FragmentedTombstones::new(&ranges)));
         let inner = merge(&rows, sources);
-        walk(&mut VisibleCursor::new(inner, sequence, tombstones, lower, upper), &list, &moves);
+        let memory = Arc::new(CursorMemory::new(1));
+        let cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
+        let mut cursor = cursor.counted_in(&memory, 1);
+        // Memory is tight now and then, and cursors park or go on as they were.
+        let mut place = 0;
+        for (number, part) in moves.chunks(3).enumerate() {
+            memory.note_blocks(parks >> (number % 64) & 1);
+            place = walk(&mut cursor, &list, part, place);
+            if memory.is_tight() && part.iter().any(|moved| moved.0 < 4) {
+                assert!(memory.bytes() > 1 + 1 || !cursor.valid(), "it parked");
+            }
+        }
+        drop(cursor);
+        memory.note_blocks(0);
+        assert_eq!(memory.bytes(), 0, "all that was counted was given back");
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub trait Walker<Ground: ?Sized>: Send {
     fn step_back(&mut self) -> bool {
         false
     }
+    /// As [`Cursor::release`].
+    fn release(&mut self) {}
     /// As [`Cursor::valid`].
     fn valid(&self) -> bool;
     /// As [`Cursor::key`].
@@ -109,6 +111,9 @@ impl<C: Cursor + ?Sized> Walker<()> for Box<C> {
     #[inline]
     fn prev(&mut self, _: &()) -> Result<()> {
         (**self).prev()
+    }
+    fn release(&mut self) {
+        (**self).release();
     }
     #[inline]
     fn valid(&self) -> bool {
@@ -175,6 +180,10 @@ macro_rules! cursor_of_walker {
             #[inline]
             fn prev(&mut self) -> umbel_base::Result<()> {
                 Walker::<()>::prev(self, &())
+            }
+
+            fn release(&mut self) {
+                Walker::<()>::release(self);
             }
 
             #[inline]

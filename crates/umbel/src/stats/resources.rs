@@ -36,6 +36,10 @@ pub struct MemoryStats {
     pub log_bytes: u64,
     /// Buffers of running flushes and compactions, about.
     pub compaction_bytes: u64,
+    /// Open cursors and iterators, and blocks that are in memory only because they stand in them.
+    pub cursor_bytes: u64,
+    /// Whether these are so many that cursors keep copies of their entries instead of blocks.
+    pub cursors_park: bool,
     /// Tables that are open.
     pub tables_open: u64,
     /// Open tables of whose indexes only the tops stay, the parts coming and going as blocks do.
@@ -111,6 +115,8 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
         table_bytes: parts.tables,
         log_bytes: parts.log,
         compaction_bytes: parts.compactions,
+        cursor_bytes: parts.cursors,
+        cursors_park: budget.cursors.is_tight(),
         huge_pages: store.options.env.resources.huge_pages(),
         tables_closed: budget.readers_closed.load(Ordering::Relaxed),
         ..kept
@@ -181,7 +187,8 @@ impl fmt::Display for MemoryStats {
         writeln!(
             f,
             "memory: {:.1} of {:.1} MiB: memtables {:.1}, memtables held by cursors {:.1}, blocks \
-             {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}; {} tables open, \
+             {:.1}, spare {:.1}, open tables {:.1}, log {:.1}, compactions {:.1}, cursors {:.1}; \
+             {} tables open, \
              {} indexes paged, {} filters folded, {} left out; {} tables closed",
             mebibytes(self.held_bytes),
             mebibytes(self.budget_bytes),
@@ -192,6 +199,7 @@ impl fmt::Display for MemoryStats {
             mebibytes(self.table_bytes),
             mebibytes(self.log_bytes),
             mebibytes(self.compaction_bytes),
+            mebibytes(self.cursor_bytes),
             self.tables_open,
             self.indexes_paged,
             self.filters_folded,

@@ -1,6 +1,6 @@
 //! One memory budget and few file descriptors.
 
-use umbel::{Db, Keyspace, KeyspaceOptions, MemoryStats, Options};
+use umbel::{Db, Iter, Keyspace, KeyspaceOptions, MemoryStats, Options};
 
 use super::child::{self, Watch};
 use super::random::Random;
@@ -30,7 +30,8 @@ fn adds_up(db: &Db) -> MemoryStats {
         + memory.spare_bytes
         + memory.table_bytes
         + memory.log_bytes
-        + memory.compaction_bytes;
+        + memory.compaction_bytes
+        + memory.cursor_bytes;
     assert_eq!(parts, memory.held_bytes);
     let memtables: u64 = stats.keyspaces.iter().map(|keyspace| keyspace.memtable_bytes).sum();
     assert_eq!(memtables, memory.memtable_bytes);
@@ -113,6 +114,60 @@ fn the_parts_add_up_whatever_is_done() {
     assert_eq!(stats.memory.compaction_bytes, 0);
     db.flush().unwrap();
     assert!(db.stats().memory.memtable_bytes < 64 << 10);
+}
+
+/// Story: each of a thousand iterators kept the blocks that it stood in, of every level one. They
+/// took 17 MB beside a budget of 16 MiB, and no number said so.
+#[test]
+fn a_thousand_iterators_stay_within_the_budget_and_go_on_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), small(16 << 20)).unwrap();
+    let keyspace = db.keyspace("k", None).unwrap();
+    // Several times the budget, so that what iterators stand in leaves the cache.
+    (0..8).for_each(|round| fill(&keyspace, round * 40_000..(round + 2) * 40_000, round));
+    let mut keys: Vec<_> = (0..360_000).map(key).collect();
+    keys.sort_unstable();
+    let places: Vec<_> = (0..1000).map(|number| number * 359).collect();
+    let mut iterators: Vec<_> = places.iter().map(|at| keyspace.range(keys[*at]..)).collect();
+    let ends: Vec<_> = places.iter().map(|at| keyspace.range(..keys[at + 1])).collect();
+    let open = |iterator: &mut Iter, at: usize| {
+        let (found, _) = iterator.next().unwrap().unwrap();
+        assert_eq!(found, keys[at]);
+    };
+    for (iterator, at) in iterators.iter_mut().zip(&places) {
+        open(iterator, *at);
+    }
+    let memory = adds_up(&db);
+    assert!(memory.cursors_park, "{memory}");
+    assert!(memory.cursor_bytes > 1000 * 1000, "each is counted: {memory}");
+    // Blocks take an eighth of the budget at most; the iterators themselves come on top.
+    assert!(memory.cursor_bytes < 8 << 20, "they park: {memory}");
+    for (mut end, at) in ends.into_iter().zip(&places) {
+        for step in 0..3.min(at + 1) {
+            let (found, _) = end.next_back().unwrap().unwrap();
+            assert_eq!(found, keys[at - step]);
+        }
+    }
+    // What is written meanwhile is acknowledged, and not seen.
+    fill(&keyspace, 0..40_000, 9);
+    adds_up(&db);
+    for (iterator, at) in iterators.iter_mut().zip(&places) {
+        for step in 1..4 {
+            let (found, held) = iterator.next().unwrap().unwrap();
+            assert_eq!(found, keys[at + step]);
+            let number = u64::from_be_bytes(*held_number(&found));
+            assert_ne!(held, value(number, 9), "it was written later");
+        }
+    }
+    adds_up(&db);
+    drop(iterators);
+    let memory = adds_up(&db);
+    assert!(!memory.cursors_park && memory.cursor_bytes < 64 << 10, "{memory}");
+    (0..40_000).step_by(97).for_each(|number| check(&keyspace, number, 9));
+}
+
+fn held_number(key: &[u8]) -> &[u8; 8] {
+    key.last_chunk().expect("a key of 16 bytes")
 }
 
 #[test]

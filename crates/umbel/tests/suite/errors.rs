@@ -30,6 +30,29 @@ fn a_second_handle_is_refused_while_the_first_lives() {
     again(&sim);
 }
 
+/// Story: an empty path, as an unset variable gives one, was answered with "could not create : No
+/// such file or directory", and by a checkpoint with files in the current folder.
+#[test]
+fn an_empty_path_is_refused_by_name_before_anything_is_made() {
+    let (sim, db) = new_store();
+    let before = sim.calls();
+    let errors = [
+        ("the store", open_at(&sim, Db::open)),
+        ("the store", open_at(&sim, Db::open_read_only)),
+        ("the checkpoint", db.checkpoint("").unwrap_err()),
+    ];
+    for (what, error) in errors {
+        assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+        let said = format!("the path of {what} is empty; ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
+    assert_eq!(sim.calls(), before, "the disk was not asked");
+}
+
+fn open_at(sim: &Sim, open: fn(&'static str, Options) -> umbel::Result<Db>) -> Error {
+    open("", inline(&sim.env())).unwrap_err()
+}
+
 #[test]
 fn a_closed_store_says_so() {
     let (sim, db) = new_store();

@@ -1,0 +1,30 @@
+//! Keys and bounds, compared.
+
+use std::ops::Bound;
+
+/// Puts into `buffer` the least key greater than `key`.
+pub fn put_successor(buffer: &mut Vec<u8>, key: &[u8]) {
+    buffer.clear();
+    buffer.extend_from_slice(key);
+    buffer.push(0);
+}
+
+/// Whether the key lies before a lower bound.
+#[inline]
+pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+    match lower {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key < bound.as_slice(),
+        Bound::Excluded(bound) => key <= bound.as_slice(),
+    }
+}
+
+/// Whether the key lies behind an upper bound.
+#[inline]
+pub fn is_behind_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+    match upper {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key > bound.as_slice(),
+        Bound::Excluded(bound) => key >= bound.as_slice(),
+    }
+}
