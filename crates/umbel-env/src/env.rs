@@ -7,6 +7,7 @@ use std::time::Duration;
 use umbel_base::Result;
 
 use crate::file::FileSystem;
+use crate::process_files::ProcessFiles;
 
 /// The world as the engine sees it. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -21,6 +22,15 @@ pub struct Env {
     pub threads: Arc<dyn Threads>,
     /// What the process may use.
     pub resources: Arc<dyn Resources>,
+}
+
+impl Env {
+    /// The same world for a handle of this process: in a forked child every call that would change
+    /// a file or a directory is refused with [`Error::Forked`](umbel_base::Error::Forked).
+    pub fn of_this_process(&self) -> Env {
+        let files = ProcessFiles::new(Arc::clone(&self.files));
+        Env { files: Arc::new(files), ..self.clone() }
+    }
 }
 
 /// What the process may use of the machine.
@@ -69,6 +79,7 @@ pub trait Threads: Send + Sync + Debug {
 
 /// A started thread.
 pub trait JoinHandle: Send + Sync + Debug {
-    /// Waits until the thread ends. `false` where it panicked.
+    /// Waits until the thread ends. `false` where it panicked, and, without waiting, in a forked
+    /// child, which has no such thread.
     fn join(self: Box<Self>) -> bool;
 }

@@ -8,8 +8,14 @@
 pub mod aligned;
 pub mod env;
 pub mod file;
+pub mod process;
+mod process_files;
 pub mod system;
+#[cfg(all(feature = "testing", target_os = "linux"))]
+#[doc(hidden)]
+pub mod testing;
 
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping, Populator};
+pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};
