@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping};
+use umbel_env::{Access, DirectoryEntry, File, FileSystem, Lock, Mapping, ProcessMark};
 
 /// The fewest files of tables that stay open.
 pub const OPEN_TABLES_MIN: u64 = 4;
@@ -27,6 +27,8 @@ pub fn open_tables_max(limit: Option<u64>) -> u64 {
 /// The open files of a store's tables.
 #[derive(Debug)]
 pub struct Descriptors {
+    /// The process that opened the store.
+    process: ProcessMark,
     files: Arc<dyn FileSystem>,
     most: u64,
     open: AtomicU64,
@@ -42,6 +44,7 @@ impl Descriptors {
     /// A pool of at most `most` open files.
     pub fn new(files: Arc<dyn FileSystem>, most: u64) -> Arc<Descriptors> {
         Arc::new(Descriptors {
+            process: ProcessMark::current(),
             files,
             most: most.max(OPEN_TABLES_MIN),
             open: AtomicU64::new(0),
@@ -59,6 +62,11 @@ impl Descriptors {
         [self.most, read(&self.open), read(&self.reopened), read(&self.shortages)]
     }
 
+    /// An error in a forked child, where what guards the pool may be locked for ever.
+    pub fn check_process(&self, path: &Path) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked(path.to_path_buf())) }
+    }
+
     /// Opens no file again from now on.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -66,6 +74,7 @@ impl Descriptors {
 
     /// Opens the file at `path` for reading, as a file that may be closed between two reads.
     pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<PooledFile>> {
+        self.check_process(path)?;
         let file = self.open_now(path)?;
         let len = file.len()?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -223,6 +232,7 @@ impl File for PooledHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.0.pool.check_process(&self.0.path)?;
         let file = opened(&self.0)?;
         let read = file.read_at(buffer, offset);
         let mut slot = self.0.slot();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock};
+use umbel_env::{Env, Lock, OpenMark};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -96,7 +96,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         work: Mutex::new(WorkState::default()),
         moved: Condvar::new(),
         counters: StoreCounters::default(),
-        closed: AtomicBool::new(false),
+        open: OpenMark::new(),
         tends_filters: AtomicBool::default(),
         close_outcome: Mutex::default(),
         threads: Mutex::default(),
@@ -178,7 +178,7 @@ fn keep_readers(store: &Arc<Store>) {
 
 /// The world, patient where there is no descriptor left, and the tables' share of descriptors.
 fn patient_env(options: &Options) -> (Env, Arc<Descriptors>) {
-    let env = &options.env;
+    let env = &options.env.of_this_process();
     let share = || descriptors::open_tables_max(env.resources.open_files_max());
     let most = options.open_tables_max.unwrap_or_else(share);
     let pool = Descriptors::new(Arc::clone(&env.files), most);
