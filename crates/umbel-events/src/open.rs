@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, Lock};
+use umbel_env::{Access, Env, Lock, OpenMark};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -45,7 +44,7 @@ const CATCH_UP_EVENTS: usize = 4096;
 /// Opens the store in a folder.
 pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
     options.check()?;
-    let env = options.env.clone();
+    let env = options.env.of_this_process();
     if !admit(&env, folder, &options, read_only)? {
         create_folders(&env, folder)?;
     }
@@ -80,7 +79,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         visible: Visible::default(),
         bell: Bell::default(),
         failed,
-        closed: AtomicBool::new(false),
+        open: OpenMark::new(),
         lock: Mutex::new(lock),
         env,
     };
