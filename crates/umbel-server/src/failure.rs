@@ -370,7 +370,7 @@ pub fn of_engine(error: &umbel::Error) -> Status {
         umbel::Error::Invalid(_) => Status::invalid_argument(text),
         umbel::Error::Corruption { .. } => Status::data_loss(text),
         umbel::Error::Full { .. } => Status::resource_exhausted(text),
-        umbel::Error::ReadOnly(_) | umbel::Error::Closed => {
+        umbel::Error::ReadOnly(_) | umbel::Error::Closed | umbel::Error::Forked(_) => {
             Status::unavailable(format!("Server Is Not Ready: {text}"))
         }
         _ => Status::internal(text),
@@ -470,6 +470,7 @@ mod tests {
             (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
             (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
             (umbel::Error::Closed, Code::Unavailable),
+            (umbel::Error::Forked(path.to_path_buf()), Code::Unavailable),
         ];
         for (error, code) in cases {
             assert_eq!(status(&Error::Store(error)).code(), code);
