@@ -18,8 +18,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::AtomicU64 as SystemAtomic;
-use std::sync::{Mutex as SystemMutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64 as SystemAtomic, AtomicUsize as SystemSize};
+use std::sync::{Mutex as SystemMutex, MutexGuard as SystemGuard};
+use std::sync::{OnceLock, PoisonError, TryLockError};
 
 use crate::piece::Piece;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, tell_order};
@@ -218,8 +219,10 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Numbers of threads that have ended, and how many numbers there are.
-static NUMBERS: SystemMutex<(Vec<usize>, usize)> = SystemMutex::new((Vec::new(), 0));
+/// Numbers of threads that have ended.
+static RETURNED_NUMBERS: SystemMutex<Vec<usize>> = SystemMutex::new(Vec::new());
+/// How many numbers there are.
+static NUMBERS: SystemSize = SystemSize::new(0);
 
 /// A thread without a number.
 const NONE: usize = usize::MAX;
@@ -244,17 +247,32 @@ impl Drop for Returned {
     }
 }
 
+/// How often a thread tries to get at the numbers that were given back: they are held for some
+/// instructions at a time, but for ever in a child that was forked meanwhile.
+const TRIES_MAX: usize = 1 << 16;
+
+/// The numbers that were given back; `None` where they are held for ever.
+fn returned_numbers() -> Option<SystemGuard<'static, Vec<usize>>> {
+    for _ in 0..TRIES_MAX {
+        match RETURNED_NUMBERS.try_lock() {
+            Ok(numbers) => return Some(numbers),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
 fn give_back(number: usize) {
-    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).0.push(number);
+    if let Some(mut numbers) = returned_numbers() {
+        numbers.push(number);
+    }
 }
 
 /// A number that nobody else has, small as long as few live at once.
 fn take_number() -> usize {
-    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    numbers.0.pop().unwrap_or_else(|| {
-        numbers.1 += 1;
-        numbers.1 - 1
-    })
+    let returned = returned_numbers().and_then(|mut numbers| numbers.pop());
+    returned.unwrap_or_else(|| NUMBERS.fetch_add(1, Ordering::Relaxed))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -292,6 +310,18 @@ mod tests {
             pins.push(pin);
         }
         assert_eq!(epochs.oldest(), 1);
+    }
+
+    /// A process forked while a thread gave its number back: in the child the first read of a new
+    /// thread waited for ever.
+    #[test]
+    fn a_lock_that_is_held_for_ever_keeps_no_thread_from_reading() {
+        let held = RETURNED_NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::scope(|scope| {
+            let read = || drop(Epochs::<()>::default().pin());
+            scope.spawn(read).join().unwrap();
+        });
+        drop(held);
     }
 
     #[test]
@@ -342,7 +372,7 @@ fn reading_while_a_thread_is_torn_down_takes_no_seat_for_good() {
         // A scope waits for the closure only; joining waits for what is torn down as well.
         std::thread::scope(|scope| scope.spawn(read).join()).unwrap();
     }
-    let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1;
+    let numbers = NUMBERS.load(Ordering::Relaxed);
     assert!(numbers < 100, "{numbers} numbers");
 }
 

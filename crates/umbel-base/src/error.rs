@@ -63,6 +63,9 @@ pub enum Error {
     ReadOnly(String),
     /// The store was closed.
     Closed,
+    /// The store in this folder, or this file, was opened by a process that forked this one:
+    /// only that process uses the handle. Open the store after the fork.
+    Forked(PathBuf),
 }
 
 impl Error {
@@ -174,6 +177,12 @@ impl fmt::Display for Error {
                  again"
             ),
             Error::Closed => f.write_str("the store is closed; open it again"),
+            Error::Forked(path) => write!(
+                f,
+                "{} was opened by the process that forked this one, which alone may use that \
+                 handle; open the store after the fork, in one process at a time",
+                path.display()
+            ),
         }
     }
 }

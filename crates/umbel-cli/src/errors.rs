@@ -113,7 +113,7 @@ fn code_of(error: &Error) -> u8 {
         Error::Invalid(_) | Error::Conflict(_) => 2,
         Error::Corruption { .. } => 3,
         Error::Locked(_) => 5,
-        // Io, Full, ReadOnly, Closed, and kinds to come: the world refused.
+        // Io, Full, ReadOnly, Closed, Forked, and kinds to come: the world refused.
         _ => 4,
     }
 }
@@ -188,6 +188,7 @@ mod tests {
             (Failure::from(Error::corruption(path, 3, "x")), 3),
             (Failure::from(full), 4),
             (Failure::from(Error::Closed), 4),
+            (Failure::from(Error::Forked(path.to_path_buf())), 4),
             (Failure::from(Error::Locked(path.to_path_buf())), 5),
             (Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
         ];

@@ -8,6 +8,7 @@ use std::time::Duration;
 use umbel_base::Result;
 
 use crate::file::FileSystem;
+use crate::process_files::ProcessFiles;
 
 /// The world as the engine sees it. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -29,6 +30,13 @@ impl Env {
     /// REQUIRES: `path` is absolute.
     pub fn hold(&self, path: &Path) -> Result<Env> {
         Ok(Env { files: self.files.hold(path)?, ..self.clone() })
+    }
+
+    /// The same world for a handle of this process: in a forked child every call that would change
+    /// a file or a directory is refused with [`Error::Forked`](umbel_base::Error::Forked).
+    pub fn of_this_process(&self) -> Env {
+        let files = ProcessFiles::new(Arc::clone(&self.files));
+        Env { files: Arc::new(files), ..self.clone() }
     }
 }
 
@@ -84,6 +92,7 @@ pub trait Threads: Send + Sync + Debug {
 
 /// A started thread.
 pub trait JoinHandle: Send + Sync + Debug {
-    /// Waits until the thread ends. `false` where it panicked.
+    /// Waits until the thread ends. `false` where it panicked, and, without waiting, in a forked
+    /// child, which has no such thread.
     fn join(self: Box<Self>) -> bool;
 }

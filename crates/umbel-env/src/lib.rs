@@ -10,7 +10,12 @@ pub mod env;
 pub mod file;
 mod lock_wait;
 pub mod path;
+pub mod process;
+mod process_files;
 pub mod system;
+#[cfg(all(feature = "testing", target_os = "linux"))]
+#[doc(hidden)]
+pub mod testing;
 
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
@@ -19,3 +24,4 @@ pub use file::{
     Populator,
 };
 pub use path::check_path;
+pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};

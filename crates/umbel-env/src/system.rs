@@ -1,11 +1,13 @@
 //! The real world: [`Env::system`] reaches the operating system's files, clock, entropy and
 //! threads.
 //!
-//! INVARIANT: `unsafe` appears in `mapping` alone, for the one call that maps a file.
+//! INVARIANT: `unsafe` appears where a system call has no safe face, and where memory is shared
+//! with the kernel; each file that has some says why.
 
 mod direct;
 mod directory;
 mod files;
+mod inherited;
 mod lock;
 mod mapping;
 mod resources;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use umbel_base::{Error, Result};
 
 use crate::env::{Clock, Entropy, Env, JoinHandle, Threads};
+use crate::process::ProcessBound;
 
 impl Env {
     /// The operating system: its files, clocks, random bytes and threads.
@@ -125,7 +128,7 @@ impl Threads for SystemThreads {
         // A name that the operating system could not take must not be a panic of ours.
         let name: String = name.chars().filter(|character| *character != '\0').collect();
         match thread::Builder::new().name(name.clone()).spawn(work) {
-            Ok(handle) => Ok(Box::new(SystemThread { handle })),
+            Ok(handle) => Ok(Box::new(SystemThread(ProcessBound::new(handle)))),
             Err(error) => Err(Error::io("start thread", Path::new(&name), error)),
         }
     }
@@ -135,13 +138,12 @@ impl Threads for SystemThreads {
     }
 }
 
+/// A thread, which a forked child does not have: waiting for it there would never end.
 #[derive(Debug)]
-struct SystemThread {
-    handle: thread::JoinHandle<()>,
-}
+struct SystemThread(ProcessBound<thread::JoinHandle<()>>);
 
 impl JoinHandle for SystemThread {
     fn join(self: Box<Self>) -> bool {
-        self.handle.join().is_ok()
+        self.0.into_inner().is_some_and(|handle| handle.join().is_ok())
     }
 }

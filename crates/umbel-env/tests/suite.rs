@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod suite {
     mod files;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    mod fork;
     mod mapping;
     mod world;
 }

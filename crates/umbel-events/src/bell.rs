@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use umbel_env::ProcessMark;
+
 use crate::lock::locked;
 
 /// What is to be done.
@@ -30,11 +32,24 @@ impl Wanted {
 }
 
 /// Tells the thread in the background what is to be done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Bell {
+    /// The process whose thread listens. A forked child has no such thread.
+    process: ProcessMark,
     wanted: Mutex<Wanted>,
     changed: Condvar,
     is_heard: AtomicBool,
+}
+
+impl Default for Bell {
+    fn default() -> Bell {
+        Bell {
+            process: ProcessMark::current(),
+            wanted: Mutex::default(),
+            changed: Condvar::new(),
+            is_heard: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Bell {
@@ -77,7 +92,7 @@ impl Bell {
 
     /// Whether a thread listens.
     pub fn is_heard(&self) -> bool {
-        self.is_heard.load(Ordering::Acquire)
+        self.is_heard.load(Ordering::Acquire) && self.process.is_current()
     }
 
     /// A thread listens from now on.

@@ -154,6 +154,7 @@ impl FilteredReader {
     }
 
     fn look_on(&mut self, most_examined: usize) -> Result<Step> {
+        self.shared.check_process()?;
         let began = self.shared.env.clock.now();
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
         let (until, mut bytes) = (self.examined.saturating_add(most_examined as u64), 0);

@@ -22,6 +22,9 @@
 //! The event log is the only truth; everything else can be made of it again. What an acknowledged
 //! append survives is said by [`Durability`]; `docs/PROMISES.md` has every promise and limit, and
 //! `docs/event-store.md` the answer to every append that does not meet what it expects.
+//!
+//! A store belongs to the process that opened it: in a forked child every call is refused with
+//! [`umbel::Error::Forked`]. Open a store after the fork.
 #![forbid(unsafe_code)]
 
 mod ahead;

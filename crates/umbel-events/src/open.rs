@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, Lock, check_path};
+use umbel_env::{Access, Env, Lock, OpenMark, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -52,7 +51,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     if !admit(outside, folder, &options, read_only)? {
         create_folders(outside, folder)?;
     }
-    let env = outside.hold(folder)?;
+    let env = outside.of_this_process().hold(folder)?;
     let lock = lock(&env, folder, read_only, options.lock_wait)?;
     // Another process may have created it meanwhile.
     let exists = ChunkTable::exists(&env, folder)?;
@@ -91,7 +90,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         visible: Visible::default(),
         bell: Bell::default(),
         failed,
-        closed: AtomicBool::new(false),
+        open: OpenMark::new(),
         lock: Mutex::new(lock),
         env,
         outside: options.env.clone(),

@@ -1,10 +1,9 @@
 //! [`Parts`]: what a store is made of, for whoever reads and for whoever appends.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use umbel_env::{Env, Lock};
+use umbel_env::{Env, Lock, OpenMark, OpenState};
 
 use crate::bell::Bell;
 use crate::changes::Change;
@@ -41,8 +40,9 @@ pub struct Parts {
     pub bell: Bell,
     /// Why nothing can be written any more.
     pub failed: Arc<OnceLock<String>>,
-    /// Whether it was closed.
-    pub closed: AtomicBool,
+    /// Whether it is open, in this process: it was closed, or this is a forked child, which must
+    /// wait for none of the locks of a store.
+    pub open: OpenMark,
     /// The lock of the folder.
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
@@ -50,10 +50,20 @@ pub struct Parts {
 impl Parts {
     /// An error where nothing can be read any more.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(umbel::Error::Closed.into());
+        if self.open.is_open() { Ok(()) } else { Err(self.why_not_open().into()) }
+    }
+
+    #[cold]
+    fn why_not_open(&self) -> umbel::Error {
+        match self.open.state() {
+            OpenState::Forked => umbel::Error::Forked(self.folder.clone()),
+            OpenState::Open | OpenState::Closed => umbel::Error::Closed,
         }
-        Ok(())
+    }
+
+    /// An error in a forked child, where the store is closed, too. Takes no lock.
+    pub fn check_process(&self) -> umbel::Result<()> {
+        if self.open.is_forked() { Err(self.why_not_open()) } else { Ok(()) }
     }
 
     /// An error where nothing can be written.
@@ -111,6 +121,7 @@ impl Parts {
 
     /// Makes the log durable. After a failure nothing is written any more.
     pub fn sync_log(&self) -> Result<()> {
+        self.check_process()?;
         sync_log(&self.log, &self.failed)?;
         if self.log.wants_fill() {
             self.bell.wants_fill();

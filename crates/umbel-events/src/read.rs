@@ -184,6 +184,7 @@ impl Iterator for StreamReader {
 
 impl Walk {
     fn next(&mut self, stream: &str, most: usize) -> Result<Next> {
+        self.shared.check_process()?;
         for _ in 0..most.max(1) {
             let Some((revision, position)) = self.next_entry()? else { return Ok(Next::End) };
             // What was scavenged had been hidden before.

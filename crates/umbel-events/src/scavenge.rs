@@ -5,10 +5,11 @@
 //! is made durable, and takes the chunk's place in the table of chunks. What the verdicts rest on
 //! is made durable before. Then the index forgets what went, and the old file is removed.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use umbel_env::{Clock, JoinHandle};
+use umbel_env::{Clock, JoinHandle, ProcessMark};
 
 use crate::chunk::Chunk;
 use crate::chunk_table::Packed;
@@ -93,6 +94,9 @@ pub struct ScavengeReport {
 /// A scavenge on a thread of its own. Dropping it stops the scavenge.
 #[derive(Debug)]
 pub struct Scavenge {
+    /// The process whose thread it is. For a forked child it is over.
+    process: ProcessMark,
+    folder: PathBuf,
     control: Arc<Control>,
     thread: Option<Box<dyn JoinHandle>>,
 }
@@ -120,16 +124,22 @@ impl Drop for Ending {
 impl Scavenge {
     /// What it has done so far.
     pub fn progress(&self) -> ScavengeReport {
+        if !self.process.is_current() {
+            return ScavengeReport::default();
+        }
         *locked(&self.control.report)
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended. For a forked child, which does not have it, it has.
     pub fn is_done(&self) -> bool {
-        *locked(&self.control.is_over)
+        !self.process.is_current() || *locked(&self.control.is_over)
     }
 
     /// Waits until it has ended, at most as long as said. Says whether it has.
     pub fn wait_for(&self, most: Duration) -> bool {
+        if !self.process.is_current() {
+            return true;
+        }
         let is_over = locked(&self.control.is_over);
         let waited = self.control.over.wait_timeout_while(is_over, most, |is_over| !*is_over);
         *waited.unwrap_or_else(PoisonError::into_inner).0
@@ -137,7 +147,9 @@ impl Scavenge {
 
     /// Has it end soon. What it did stays, and another scavenge goes on there.
     pub fn stop(&self) {
-        self.control.stop();
+        if self.process.is_current() {
+            self.control.stop();
+        }
     }
 
     /// Waits until it ends.
@@ -145,6 +157,9 @@ impl Scavenge {
     /// # Errors
     /// As [`Store::scavenge`](crate::Store::scavenge).
     pub fn wait(mut self) -> Result<ScavengeReport> {
+        if !self.process.is_current() {
+            return Err(umbel::Error::Forked(self.folder.clone()).into());
+        }
         self.thread.take().map(JoinHandle::join);
         let outcome = locked(&self.control.outcome).take();
         outcome.unwrap_or_else(|| Err(Error::invalid("internal: the scavenge ended in a panic")))
@@ -153,7 +168,7 @@ impl Scavenge {
 
 impl Drop for Scavenge {
     fn drop(&mut self) {
-        self.control.stop();
+        self.stop();
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -207,7 +222,8 @@ pub fn start(shared: &Arc<Shared>, options: &ScavengeOptions) -> Result<Scavenge
         *locked(&ending.0.outcome) = Some(outcome);
     };
     let thread = Some(shared.env.threads.spawn("umbel-scavenge", Box::new(run))?);
-    Ok(Scavenge { control, thread })
+    let (process, folder) = (shared.open.process(), shared.folder.clone());
+    Ok(Scavenge { process, folder, control, thread })
 }
 
 fn begin(shared: &Arc<Shared>, options: &ScavengeOptions) -> Result<Work> {

@@ -147,6 +147,9 @@ impl Shared {
         if let Some(first) = requests.first() {
             self.prefetch(first);
         }
+        if self.check_writable().is_err() {
+            return false;
+        }
         let mut guard = locked(&self.appender);
         let Some(appender) = guard.as_mut().filter(|_| self.check_writable().is_ok()) else {
             return false;
@@ -184,6 +187,7 @@ impl Shared {
     /// Waits until `position` can be seen, and does what is needed for that.
     pub fn drive(&self, position: u64) -> Result<()> {
         while self.visible.position() < position {
+            self.check_process()?;
             let driver = locked(&self.driver);
             if self.visible.position() >= position {
                 break;

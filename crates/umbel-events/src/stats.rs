@@ -28,6 +28,7 @@ pub struct Stats {
 }
 
 pub(crate) fn of(shared: &Shared) -> Result<Stats> {
+    shared.check_process()?;
     let chunks = shared.log.chunks.all();
     let scavenged = chunks.iter().filter(|chunk| chunk.packed.is_some());
     Ok(Stats {

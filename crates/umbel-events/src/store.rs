@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use core::time::Duration;
 
@@ -47,6 +46,12 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.shared.open.is_forked() {
+            // A copy in a forked child: to drop the store would be to wait for a thread that is not
+            // there, and for locks.
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
         // Whoever wants to know whether closing worked calls `Store::close`.
         let _ = close(&self.shared);
     }
@@ -54,6 +59,9 @@ impl Drop for Handle {
 
 impl Store {
     /// Opens the store in `path`, or creates it where the options allow it.
+    ///
+    /// After a fork the handle is the parent's alone: in the child every call is refused with
+    /// [`umbel::Error::Forked`], and dropping the handle there does nothing. Open it after that.
     ///
     /// # Errors
     /// `Locked` where another process or handle has it open, `Invalid` where the folder is no event
@@ -289,7 +297,8 @@ impl Store {
     }
 
     /// Waits until an event behind `position` can be seen, at most as long as said, and returns up
-    /// to where can be seen then. Closing the store ends the wait.
+    /// to where can be seen then. Closing the store ends the wait, and in a forked child there is
+    /// none.
     pub fn wait_beyond(&self, position: Position, most: Duration) -> Position {
         Position(self.shared().visible.wait_beyond(position.0, most))
     }
@@ -408,9 +417,14 @@ impl Store {
 }
 
 fn close(shared: &Arc<Shared>) -> Result<()> {
-    if shared.closed.swap(true, Ordering::AcqRel) {
+    shared.check_process()?;
+    if !shared.open.close() {
         return Ok(());
     }
+    close_once(shared)
+}
+
+fn close_once(shared: &Arc<Shared>) -> Result<()> {
     background::stop(shared);
     shared.scavenger.wait_until_free();
     let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
@@ -449,3 +463,8 @@ fn close_files(shared: &Shared) -> Result<()> {
 #[cfg(test)]
 #[path = "store_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[path = "fork_tests.rs"]
+mod fork_tests;

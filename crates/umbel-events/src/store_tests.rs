@@ -207,12 +207,11 @@ fn a_flush_whose_turn_comes_after_a_close_does_nothing() {
     let flush = Box::new(move || sender.send(flushing.flush()).expect("somebody listens"));
     let thread = Env::system().threads.spawn("flush", flush).expect("a thread");
     let early = flushed.recv_timeout(WHILE);
-    shared.closed.store(true, Ordering::Release);
+    assert!(shared.open.close());
     drop(flusher);
     assert!(early.is_err(), "it did not wait for its turn");
     let refused = flushed.recv_timeout(PATIENCE).expect("it goes on");
     assert!(matches!(refused, Err(Error::Store(umbel::Error::Closed))), "{refused:?}");
     assert!(thread.join());
-    shared.closed.store(false, Ordering::Release);
-    store.close().expect("closed");
+    close_once(&shared).expect("closed");
 }

@@ -46,6 +46,12 @@ impl Ticket {
     pub fn then(mut self, callback: impl FnOnce(Result<Vec<Appended>>) + Send + 'static) {
         let (shared, position) = (Arc::clone(&self.shared), self.position);
         let answers = std::mem::take(&mut self.answers);
+        if let Err(error) = shared.check_process() {
+            // A forked child: what was acknowledged is so, and of the rest only the parent knows.
+            let outcome = if self.is_done() { Ok(answers) } else { Err(error.into()) };
+            caught(|| callback(outcome));
+            return;
+        }
         // Nobody who was added before waits yet; at most another thread is calling him now.
         if self.is_done() && shared.callbacks.is_empty() {
             caught(|| callback(Ok(answers)));

@@ -169,6 +169,7 @@ impl Walk {
     }
 
     fn next(&mut self) -> Result<Option<ViewEvent>> {
+        self.shared.check_process()?;
         while let Some((number, position)) = self.next_entry()? {
             self.shared.check_open()?;
             let Some(frame) = self.cursor.find(position)? else {

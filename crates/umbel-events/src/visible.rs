@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::event::Position;
 use crate::lock::locked;
+use crate::panics::caught;
 use crate::watchers::{Callback, Watchers, Watching};
 
 thread_local! {
@@ -90,7 +91,15 @@ impl Visible {
     /// Has `callback` called once, when an event can be seen that could not: any, or one of the
     /// stream whose name has this hash; at once, and by whoever calls this, where nothing more will
     /// be seen.
+    ///
+    /// In a forked child, where nothing more will be seen, the same.
     pub fn watch(&self, stream: Option<u64>, callback: Callback) -> Watch {
+        if self.watchers.is_forked() {
+            let position = self.position();
+            caught(|| callback(position));
+            let watching = self.watchers.add(stream, Box::new(|_| ()));
+            return Watch { _watching: watching, position };
+        }
         let watching = self.watchers.add(stream, callback);
         // In this order: what is not seen here is what the callback will be called for.
         let position = self.position();
@@ -103,6 +112,9 @@ impl Visible {
     /// Waits until more than `position` can be seen, or the time has passed, or nothing more will
     /// be seen. Returns what can be seen then.
     pub fn wait_beyond(&self, position: u64, most: Duration) -> u64 {
+        if self.watchers.is_forked() {
+            return self.position();
+        }
         let called = Arc::new((Mutex::new(false), Condvar::new()));
         let caller = Arc::clone(&called);
         let watch = self.watch(

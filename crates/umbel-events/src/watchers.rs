@@ -27,6 +27,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use umbel_env::ProcessMark;
+
 use crate::by_name::ByHash;
 use crate::lock::locked;
 use crate::panics::caught;
@@ -46,8 +48,10 @@ pub enum Watched<'a> {
 }
 
 /// Who waits for events to become visible.
-#[derive(Default)]
 pub struct Watchers {
+    /// The process that has them. In a forked child nothing becomes visible, and the lock may be
+    /// held for ever.
+    process: ProcessMark,
     /// How many callbacks there are; changed under the lock only.
     count: AtomicUsize,
     /// How many callbacks were taken out and not called yet; changed under the lock only.
@@ -72,9 +76,30 @@ pub struct Watching {
     number: u64,
 }
 
+impl Default for Watchers {
+    fn default() -> Watchers {
+        Watchers {
+            process: ProcessMark::current(),
+            count: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+        }
+    }
+}
+
 impl Watchers {
+    /// Whether this is a forked child.
+    pub fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
     /// Registers a callback: for everything, or for the stream with this hash.
+    ///
+    /// In a forked child it is not, and the callback is dropped.
     pub fn add(self: &Arc<Self>, stream: Option<u64>, callback: Callback) -> Watching {
+        if !self.process.is_current() {
+            return Watching { watchers: Arc::clone(self), stream, number: 0 };
+        }
         let mut waiting = locked(&self.waiting);
         waiting.last_number += 1;
         let number = waiting.last_number;
@@ -154,6 +179,9 @@ impl Watchers {
     }
 
     fn remove(&self, stream: Option<u64>, number: u64) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut waiting = locked(&self.waiting);
         let removed = match stream {
             None => waiting.all.remove(&number),

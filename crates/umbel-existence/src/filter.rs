@@ -1,12 +1,12 @@
 //! [`ExistenceFilter`]: the public face.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
-use umbel_base::Result;
-use umbel_env::{Env, check_path};
+use umbel_base::{Error, Result};
+use umbel_env::{Env, ProcessMark, check_path};
 
 use crate::background::{Background, Work};
 use crate::counters::{Counters, OwnCounters};
@@ -29,6 +29,9 @@ const HEALING_BYTES: u64 = 128;
 ///
 /// Share it behind an [`Arc`]. Readers take no lock; threads insert beside each other; flushing and
 /// [`step`](ExistenceFilter::step) go on beside both.
+///
+/// In a forked child the copy of a filter is the parent's: what would write is refused with
+/// [`Error::Forked`], and an [`insert`](ExistenceFilter::insert) has it say "maybe" to everything.
 #[derive(Debug)]
 pub struct ExistenceFilter {
     /// `None` with `Size::Off`.
@@ -38,6 +41,9 @@ pub struct ExistenceFilter {
 /// Locks are taken in this order: `background`, `writer`, the shards of `memory`.
 #[derive(Debug)]
 struct Inner {
+    /// The process that opened it. A forked child may find any lock here held for ever.
+    process: ProcessMark,
+    folder: PathBuf,
     memory: Memory,
     writer: Mutex<Writer>,
     background: Mutex<Background>,
@@ -70,12 +76,15 @@ impl ExistenceFilter {
             remove_files(env, folder)?;
             return Ok(ExistenceFilter { inner: None });
         };
+        let (env, path) = (&env.of_this_process(), folder);
         let Recovered { folder, memory, found, lost } = recover(env, folder, &options, shape)?;
         let tally = Arc::new(Tally::default());
         tally.rebuilds.add(u64::from(lost.is_some()));
         let writer = Writer::new(folder, options, Arc::clone(&tally), found);
         let background = Background::new(options, Arc::clone(&tally), lost.is_some());
         let inner = Inner {
+            process: ProcessMark::current(),
+            folder: path.to_path_buf(),
             memory,
             writer: Mutex::new(writer),
             background: Mutex::new(background),
@@ -86,6 +95,19 @@ impl ExistenceFilter {
             lost,
         };
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
+    }
+
+    /// What there is of it for this process: nothing in a forked child.
+    fn own(&self) -> Option<&Inner> {
+        self.inner.as_deref().filter(|inner| inner.process.is_current())
+    }
+
+    /// As [`ExistenceFilter::own`], for a call that changes it: refused in a forked child.
+    fn to_change(&self) -> Result<Option<&Inner>> {
+        match self.inner.as_deref() {
+            Some(inner) if !inner.process.is_current() => Err(Error::Forked(inner.folder.clone())),
+            inner => Ok(inner),
+        }
     }
 
     /// No filter: every answer is "maybe", and no file is looked at.
@@ -163,7 +185,7 @@ impl ExistenceFilter {
 
     /// Somebody who asks again and again, one at a time: he asks in less time.
     pub fn reader(&self) -> ExistenceReader {
-        let watched = self.inner.as_ref().map(|inner| Watched {
+        let watched = self.own().map(|inner| Watched {
             view: inner.memory.watched_view(),
             counters: inner.counters.own_counters(),
         });
@@ -195,14 +217,13 @@ impl ExistenceFilter {
 
     /// Hashes that were inserted since the last flush: eight bytes of memory each.
     pub fn lag_items(&self) -> u64 {
-        let lag = |inner: &Arc<Inner>| inner.memory.pending() + inner.tally.unwritten.get();
-        self.inner.as_ref().map_or(0, lag)
+        self.own().map_or(0, |inner| inner.memory.pending() + inner.tally.unwritten.get())
     }
 
     /// Bytes of memory of its lines, of what is needed to heal some of them, and of the hashes that
     /// no file has yet.
     pub fn memory_bytes(&self) -> u64 {
-        let Some(inner) = &self.inner else { return 0 };
+        let Some(inner) = self.own() else { return 0 };
         let view = inner.memory.view();
         let of = |lines: &Arc<Lines>| lines.shape().bytes() + HEALING_BYTES * lines.damaged_count();
         let lines: u64 = view.first.iter().chain(&view.second).map(of).sum();
@@ -212,7 +233,7 @@ impl ExistenceFilter {
     /// How many different hashes are in it, and for how many it was made. `None` where there is no
     /// filter, or one is being filled.
     pub fn load(&self) -> Option<(u64, u64)> {
-        let view = self.inner.as_ref()?.memory.view();
+        let view = self.own()?.memory.view();
         let asked = view.first.as_ref().filter(|_| view.second.is_none())?;
         Some((asked.items(), asked.shape().keys))
     }
@@ -221,9 +242,10 @@ impl ExistenceFilter {
     ///
     /// REQUIRES: the [`Source`] finds its key already.
     pub fn insert(&self, hash: u64) {
-        if let Some(inner) = &self.inner
-            && inner.memory.insert(hash)
-        {
+        let Some(inner) = &self.inner else { return };
+        if !inner.process.is_current() {
+            inner.memory.forget_all();
+        } else if inner.memory.insert(hash) {
             inner.step_wanted.store(true, Ordering::Release);
         }
     }
@@ -232,9 +254,11 @@ impl ExistenceFilter {
     ///
     /// REQUIRES: as [`insert`](ExistenceFilter::insert).
     pub fn insert_batch(&self, hashes: &[u64]) {
-        if let Some(inner) = &self.inner
-            && inner.memory.insert_batch(hashes)
-        {
+        let Some(inner) = &self.inner else { return };
+        if !inner.process.is_current() {
+            // The locks may be held for ever; without them it can still be right.
+            inner.memory.forget_all();
+        } else if inner.memory.insert_batch(hashes) {
             inner.step_wanted.store(true, Ordering::Release);
         }
     }
@@ -258,7 +282,7 @@ impl ExistenceFilter {
     /// What the disk says. Nothing is lost in memory then, nothing more is promised than before,
     /// and a later flush makes up for it; after a failed sync it writes the whole filter anew.
     pub fn flush(&self, position: u64) -> Result<()> {
-        let Some(inner) = &self.inner else { return Ok(()) };
+        let Some(inner) = self.to_change()? else { return Ok(()) };
         inner.writer().flush(&inner.memory, position)
     }
 
@@ -269,14 +293,14 @@ impl ExistenceFilter {
     /// # Errors
     /// As those of a flush.
     pub fn flush_briefly(&self, position: u64) -> Result<bool> {
-        let Some(inner) = &self.inner else { return Ok(true) };
+        let Some(inner) = self.to_change()? else { return Ok(true) };
         inner.writer().flush_briefly(&inner.memory, position)
     }
 
     /// As [`flush`](ExistenceFilter::flush), but writes the whole filter anew, so that the next
     /// open has no journal to read: before a close, say. REQUIRES and errors are those of a flush.
     pub fn checkpoint(&self, position: u64) -> Result<()> {
-        let Some(inner) = &self.inner else { return Ok(()) };
+        let Some(inner) = self.to_change()? else { return Ok(()) };
         inner.writer().write_now(&inner.memory, position)
     }
 
@@ -288,7 +312,7 @@ impl ExistenceFilter {
     /// # Errors
     /// What the disk says; such keys must not be written to the log then.
     pub fn truncate(&self, position: u64) -> Result<()> {
-        let Some(inner) = &self.inner else { return Ok(()) };
+        let Some(inner) = self.to_change()? else { return Ok(()) };
         inner.writer().truncate(&inner.memory, position)
     }
 
@@ -300,7 +324,7 @@ impl ExistenceFilter {
     /// What the disk or the source says. The filter answers as before, and the step is made again
     /// by the next call.
     pub fn step(&self, source: &dyn Source) -> Result<Progress> {
-        let Some(inner) = &self.inner else { return Ok(Progress::Idle) };
+        let Some(inner) = self.to_change()? else { return Ok(Progress::Idle) };
         let mut background = inner.background.lock().unwrap_or_else(PoisonError::into_inner);
         background.step(&Work {
             memory: &inner.memory,
@@ -321,7 +345,7 @@ impl ExistenceFilter {
     /// What the filter says about itself. Takes up to some milliseconds: it looks at 65,536 lines.
     pub fn stats(&self) -> ExistenceStats {
         let mut stats = ExistenceStats::default();
-        let Some(inner) = &self.inner else { return stats };
+        let Some(inner) = self.own() else { return stats };
         let view = inner.memory.view();
         stats.describe(view.first.as_deref(), view.second.as_deref());
         let asked = inner.counters.asked();

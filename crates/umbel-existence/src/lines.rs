@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use umbel_env::ProcessMark;
+
 use crate::asking::{Asked, Asking, ask, ask_all};
 use crate::line::{
     ALL_ONES, AtomicLine, LINE_BITS, LINE_WORDS, Line, Place, load, mask, ones, place, set,
@@ -59,6 +61,8 @@ pub(crate) struct Lines {
     says_at: AtomicU64,
     /// The file that holds it as it was at some moment.
     stored: Mutex<Option<Kept>>,
+    /// The process that made it. A forked child may find any lock here held for ever.
+    process: ProcessMark,
 }
 
 /// The file of a filter.
@@ -120,6 +124,7 @@ impl Lines {
             items: Apart(AtomicU64::new(items)),
             says_at: AtomicU64::new(shape.keys),
             stored: Mutex::new(None),
+            process: ProcessMark::current(),
         }
     }
 
@@ -319,6 +324,9 @@ impl Lines {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::ExistenceUnreadMeansNo.is_on() {
             return true;
+        }
+        if !self.process.is_current() {
+            return false;
         }
         if self.is_waiting() {
             self.add_part(self.part(line));

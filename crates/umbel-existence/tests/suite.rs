@@ -9,6 +9,8 @@ mod suite {
     mod damage;
     #[cfg(not(feature = "canary"))]
     mod faults;
+    #[cfg(all(target_os = "linux", not(feature = "canary")))]
+    mod fork;
     #[cfg(not(feature = "canary"))]
     mod histories;
     mod history;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Status};
+use umbel_env::PerProcess;
 use umbel_events::limits::APPEND_BYTES_MAX;
 use umbel_events::{Appended, Error, Expected};
 use umbel_proto::shared::{
@@ -30,13 +31,13 @@ pub struct Echo {
 }
 
 /// When the log was last told that batches fail.
-static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+static TOLD: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
 /// Tells the log, once a second at most, where it is not the client's doing that a batch fails: the
 /// call itself does not, so that nobody else tells of it.
 fn note(status: &Status) {
     let is_clients = matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied);
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = TOLD.get().lock().unwrap_or_else(PoisonError::into_inner);
     if is_clients || told.is_some_and(|told| told.elapsed() < TOLD_AGAIN) {
         return;
     }

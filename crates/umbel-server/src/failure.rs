@@ -377,7 +377,7 @@ pub fn of_engine(error: &umbel::Error) -> Status {
             error.without_remedy()
         )),
         umbel::Error::Full { .. } => Status::resource_exhausted(text),
-        umbel::Error::ReadOnly(_) | umbel::Error::Closed => {
+        umbel::Error::ReadOnly(_) | umbel::Error::Closed | umbel::Error::Forked(_) => {
             Status::unavailable(format!("Server Is Not Ready: {text}"))
         }
         _ => Status::internal(text),
@@ -479,6 +479,7 @@ mod tests {
             (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
             (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
             (umbel::Error::Closed, Code::Unavailable),
+            (umbel::Error::Forked(path.to_path_buf()), Code::Unavailable),
         ];
         for (error, code) in cases {
             assert_eq!(status(&Error::Store(error)).code(), code);

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use tonic::Status;
-use umbel_env::Entropy;
+use umbel_env::{Entropy, PerProcess};
 
 /// Most bytes of a password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
@@ -133,18 +133,31 @@ struct Memories {
     kept: Vec<Vec<Block>>,
 }
 
-static MEMORIES: Mutex<Memories> = Mutex::new(Memories { left: AT_A_TIME, kept: Vec::new() });
-static GIVEN_BACK: Condvar = Condvar::new();
+/// Lends memory.
+struct Lender {
+    memories: Mutex<Memories>,
+    given_back: Condvar,
+}
+
+impl Default for Lender {
+    fn default() -> Lender {
+        let memories = Memories { left: AT_A_TIME, kept: Vec::new() };
+        Lender { memories: Mutex::new(memories), given_back: Condvar::new() }
+    }
+}
+
+/// A forked child lends anew: what its parent had lent never comes back there.
+static LENDER: PerProcess<Lender> = PerProcess::new();
 
 fn memories() -> MutexGuard<'static, Memories> {
-    MEMORIES.lock().unwrap_or_else(PoisonError::into_inner)
+    LENDER.get().memories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Memory {
     /// Waits until fewer than [`AT_A_TIME`] passwords are worked on. What an earlier one left there
     /// is written over.
     fn lent(blocks: usize) -> Memory {
-        let wait = GIVEN_BACK.wait_while(memories(), |memories| memories.left == 0);
+        let wait = LENDER.get().given_back.wait_while(memories(), |memories| memories.left == 0);
         let mut memories = wait.unwrap_or_else(PoisonError::into_inner);
         memories.left -= 1;
         let kept = if is_usual(blocks) { memories.kept.pop() } else { None };
@@ -161,7 +174,7 @@ impl Drop for Memory {
             memories.kept.push(std::mem::take(&mut self.blocks));
         }
         drop(memories);
-        GIVEN_BACK.notify_one();
+        LENDER.get().given_back.notify_one();
     }
 }
 

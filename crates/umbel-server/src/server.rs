@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use umbel_env::{Env, check_path};
+use umbel_env::{Env, ProcessBound, check_path};
 use umbel_events::Store;
 
 use crate::backups::Backups;
@@ -36,16 +36,29 @@ pub struct Server;
 
 /// A server that is about to start: the port is its own and the certificates make sense, so that it
 /// is not refused for these once a store was made for it. Who comes before it starts is refused.
+///
+/// A forked child does not have its threads: there it is not started, and dropping it does nothing.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct Prepared(ProcessBound<Ready>);
+
+/// What a server that is about to start has.
+#[derive(Debug)]
+struct Ready {
     runtime: Runtime,
     socket: TcpSocket,
     tls: Option<Arc<Tls>>,
 }
 
 /// A server that runs until it is told to stop or dropped.
+///
+/// It runs in the process that started it. A forked child has nothing of it but open sockets:
+/// stopping or dropping its copy there does nothing.
 #[derive(Debug)]
-pub struct Running {
+pub struct Running(ProcessBound<Parts>);
+
+/// What a running server consists of.
+#[derive(Debug)]
+struct Parts {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     /// A client asks to stop.
@@ -115,7 +128,7 @@ impl Server {
             }
             None => None,
         };
-        Ok(Prepared { runtime, socket, tls })
+        Ok(Prepared(ProcessBound::new(Ready { runtime, socket, tls })))
     }
 }
 
@@ -128,7 +141,10 @@ impl Prepared {
     ///
     /// As [`Server::start`].
     pub fn start(self, store: Store, config: Config) -> Result<Running, StartError> {
-        let Prepared { runtime, socket, tls } = self;
+        let Some(Ready { runtime, socket, tls }) = self.0.into_inner() else {
+            let why = "it was prepared by the process that forked this one; prepare it after that";
+            return Err(StartError::system("start the server", io::Error::other(why)));
+        };
         let listener = runtime
             .block_on(async { socket.listen(BACKLOG) })
             .map_err(|source| StartError::bind(config.listen, source))?;
@@ -162,25 +178,30 @@ impl Prepared {
         let serve = connections::serve(listener, Arc::new(service), tls.clone(), limits, stopped);
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
-        Ok(Running { address, stop, ask, connections, runtime, writers, made, tls })
+        let parts = Parts { address, stop, ask, connections, runtime, writers, made, tls };
+        Ok(Running(ProcessBound::new(parts)))
     }
 }
 
 impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address
     }
 
     /// The first users whose passwords nobody chose, with those that were made for them. They are
     /// nowhere else.
     pub fn made_passwords(&self) -> &[(&'static str, Secret)] {
-        &self.made
+        &self.0.made
     }
 
-    /// How many tasks serve connections and their calls; one more takes connections.
+    /// How many tasks serve connections and their calls; one more takes connections. None in a
+    /// forked child.
     pub fn tasks(&self) -> usize {
-        self.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
+        if !self.0.process().is_current() {
+            return 0;
+        }
+        self.0.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
     }
 
     /// Listens for Ctrl-C, for a client that asks the server to stop and, where there are such
@@ -188,20 +209,27 @@ impl Running {
     /// tells of it, however early it came. `SIGHUP` does not either: the certificates are looked at
     /// at once.
     pub fn interrupts(&self) -> io::Result<Interrupts> {
-        let runtime = self.runtime.as_ref().ok_or_else(|| io::Error::other("it was stopped"))?;
+        if !self.0.process().is_current() {
+            return Err(io::Error::other("it runs in the process that forked this one"));
+        }
+        let runtime = self.0.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| io::Error::other("it was stopped"))?;
         let handle = runtime.handle().clone();
         let _inside = handle.enter();
-        let asked = self.ask.subscribe();
-        let (signals, tls) = (Signals::listen()?, self.tls.clone());
-        Ok(Interrupts { handle: handle.clone(), signals, asked, tls })
+        let asked = self.0.ask.subscribe();
+        let (signals, tls) = (Signals::listen()?, self.0.tls.clone());
+        let waited_for = WaitedFor { handle: handle.clone(), signals, asked, tls };
+        Ok(Interrupts(ProcessBound::new(waited_for)))
     }
 
     /// Takes no more calls, tells subscribers to come back, lets calls that are being served end
     /// for some seconds, and stops.
-    pub fn shutdown(mut self) {
-        self.stop();
+    pub fn shutdown(self) {
+        drop(self);
     }
+}
 
+impl Parts {
     fn stop(&mut self) {
         self.stop.send_replace(true);
         let (Some(runtime), Some(connections)) = (self.runtime.take(), self.connections.take())
@@ -218,7 +246,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Parts {
     fn drop(&mut self) {
         self.stop();
     }
@@ -226,7 +254,11 @@ impl Drop for Running {
 
 /// Tells when somebody stops the process; from [`Running::interrupts`].
 #[derive(Debug)]
-pub struct Interrupts {
+pub struct Interrupts(ProcessBound<WaitedFor>);
+
+/// What stops a process.
+#[derive(Debug)]
+struct WaitedFor {
     handle: Handle,
     signals: Signals,
     asked: watch::Receiver<bool>,
@@ -234,21 +266,22 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Waits until somebody does.
-    pub fn wait(mut self) {
+    /// Waits until somebody does. Returns at once in a forked child, which nobody can stop by it.
+    pub fn wait(self) {
+        let Some(mut this) = self.0.into_inner() else { return };
         let asked = async {
-            if self.asked.wait_for(|asked| *asked).await.is_err() {
+            if this.asked.wait_for(|asked| *asked).await.is_err() {
                 // Nobody can ask any more.
                 std::future::pending().await
             }
         };
         let mut asked = pin!(asked);
-        self.handle.block_on(async {
+        this.handle.block_on(async {
             loop {
                 tokio::select! {
-                    told = self.signals.next() => match told {
+                    told = this.signals.next() => match told {
                         Told::Stop => return,
-                        Told::Look => self.tls.iter().for_each(|tls| tls.look()),
+                        Told::Look => this.tls.iter().for_each(|tls| tls.look()),
                     },
                     () = asked.as_mut() => return,
                 }
@@ -297,7 +330,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         // A file that meets the limit of its length (`ulimit -f`) would end the process. Once the
         // signal was listened for, the write fails instead, as on a full disk.
-        signal(SignalKind::from_raw(SIGXFSZ))?;
+        drop(signal(SignalKind::from_raw(SIGXFSZ))?);
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })

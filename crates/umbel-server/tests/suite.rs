@@ -11,6 +11,8 @@ mod suite {
     mod connection;
     mod console;
     mod filters;
+    #[cfg(target_os = "linux")]
+    mod fork;
     mod ground;
     mod kv;
     mod kv_access;

@@ -33,6 +33,7 @@ pub fn options(script: &Script, env: Env) -> Options {
         // Half of the scripts have each way.
         direct_writes: Some(script.ops.len().is_multiple_of(2)),
         before_flush: None,
+        lock_wait: std::time::Duration::ZERO,
         background_threads: 0,
         log_segment_bytes: script.log_segment_bytes,
         inline_value_bytes_max: script.inline_value_bytes_max,

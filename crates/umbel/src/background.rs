@@ -240,7 +240,7 @@ fn work(store: &Arc<Store>) {
             store.final_error(error);
             store.signal();
             if passes {
-                store.wait_for_change(TRY_AGAIN, || store.closed.load(Ordering::Relaxed));
+                store.wait_for_change(TRY_AGAIN, || !store.open.is_open());
             }
         }
     }

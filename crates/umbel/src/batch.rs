@@ -25,6 +25,15 @@ pub struct Batch {
     foreign: bool,
 }
 
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if self.handle.store.open.is_forked() {
+            // It may hold the last of a keyspace that was dropped, with tables to remove.
+            std::mem::forget(std::mem::take(&mut self.writes));
+        }
+    }
+}
+
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
         let (handle, writes) = (Arc::clone(handle), Writes::default());

@@ -1,6 +1,5 @@
 //! How a store ends.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use umbel_base::{Error, Result};
@@ -18,13 +17,15 @@ use crate::version::Edit;
 const CLOSE_FLUSH_BYTES: u64 = 4 << 20;
 
 /// Ends background work, writes down where the logs end and lets go of the folder. Only the first
-/// call does anything; every other one waits for it and answers as it does.
+/// call does anything; every other one waits for it and answers as it does. In a forked child
+/// nothing is done.
 pub fn close(store: &Arc<Store>) -> Result<()> {
+    store.check_process()?;
     let mut outcome = store.close_outcome.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = &*outcome {
         return known.clone();
     }
-    if store.closed.swap(true, Ordering::AcqRel) {
+    if !store.open.close() {
         return Err(Error::invalid("internal: closing the store panicked"));
     }
     let result = close_once(store);

@@ -36,6 +36,9 @@ pub struct Db {
 impl Db {
     /// Opens the store in `path`, or creates it where the options allow it.
     ///
+    /// After a fork the handle is the parent's alone: in the child every call is refused with
+    /// [`Error::Forked`], and dropping the handle there does nothing. Open it after the fork.
+    ///
     /// # Errors
     /// `Locked` where another process or handle has it open, `Invalid` where the folder is no
     /// store, was written by a newer Umbel or an option is out of range, `Corruption` where files
@@ -151,8 +154,11 @@ impl Db {
         Ok(core.map(|core| Keyspace::new(&self.handle, core)))
     }
 
-    /// The names of the keyspaces, in the order in which they were created.
+    /// The names of the keyspaces, in the order in which they were created; none in a forked child.
     pub fn keyspaces(&self) -> Vec<String> {
+        if self.handle.store.open.is_forked() {
+            return Vec::new();
+        }
         self.handle.store.keyspaces().iter().map(|core| core.name.clone()).collect()
     }
 
@@ -200,8 +206,11 @@ impl Db {
         Snapshot::new(&self.handle)
     }
 
-    /// What the store consists of and what it did so far.
+    /// What the store consists of and what it did so far; nothing in a forked child.
     pub fn stats(&self) -> Stats {
+        if self.handle.store.open.is_forked() {
+            return Stats::default();
+        }
         stats::of_store(&self.handle.store)
     }
 
@@ -211,8 +220,11 @@ impl Db {
     }
 
     /// Which filters are kept and why, and what other memory would bring, of each keyspace. Has it
-    /// decided anew first.
+    /// decided anew first. Nothing in a forked child.
     pub fn advice(&self) -> Vec<FilterAdvice> {
+        if self.handle.store.open.is_forked() {
+            return Vec::new();
+        }
         advise::advice(&self.handle.store)
     }
 
@@ -226,6 +238,7 @@ impl Db {
 
     /// Writes every memtable into tables and waits for it.
     pub fn flush(&self) -> Result<()> {
+        self.handle.store.check_process()?;
         let keyspaces = self.handle.store.keyspaces();
         flush_now::flush_together(&self.handle.store, &keyspaces, None)
     }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use umbel_base::{Error, Result};
 use umbel_env::{
     Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    ProcessMark,
 };
 
 use crate::version::Ownership;
@@ -32,6 +33,8 @@ pub fn open_tables_max(limit: Option<u64>) -> u64 {
 /// The open files of a store's tables.
 #[derive(Debug)]
 pub struct Descriptors {
+    /// The process that opened the store.
+    process: ProcessMark,
     files: Arc<dyn FileSystem>,
     most: u64,
     open: AtomicU64,
@@ -47,6 +50,7 @@ impl Descriptors {
     /// A pool of at most `most` open files.
     pub fn new(files: Arc<dyn FileSystem>, most: u64) -> Arc<Descriptors> {
         Arc::new(Descriptors {
+            process: ProcessMark::current(),
             files,
             most: most.max(OPEN_TABLES_MIN),
             open: AtomicU64::new(0),
@@ -64,6 +68,11 @@ impl Descriptors {
         [self.most, read(&self.open), read(&self.reopened), read(&self.shortages)]
     }
 
+    /// An error in a forked child, where what guards the pool may be locked for ever.
+    pub fn check_process(&self, path: &Path) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked(path.to_path_buf())) }
+    }
+
     /// Opens no file again from now on.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -71,6 +80,7 @@ impl Descriptors {
 
     /// Opens the file at `path` for reading, as a file that may be closed between two reads.
     pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<PooledFile>> {
+        self.check_process(path)?;
         let file = self.open_now(path)?;
         let len = file.len()?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -232,6 +242,7 @@ impl File for PooledHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.0.pool.check_process(&self.0.path)?;
         let file = opened(&self.0)?;
         let read = file.read_at(buffer, offset);
         let mut slot = self.0.slot();

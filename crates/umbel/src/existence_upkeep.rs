@@ -214,7 +214,7 @@ impl Drop for Calling<'_> {
 fn tend_all(store: &Store) -> bool {
     let (mut is_more, mut weighs_other) = (false, false);
     for core in store.keyspaces() {
-        if !is_due(&core) || store.poison.is_set() || store.closed.load(Ordering::Acquire) {
+        if !is_due(&core) || store.poison.is_set() || !store.open.is_open() {
             continue;
         }
         let before = core.existence.memory_bytes();

@@ -14,7 +14,18 @@ pub struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.store.open.is_forked() {
+            // A copy in a forked child: to drop the store would be to wait for threads that are not
+            // there, and to remove files that the parent reads.
+            std::mem::forget(Arc::clone(&self.store));
+            return;
+        }
         // Whoever wants to know whether closing worked calls `Db::close`.
         let _ = close::close(&self.store);
     }
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[path = "fork_tests.rs"]
+mod tests;

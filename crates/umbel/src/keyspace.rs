@@ -24,8 +24,17 @@ use crate::writes::Action;
 /// state of a snapshot.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
     pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        if self.handle.store.open.is_forked() {
+            // It may be the last of a keyspace that was dropped, with tables to remove.
+            std::mem::forget(Arc::clone(&self.core));
+        }
+    }
 }
 
 impl Keyspace {
@@ -121,8 +130,12 @@ impl Keyspace {
     }
 
     /// What memory alone says: `false` means that `key` has certainly no value, `true` that it may
-    /// have one. A table that cannot be asked counts as "may".
+    /// have one. A table that cannot be asked counts as "may", as does a store that a process
+    /// opened which forked this one.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> bool {
+        if self.handle.store.open.is_forked() {
+            return true;
+        }
         read::may_contain(&self.handle.store, &self.core, key.as_ref()).unwrap_or(true)
     }
 
@@ -308,8 +321,10 @@ impl Keyspace {
         flush_now::flush_together(&self.handle.store, keyspaces, None)
     }
 
-    /// The marker stored with the last durable flush; see `Batch::set_marker`.
+    /// The marker stored with the last durable flush; see `Batch::set_marker`. `None` in a forked
+    /// child.
     pub fn marker(&self) -> Option<Vec<u8>> {
+        self.handle.store.check_process().ok()?;
         self.core.durable_marker()
     }
 
@@ -319,8 +334,12 @@ impl Keyspace {
         held_back::holds_back(&self.handle.store, &self.core)
     }
 
-    /// What it consists of and what it did so far.
+    /// What it consists of and what it did so far; its name alone in a forked child.
     pub fn stats(&self) -> KeyspaceStats {
+        if self.handle.store.open.is_forked() {
+            let name = self.core.name.clone();
+            return KeyspaceStats { name, ..KeyspaceStats::default() };
+        }
         stats::of_keyspace(&self.core)
     }
 }

@@ -1,8 +1,9 @@
 //! [`KeyspaceCore`]: what every handle of a keyspace shares.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_filter::KeyHasher;
@@ -57,7 +58,7 @@ pub struct KeyspaceCore {
     blob_bytes_max: AtomicU64,
     caps: Caps,
     /// As given, and as far as the memory allows them.
-    options: RwLock<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
+    options: ArcSwap<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
 }
 
 impl KeyspaceCore {
@@ -94,7 +95,7 @@ impl KeyspaceCore {
             memtable_bytes_max: AtomicU64::new(within.memtable_bytes),
             blob_bytes_max: AtomicU64::new(options.memtable_bytes * BLOB_BYTES_FACTOR),
             caps,
-            options: RwLock::new((Arc::new(options), Arc::new(within))),
+            options: ArcSwap::from_pointee((Arc::new(options), Arc::new(within))),
         }
     }
 
@@ -128,12 +129,13 @@ impl KeyspaceCore {
 
     /// Its options as far as the memory allows them: what counts for what is done.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
-        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).1)
+        Arc::clone(&self.options.load().1)
     }
 
     /// Its options for writing tables of this level, as far as the memory allows them.
     pub fn options_of_level(&self, level: usize) -> Arc<KeyspaceOptions> {
-        let (given, within) = &*self.options.read().unwrap_or_else(PoisonError::into_inner);
+        let options = self.options.load();
+        let (given, within) = &**options;
         let table_bytes = given.table_bytes.min(self.caps.last_table_bytes);
         if level + 1 < LEVELS || table_bytes <= within.table_bytes {
             return Arc::clone(within);
@@ -143,7 +145,7 @@ impl KeyspaceCore {
 
     /// Its options as they were given.
     pub fn options_given(&self) -> Arc<KeyspaceOptions> {
-        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner).0)
+        Arc::clone(&self.options.load().0)
     }
 
     /// Replaces its options.
@@ -154,8 +156,7 @@ impl KeyspaceCore {
         self.memtable_bytes_max.store(within.memtable_bytes, Ordering::Relaxed);
         let pointed_at = options.memtable_bytes * BLOB_BYTES_FACTOR;
         self.blob_bytes_max.store(pointed_at, Ordering::Relaxed);
-        let options = (Arc::new(options), Arc::new(within));
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        self.options.store(Arc::new((Arc::new(options), Arc::new(within))));
     }
 
     /// How long a writer is held back per byte, in nanoseconds.

@@ -26,6 +26,10 @@
 //! A [`Db`] is `Clone + Send + Sync`, and so is everything it hands out but iterators. What an
 //! acknowledged write survives is said by [`Durability`]; `docs/PROMISES.md` has every promise and
 //! limit.
+//!
+//! A handle belongs to the process that opened it. In a forked child every call is refused with
+//! [`Error::Forked`] and dropping it does nothing: open a store after the fork, in one process at a
+//! time.
 #![forbid(unsafe_code)]
 
 mod advise;

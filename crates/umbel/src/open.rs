@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock, check_path};
+use umbel_env::{Env, Lock, OpenMark, check_path};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -43,7 +43,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let outside = &options.env;
     let folder = &*outside.files.absolute(folder)?;
     create_directory(outside, folder, &options, read_only)?;
-    let held = outside.hold(folder)?;
+    let held = outside.of_this_process().hold(folder)?;
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
     let (env, descriptors) = patient_env(&held, &options, &ownership);
     let lock = prepare_folder(&env, folder, &options, read_only)?;
@@ -111,7 +111,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         work: Mutex::new(WorkState::default()),
         moved: Condvar::new(),
         counters: StoreCounters::default(),
-        closed: AtomicBool::new(false),
+        open: OpenMark::new(),
         tends_filters: AtomicBool::default(),
         close_outcome: Mutex::default(),
         threads: Mutex::default(),

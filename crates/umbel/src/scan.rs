@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
 use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::ProcessBound;
 use umbel_filter::PrefixExtractor;
 
 use crate::handle::Handle;
@@ -19,10 +20,13 @@ use crate::view_cursor::{self, Reading, ViewCursor};
 /// A cursor over the keys and values of a keyspace within bounds, as they were when it was made. It
 /// lends what it stands on; see [`Iter`] for the copying convenience.
 ///
+/// In a forked child seeks are refused; a step within what the cursor has in memory is right, and
+/// one that would read a file is refused.
+///
 /// A fresh cursor stands nowhere: call [`DbCursor::seek_to_first`] or another seek first. After an
 /// error it stays where it failed and answers with the error again until the next seek.
 pub struct DbCursor {
-    inner: VisibleCursor<ViewCursor>,
+    inner: ProcessBound<VisibleCursor<ViewCursor>>,
     /// The value stood on, where it lies in a file of its own and was asked for.
     fetched: OnceLock<Vec<u8>>,
     handle: Arc<Handle>,
@@ -74,7 +78,10 @@ impl DbCursor {
         let (lower, upper) = bounds;
         let inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
         Ok(DbCursor {
-            inner: inner.counted_in(handle.store.cache.cursors(), bytes),
+            inner: ProcessBound::of(
+                handle.store.open.process(),
+                inner.counted_in(handle.store.cache.cursors(), bytes),
+            ),
             fetched: OnceLock::new(),
             handle: Arc::clone(handle),
             _snapshot: snapshot,
@@ -83,12 +90,14 @@ impl DbCursor {
 
     /// Moves to the first key within the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.handle.store.check_process()?;
         self.let_go();
         self.inner.seek_to_first()
     }
 
     /// Moves to the last key within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.handle.store.check_process()?;
         self.let_go();
         self.inner.seek_to_last()
     }
@@ -115,12 +124,14 @@ impl DbCursor {
 
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.handle.store.check_process()?;
         self.let_go();
         self.inner.seek(key.as_ref())
     }
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.handle.store.check_process()?;
         self.let_go();
         self.inner.seek_for_prev(key.as_ref())
     }
@@ -227,7 +238,7 @@ impl fmt::Debug for DbCursor {
 /// An iterator over copies of keys and values, from both ends. It ends after the first error.
 #[derive(Debug)]
 pub struct Iter {
-    source: Source,
+    source: ProcessBound<Source>,
     front: End,
     back: End,
     /// Why there is nothing to iterate over; answered first.
@@ -271,8 +282,10 @@ impl Iter {
         let sequence = at.map_or_else(present, Snapshot::sequence);
         let asked = prefix_asked(handle, keyspace, &bounds);
         let (handle, snapshot) = (Arc::clone(handle), at.cloned());
+        let process = handle.store.open.process();
+        let source = Source { handle, view, sequence, bounds, snapshot, asked };
         Iter {
-            source: Source { handle, view, sequence, bounds, snapshot, asked },
+            source: ProcessBound::of(process, source),
             front: End::default(),
             back: End::default(),
             refused,

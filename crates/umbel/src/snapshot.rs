@@ -15,7 +15,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(handle: &Arc<Handle>) -> Snapshot {
-        let sequence = handle.store.snapshots.hold();
+        let store = &handle.store;
+        // In a forked child nothing can be read in it, and nothing is to be waited for.
+        let sequence = match store.open.is_forked() {
+            true => store.snapshots.visible(),
+            false => store.snapshots.hold(),
+        };
         Snapshot { handle: Arc::clone(handle), sequence }
     }
 
@@ -32,7 +37,9 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        self.handle.store.snapshots.hold_again(self.sequence);
+        if !self.handle.store.open.is_forked() {
+            self.handle.store.snapshots.hold_again(self.sequence);
+        }
         Snapshot { handle: Arc::clone(&self.handle), sequence: self.sequence }
     }
 }

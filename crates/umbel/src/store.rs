@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{Env, JoinHandle, Lock};
+use umbel_env::{Env, JoinHandle, Lock, OpenMark, OpenState};
 
 use crate::advisor::Advising;
 use crate::budget::Budget;
@@ -135,8 +135,9 @@ pub struct Store {
     pub moved: Condvar,
     /// Counters.
     pub counters: StoreCounters,
-    /// Whether the store was closed, or is being closed.
-    pub closed: AtomicBool,
+    /// Whether the store is open, in this process: it was closed, or is being closed, or this is a
+    /// forked child, which must wait for none of the locks here.
+    pub open: OpenMark,
     /// Whether a thread sees to the existence filters.
     pub tends_filters: AtomicBool,
     /// How closing ended. Locked while somebody closes; no lock but those named above is taken
@@ -192,10 +193,24 @@ impl Store {
         keyspaces.retain(|keyspace| keyspace.id != id);
     }
 
-    /// An error where the store was closed.
+    /// An error where the store was closed, or was opened by a process that forked this one. Takes
+    /// no lock.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+        if self.open.is_open() { Ok(()) } else { Err(self.why_not_open()) }
+    }
+
+    #[cold]
+    fn why_not_open(&self) -> Error {
+        match self.open.state() {
+            OpenState::Forked => Error::Forked(self.folder.clone()),
+            OpenState::Open | OpenState::Closed => Error::Closed,
+        }
+    }
+
+    /// An error in a forked child, where the store is closed, too. Takes no lock.
+    pub fn check_process(&self) -> Result<()> {
+        if self.open.is_forked() { Err(self.why_not_open()) } else { Ok(()) }
     }
 
     /// An error where nothing may be written.
@@ -235,9 +250,10 @@ impl Store {
         self.moved.notify_all();
     }
 
-    /// Lets go of a state held by [`Snapshots::hold`], and wakes whoever waits for that.
+    /// Lets go of a state held by [`Snapshots::hold`], and wakes whoever waits for that. Nothing in
+    /// a forked child.
     pub fn release(&self, sequence: SequenceNumber) {
-        if self.snapshots.release(sequence) {
+        if !self.open.is_forked() && self.snapshots.release(sequence) {
             self.signal();
         }
     }

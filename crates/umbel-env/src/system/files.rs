@@ -32,6 +32,7 @@ use crate::aligned::DIRECT_ALIGNMENT;
 use crate::file::{
     Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
 };
+use crate::process::ProcessMark;
 
 /// The file system of the operating system.
 #[derive(Debug)]
@@ -62,6 +63,9 @@ pub(super) struct SystemFile {
     unmapped: OnceLock<String>,
     mappings: MappingCount,
     direct: Direct,
+    /// The process that opened it. A forked child shares what the kernel keeps of the open file:
+    /// a sync there would take an error that this process has to see.
+    process: ProcessMark,
 }
 
 /// Flags that every open of a file shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
@@ -98,11 +102,17 @@ impl SystemFile {
             unmapped: OnceLock::new(),
             mappings: MappingCount::default(),
             direct: Direct::default(),
+            process: ProcessMark::current(),
         })
     }
 
     fn error(&self, operation: impl Into<String>, error: io::Error) -> Error {
         Error::io(operation, &self.path, error)
+    }
+
+    /// An error in a child that was forked since the file was opened.
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked(self.path.clone())) }
     }
 
     /// Notes that the file reaches at least to `end`.
@@ -135,6 +145,7 @@ impl File for SystemFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.check_process()?;
         self.direct.leave(&self.file);
         let mut done = 0;
         while done < buffer.len() {
@@ -152,6 +163,7 @@ impl File for SystemFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.check_process()?;
         self.direct.leave(&self.file);
         let mut done = 0;
         while done < bytes.len() {
@@ -172,6 +184,7 @@ impl File for SystemFile {
     }
 
     fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
+        self.check_process()?;
         if !direct::is_aligned(bytes, offset) || !self.direct.enter(&self.file) {
             return Ok(false);
         }
@@ -200,6 +213,7 @@ impl File for SystemFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
+        self.check_process()?;
         self.mappings.check_cut(&self.path, len)?;
         self.file
             .set_len(len)
@@ -210,6 +224,7 @@ impl File for SystemFile {
     }
 
     fn preallocate(&self, len: u64) -> Result<()> {
+        self.check_process()?;
         if len == 0 {
             return Ok(());
         }
@@ -229,6 +244,7 @@ impl File for SystemFile {
     /// and `fdatasync` cover the page cache, which the mapping shares. Other platforms owe nothing,
     /// since `map` returns `None` there.
     fn sync(&self) -> Result<()> {
+        self.check_process()?;
         let len_changed = self.len_changed.swap(false, Ordering::AcqRel);
         let synced = if len_changed { self.file.sync_all() } else { self.file.sync_data() };
         synced.map_err(|error| {
@@ -238,7 +254,9 @@ impl File for SystemFile {
     }
 
     fn write_back(&self, range: Range<u64>) {
-        write_back::begin(&self.file, range);
+        if self.process.is_current() {
+            write_back::begin(&self.file, range);
+        }
     }
 
     fn read_ahead(&self, range: Range<u64>) {
@@ -252,6 +270,7 @@ impl File for SystemFile {
     }
 
     fn map(&self, len: u64) -> Result<Option<Box<dyn Mapping>>> {
+        self.check_process()?;
         if self.unreserved.load(Ordering::Acquire) {
             let _ = self.unmapped.set("the file system cannot reserve space".into());
             return Ok(None);

@@ -24,6 +24,8 @@ use umbel_base::{Error, Result};
 use crate::file::Mapping;
 #[cfg(target_os = "linux")]
 use crate::file::Populator;
+#[cfg(target_os = "linux")]
+use crate::process::ProcessMark;
 
 /// How many bytes of a file are mapped through one handle, so that this handle refuses to cut them.
 #[derive(Debug, Default)]
@@ -76,7 +78,8 @@ pub(super) fn map(
         _ => failed(error),
     })?;
     let (path, populated) = (path.to_path_buf(), AtomicUsize::new(0));
-    Ok(SystemMapping(Arc::new(Pages { path, bytes, populated, _guard: guard })))
+    let process = ProcessMark::current();
+    Ok(SystemMapping(Arc::new(Pages { path, bytes, populated, process, _guard: guard })))
 }
 
 /// Nothing is mapped on this platform: whether a sync covers mapped pages is unproven here.
@@ -176,6 +179,9 @@ struct Pages {
     bytes: memmap2::MmapRaw,
     /// Bytes below this offset can be stored to without a fault.
     populated: AtomicUsize,
+    /// The process that mapped it. A forked child has the mapping too, and would write over the
+    /// stores of its parent.
+    process: ProcessMark,
     _guard: Arc<MappedLen>,
 }
 
@@ -188,6 +194,7 @@ impl Mapping for SystemMapping {
     #[inline]
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
         let pages = &*self.0;
+        pages.check_process()?;
         let mapped = pages.bytes.len();
         let start = usize::try_from(offset).ok();
         let end = start.and_then(|start| start.checked_add(bytes.len()));
@@ -217,6 +224,12 @@ impl Mapping for SystemMapping {
 
 #[cfg(target_os = "linux")]
 impl Pages {
+    /// An error in a child that was forked since the file was mapped.
+    #[inline]
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked(self.path.clone())) }
+    }
+
     /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
     #[cold]
     fn populate_ahead(&self, end: usize) -> Result<()> {
@@ -242,6 +255,7 @@ impl Pages {
 #[cfg(target_os = "linux")]
 impl Populator for Pages {
     fn populate(&self, end: u64) -> Result<()> {
+        self.check_process()?;
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.bytes.len());
         // All but the last step in whole ones, for the boundaries' sake.
         self.populate_through(end.next_multiple_of(POPULATE_BYTES.0).min(self.bytes.len()))

@@ -70,6 +70,7 @@ pub fn options(seed: u64) -> Options {
         open_tables_max: None,
         direct_writes: Some(join(seed, 4).is_multiple_of(2)),
         before_flush: None,
+        lock_wait: std::time::Duration::ZERO,
         background_threads: [2, 2, 1, 0][(join(seed, 1) % 4) as usize],
         log_segment_bytes: 64 << 10,
         // In every other folder the longest values get files of their own.

@@ -264,6 +264,8 @@ impl TableFile {
     }
 
     fn open_once(&self) -> Result<&OpenTable> {
+        // Before the lock, which a forked child may find held for ever.
+        self.file.context.descriptors.check_process(&self.file.path())?;
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = self.reader.get() {
             return Ok(reader);

@@ -1,0 +1,95 @@
+//! Marks of processes, with children that are really forked.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::testing::{fork_without_handlers, in_forked_child, in_own_process};
+
+/// A mark was current in a child, which wrote through its parent's handle.
+#[test]
+fn a_child_has_another_mark_than_its_parent() {
+    in_own_process("process::tests::a_child_has_another_mark_than_its_parent", || {
+        let (mark, open) = (ProcessMark::current(), OpenMark::new());
+        assert!(mark.is_current() && open.is_open());
+        let check = || {
+            assert!(!mark.is_current() && !open.is_open() && open.is_forked());
+            assert_eq!(open.state(), OpenState::Forked);
+            let own = ProcessMark::current();
+            assert!(own.is_current() && !mark.is_current());
+            in_forked_child(|| assert!(!own.is_current() && !mark.is_current()));
+            assert!(own.is_current());
+        };
+        in_forked_child(check);
+        fork_without_handlers(check).wait();
+        assert!(mark.is_current() && open.is_open());
+    });
+}
+
+#[test]
+fn a_mark_that_rests_on_the_id_alone_says_the_same() {
+    in_own_process("process::tests::a_mark_that_rests_on_the_id_alone_says_the_same", || {
+        let mark = ProcessMark::by_id();
+        let open = OpenMark { mark, open_as: AtomicU64::new(mark.generation) };
+        assert!(mark.is_current() && open.is_open());
+        in_forked_child(|| {
+            assert!(!mark.is_current() && !open.is_open());
+            assert!(ProcessMark::by_id().is_current());
+        });
+        assert!(open.close() && !open.close());
+        assert_eq!(open.state(), OpenState::Closed);
+        assert!(!open.is_open());
+    });
+}
+
+#[test]
+fn starting_a_program_leaves_the_mark_as_it_is() {
+    let mark = ProcessMark::current();
+    let done = std::process::Command::new("/bin/true").status();
+    assert!(done.is_ok() && mark.is_current());
+}
+
+#[test]
+fn a_handle_that_was_closed_is_not_forked() {
+    let open = OpenMark::new();
+    assert!(open.close() && !open.close());
+    assert_eq!((open.is_open(), open.is_forked()), (false, false));
+    assert_eq!(open.state(), OpenState::Closed);
+}
+
+/// A child waited for a thread that it does not have.
+#[test]
+fn a_child_leaks_what_belongs_to_its_parent() {
+    struct Never;
+    impl Drop for Never {
+        fn drop(&mut self) {
+            panic!("it was dropped");
+        }
+    }
+    in_own_process("process::tests::a_child_leaks_what_belongs_to_its_parent", || {
+        // The parent forgets its own: it would drop them at the end.
+        let (first, second) = (ProcessBound::new(Never), ProcessBound::new(Never));
+        let (first, second) =
+            (std::cell::Cell::new(Some(first)), std::cell::Cell::new(Some(second)));
+        in_forked_child(|| {
+            assert!(second.take().and_then(ProcessBound::into_inner).is_none());
+            drop(first.take());
+        });
+        [first, second].into_iter().for_each(std::mem::forget);
+    });
+    let dropped = std::rc::Rc::new(());
+    drop(ProcessBound::new(std::rc::Rc::clone(&dropped)));
+    assert!(ProcessBound::new(std::rc::Rc::clone(&dropped)).into_inner().is_some());
+    assert_eq!(std::rc::Rc::strong_count(&dropped), 1);
+}
+
+/// A parent held a registry locked when it forked, and the child waited for it for ever.
+#[test]
+fn every_process_has_a_static_of_its_own() {
+    static NUMBERS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new();
+    in_own_process("process::tests::every_process_has_a_static_of_its_own", || {
+        let mut numbers = NUMBERS.get().lock().unwrap();
+        numbers.push(1);
+        in_forked_child(|| assert!(NUMBERS.get().lock().unwrap().is_empty()));
+        assert_eq!(*numbers, [1]);
+    });
+}

@@ -1,0 +1,116 @@
+//! [`ProcessFiles`]: a file system that a forked child cannot change anything through.
+//!
+//! The last line of defence of a store's handle. What is forgotten above it, such as a table that
+//! is removed when its last reader is dropped, ends here with an error.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use umbel_base::{Error, Result};
+
+use crate::file::{Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock};
+use crate::process::ProcessMark;
+
+/// The files of a handle of one process.
+#[derive(Debug)]
+pub(crate) struct ProcessFiles {
+    files: Arc<dyn FileSystem>,
+    process: ProcessMark,
+}
+
+impl ProcessFiles {
+    /// `files`, for this process.
+    pub(crate) fn new(files: Arc<dyn FileSystem>) -> ProcessFiles {
+        ProcessFiles { files, process: ProcessMark::current() }
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked(path.to_path_buf())) }
+    }
+}
+
+impl FileSystem for ProcessFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.files.absolute(path)
+    }
+
+    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        self.check(path)?;
+        let (files, process) = (self.files.hold(path)?, self.process);
+        Ok(Arc::new(ProcessFiles { files, process }))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        self.files.reaches(path)
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        self.files.place()
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        self.files.identity(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.check(path)?;
+        self.files.create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.check(path)?;
+        self.files.create(path)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        self.check(path)?;
+        self.files.open(path, access)
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
+        self.check(source)?;
+        self.files.rename(source, target)
+    }
+
+    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
+        self.check(source)?;
+        self.files.hard_link(source, target_files, target)
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self.files.innermost()
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.check(path)?;
+        self.files.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.check(path)?;
+        self.files.remove_dir(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        self.files.read_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.files.exists(path)
+    }
+
+    fn resolved(&self, path: &Path) -> PathBuf {
+        self.files.resolved(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.check(path)?;
+        self.files.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.check(path)?;
+        self.files.lock(path)
+    }
+}
