@@ -5,7 +5,7 @@ use crate::source::{Source, words};
 use crate::{Tree, Violation};
 
 /// Most lines of a file.
-pub const FILE_LINES_MAX: usize = 500;
+pub const FILE_LINES_MAX: usize = 1000;
 /// Most lines of a function, from its `fn` to its closing brace.
 pub const FUNCTION_LINES_MAX: usize = 70;
 /// Most characters of a line.

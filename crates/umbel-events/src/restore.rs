@@ -97,8 +97,9 @@ fn hold(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn 
     }
 }
 
-/// The table of the restored store, which is a copy with an instance id of its own. New events get positions far behind those of the backup, so
-/// that they get none which the original gave to events after the backup.
+/// The table of the restored store, which is a copy with an instance id of its own. New events get
+/// positions far above those of the backup, so that they get none which the original gave to events
+/// after the backup.
 fn table_of(env: &Env, manifest: &BackupManifest) -> Result<ChunkTable> {
     let mut table = manifest.table.clone();
     env.entropy.fill(&mut table.instance)?;

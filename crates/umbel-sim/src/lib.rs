@@ -55,7 +55,7 @@
 //! files. Names cost nothing.
 //!
 //! *Directories* have an identity of their own. A process has a current directory
-//! ([`Sim::set_current_dir`]), from which relative paths are resolved, and may hold directories open.
+//! ([`Sim::set_current_dir`]), from which relative paths are resolved. It may hold directories open.
 //! An operator renames, copies, removes and mounts directories between any two calls
 //! ([`Sim::move_path`], [`Sim::copy_tree`], [`Sim::remove_tree`], [`Sim::mount`]). A held directory
 //! stays what it was. A mount can refuse changes, as a read-only one does.

@@ -148,8 +148,8 @@ impl Sim {
         self.with(|state| state.plan.refuses_direct = !allow);
     }
 
-    /// Whether a file can get a second name by a hard link. It can by default; it cannot between two
-    /// file systems.
+    /// Whether a file can get a second name by a hard link. It can by default, and cannot between
+    /// two file systems.
     pub fn allow_links(&self, allow: bool) {
         self.with(|state| state.plan.refuses_links = !allow);
     }

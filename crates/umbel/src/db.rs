@@ -268,11 +268,12 @@ impl Db {
         verify::verify(&self.handle.store)
     }
 
-    /// Writes a consistent copy of the present state to `target`, a directory that does not exist or
-    /// is empty. Tables are shared by hard links and cost no space, unless `target` is on another
+    /// Writes a consistent copy of the present state to `target`, a directory that does not exist
+    /// or is empty. Tables are shared by hard links and cost no space, unless `target` is on another
     /// file system or on one without hard links: then they are copied, and the report says so. The
-    /// copy is a store of its own, with its own [instance id](crate::DirectoryStats::instance_id). After
-    /// an error nothing is left in `target`.
+    /// copy is a store of its own, with its own
+    /// [instance id](crate::DirectoryStats::instance_id). After an error nothing is left in
+    /// `target`.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         checkpoint::checkpoint(&self.handle.store, target.as_ref())
     }

@@ -1,7 +1,7 @@
 //! Files and directories of the operating system, by `std::fs` and `rustix`.
 //!
-//! INVARIANT: every file is opened with `O_CLOEXEC`, `O_NOFOLLOW`, and checked to be a regular file,
-//! so that neither a link nor a pipe planted in the store's folder is followed.
+//! INVARIANT: every file is opened with `O_CLOEXEC`, `O_NOFOLLOW`, and checked to be a regular
+//! file, so that neither a link nor a pipe planted in the store's folder is followed.
 
 use std::any::Any;
 use std::fs::{self, DirBuilder};
