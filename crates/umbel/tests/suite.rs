@@ -7,6 +7,7 @@ mod suite {
     mod budget;
     mod carried;
     mod child;
+    mod directories;
     mod errors;
     mod existence;
     mod existence_damage;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// Set in a child: what its test is told.
-const TOLD: &str = "UMBEL_TEST_TOLD";
+pub const TOLD: &str = "UMBEL_TEST_TOLD";
 
 /// Runs test `name` (its path inside the binary) in a process of its own, tells it `told` and gives
 /// back what it printed. `limits` are commands of the shell that come first.

@@ -1,0 +1,374 @@
+//! A store is the directory it opened: on the real kernel, each case in a process of its own.
+//!
+//! The story of all of them: `Db::open("data")`, then a change of the current directory, a rename,
+//! a link or a mount, and flush, put and close answered `Ok` while they overwrote `CURRENT` of
+//! another store and removed its log.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
+
+use crate::suite::child;
+
+const ENTRIES: u32 = 400;
+
+fn options() -> Options {
+    Options { memory_bytes: Some(16 << 20), ..Options::default() }
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+fn put(db: &Db, entries: std::ops::Range<u32>, word: &str) {
+    let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+    for number in entries {
+        keyspace.put(key(number), word).unwrap();
+    }
+}
+
+/// Creates a store of its own and closes it.
+fn other(path: &Path) {
+    let db = Db::open(path, options()).unwrap();
+    put(&db, 0..50, "other");
+    db.keyspace("default", KeyspaceOptions::default()).unwrap().flush().unwrap();
+    put(&db, 50..100, "other");
+    db.close().unwrap();
+}
+
+/// Writes in every way that a store has, so that each kind of file comes and goes.
+fn work(db: &Db, from: u32) {
+    let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+    put(db, from..from + ENTRIES, "own");
+    keyspace.flush().unwrap();
+    keyspace.put([0xff; 4], vec![7; 2 << 20]).unwrap();
+    let mut batch = db.batch();
+    batch.put(&keyspace, b"synced", b"yes");
+    batch.commit(Durability::Synced).unwrap();
+    db.keyspace("second", KeyspaceOptions::default()).unwrap().put(b"a", b"b").unwrap();
+    keyspace.flush().unwrap();
+    keyspace.compact(None, None).unwrap();
+}
+
+/// Opens what `work` wrote and checks all of it.
+fn check(path: &Path, through: u32) {
+    let db = Db::open(path, options()).unwrap();
+    let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+    for number in 0..through {
+        assert_eq!(keyspace.get(key(number)).unwrap().as_deref(), Some(&b"own"[..]), "{number}");
+    }
+    assert_eq!(keyspace.get(b"synced").unwrap().as_deref(), Some(&b"yes"[..]));
+    assert!(db.verify().unwrap().damage.is_empty());
+    db.close().unwrap();
+}
+
+/// The bytes of every file in a directory.
+fn bytes(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.is_file());
+    files.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+fn ground() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn run(name: &str) {
+    child::run(&format!("suite::directories::{name}"), "go", "");
+}
+
+#[test]
+fn the_current_directory_may_change_while_a_store_is_open() {
+    run("child_changes_its_current_directory");
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn child_changes_its_current_directory() {
+    let Some(_) = child::told() else { return };
+    let ground = ground();
+    let (here, there) = (ground.path().join("here"), ground.path().join("there"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(&there).unwrap();
+    other(&there.join("data"));
+    let before = bytes(&there.join("data"));
+    std::env::set_current_dir(&here).unwrap();
+    let db = Db::open("data", options()).unwrap();
+    put(&db, 0..10, "own");
+    for (round, directory) in [&*there, Path::new("/")].into_iter().enumerate() {
+        std::env::set_current_dir(directory).unwrap();
+        work(&db, round as u32 * ENTRIES);
+    }
+    std::env::set_current_dir(&there).unwrap();
+    // A target counts from the current directory of its call.
+    let report = db.checkpoint("copy").unwrap();
+    assert!(report.files_linked > 0 && report.files_copied == 0, "{report:?}");
+    assert!(!db.stats().directory.is_moved);
+    db.close().unwrap();
+    assert_eq!(bytes(&there.join("data")), before, "the other store was touched");
+    check(&here.join("data"), 2 * ENTRIES);
+    check(&there.join("copy"), 2 * ENTRIES);
+}
+
+#[test]
+fn another_store_in_its_place_is_left_alone() {
+    let ground = ground();
+    let at = |name: &str| ground.path().join(name);
+    other(&at("restored"));
+    let db = Db::open(at("data"), options()).unwrap();
+    work(&db, 0);
+    fs::rename(at("data"), at("data.bad")).unwrap();
+    let stats = db.stats().directory;
+    assert!(stats.is_moved && stats.path_now == Some(at("data.bad")), "{stats:?}");
+    fs::rename(at("restored"), at("data")).unwrap();
+    let before = bytes(&at("data"));
+    work(&db, ENTRIES);
+    assert!(db.stats().to_string().contains("leads elsewhere now"));
+    // The store in its place is open beside it.
+    let restored = Db::open(at("data"), options()).unwrap();
+    restored.close().unwrap();
+    let before_close = bytes(&at("data"));
+    db.close().unwrap();
+    assert_eq!(bytes(&at("data")), before_close, "the store in its place was touched");
+    assert!(before_close.len() >= before.len() - 1);
+    check(&at("data.bad"), 2 * ENTRIES);
+}
+
+#[test]
+fn a_link_on_its_path_may_be_pointed_elsewhere() {
+    let ground = ground();
+    let at = |name: &str| ground.path().join(name);
+    fs::create_dir_all(at("first")).unwrap();
+    other(&at("second/data"));
+    let before = bytes(&at("second/data"));
+    for link in ["link", "first/data"] {
+        let target = if link == "link" { at("first") } else { at("real") };
+        fs::create_dir_all(&target).unwrap();
+        std::os::unix::fs::symlink(&target, at(link)).unwrap();
+        let path = if link == "link" { at("link/plain") } else { at("first/data") };
+        let db = Db::open(&path, options()).unwrap();
+        work(&db, 0);
+        fs::remove_file(at(link)).unwrap();
+        let elsewhere = if link == "link" { at("second") } else { at("second/data") };
+        std::os::unix::fs::symlink(elsewhere, at(link)).unwrap();
+        work(&db, ENTRIES);
+        assert!(db.stats().directory.is_moved, "{link}");
+        db.close().unwrap();
+        assert_eq!(bytes(&at("second/data")), before, "{link}: the other store was touched");
+        check(&if link == "link" { at("first/plain") } else { at("real") }, 2 * ENTRIES);
+    }
+}
+
+#[test]
+fn a_removed_directory_ends_a_store() {
+    let ground = ground();
+    let path = ground.path().join("data");
+    let db = Db::open(&path, options()).unwrap();
+    work(&db, 0);
+    fs::remove_dir_all(&path).unwrap();
+    assert!(db.stats().directory.is_removed);
+    let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+    let _ = keyspace.put(b"late", b"write");
+    let error = keyspace.flush().expect_err("nothing can be flushed");
+    assert!(matches!(error, Error::Replaced { .. } | Error::Io { .. }), "{error}");
+    keyspace.put(b"later", b"write").expect_err("the store is lost");
+    db.close().expect_err("the store is lost");
+    assert!(!path.exists(), "a store was made again");
+}
+
+#[test]
+fn a_removed_lock_file_lets_no_second_writer_in() {
+    let ground = ground();
+    let db = Db::open(ground.path().join("data"), options()).unwrap();
+    fs::remove_file(ground.path().join("data/LOCK")).unwrap();
+    let refused = Db::open(ground.path().join("data"), options()).expect_err("it is open");
+    assert!(matches!(refused, Error::Locked(_)), "{refused}");
+    work(&db, 0);
+    db.close().unwrap();
+    check(&ground.path().join("data"), ENTRIES);
+}
+
+/// A snapshot of the directory, or another store, is copied over the open one.
+#[test]
+fn files_that_were_replaced_are_not_written_over() {
+    for source in ["own", "other"] {
+        let ground = ground();
+        let at = |name: &str| ground.path().join(name);
+        let db = Db::open(at("data"), options()).unwrap();
+        work(&db, 0);
+        match source {
+            "own" => copy_over(&at("data"), &at("snapshot")),
+            _ => other(&at("snapshot")),
+        }
+        work(&db, ENTRIES);
+        copy_over(&at("snapshot"), &at("data"));
+        let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+        let _ = keyspace.put(b"late", b"write");
+        let error = keyspace.flush().expect_err("the files are another state's");
+        assert!(matches!(error, Error::Replaced { .. }), "{source}: {error}");
+        assert!(error.to_string().contains("another program"), "{error}");
+        db.close().expect_err("it is read-only");
+        for (path, content) in bytes(&at("snapshot")) {
+            let name = path.file_name().unwrap();
+            // The log that is mapped shows the writes of the open handle.
+            if path.extension().is_none_or(|extension| extension != "log") {
+                let found = fs::read(at("data").join(name)).unwrap();
+                assert!(found == content, "{source}: {} was changed", path.display());
+            }
+        }
+    }
+}
+
+/// Copies the files of a directory into another one, over those that have their names: `cp`.
+fn copy_over(source: &Path, target: &Path) {
+    fs::create_dir_all(target).unwrap();
+    for (path, content) in bytes(source) {
+        fs::write(target.join(path.file_name().unwrap()), content).unwrap();
+    }
+}
+
+/// Runs a child below another program; `false` where that cannot be done here.
+fn below(program: &str, args: &[&str], name: &str, ground: &Path) -> bool {
+    let executable = std::env::current_exe().unwrap();
+    let output = Command::new(program)
+        .args(args)
+        .arg(executable)
+        .args(["--exact", &format!("suite::directories::{name}")])
+        .args(["--ignored", "--nocapture", "--test-threads=1"])
+        .env(child::TOLD, ground)
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: there is no {program}");
+        return false;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !text.contains("running 1 test") {
+        println!("skipped: {program} cannot be used here: {complaint}");
+        return false;
+    }
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{complaint}");
+    true
+}
+
+#[test]
+fn after_the_open_no_path_is_resolved_from_a_root() {
+    let ground = ground();
+    let trace = ground.path().join("trace");
+    let args = ["-f", "-y", "-e", "trace=%file", "-o", trace.to_str().unwrap()];
+    if !below("strace", &args, "child_is_traced", ground.path()) {
+        return;
+    }
+    let text = fs::read_to_string(&trace).unwrap();
+    let after = text.split_once("umbel-test-opened").expect("the open is marked").1;
+    let during = after.split_once("umbel-test-closed").expect("the close is marked").0;
+    assert!(during.contains("unlinkat(") && during.contains("openat("), "nothing was traced");
+    // `-y` shows the path of a descriptor behind its number: those are not resolved.
+    let store = ground.path().join("traced");
+    let shown = store.to_str().unwrap();
+    for line in during.lines().filter(|line| line.contains("traced")) {
+        let named = line.contains(&format!("\"{shown}")) || line.contains("AT_FDCWD");
+        assert!(!named, "a path of the store is resolved: {line}");
+    }
+}
+
+#[test]
+#[ignore = "runs below strace"]
+fn child_is_traced() {
+    let Some(ground) = child::told() else { return };
+    std::env::set_current_dir(&ground).unwrap();
+    let db = Db::open("traced", options()).unwrap();
+    let _ = fs::metadata("/umbel-test-opened");
+    work(&db, 0);
+    work(&db, ENTRIES);
+    let _ = db.stats();
+    db.close().unwrap();
+    let _ = fs::metadata("/umbel-test-closed");
+}
+
+fn shell(command: &str) {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {said}");
+}
+
+#[test]
+fn mounts_come_and_go_over_an_open_store() {
+    let ground = ground();
+    below("unshare", &["--mount"], "child_has_mounts", ground.path());
+}
+
+#[test]
+#[ignore = "runs in a mount namespace of its own"]
+fn child_has_mounts() {
+    let Some(ground) = child::told() else { return };
+    let at = |name: &str| Path::new(&ground).join(name);
+    other(&at("other"));
+    let before = bytes(&at("other"));
+    let db = Db::open(at("data"), options()).unwrap();
+    work(&db, 0);
+    shell(&format!("mount --bind {0}/other {0}/data", ground));
+    assert!(db.stats().directory.is_moved);
+    work(&db, ENTRIES);
+    assert_eq!(bytes(&at("data")), before, "the mounted store was touched");
+    shell(&format!("umount {ground}/data"));
+    assert!(!db.stats().directory.is_moved);
+    // Read-only below the handle: writes fail, and the handle says why.
+    shell(&format!("mount --bind {0}/other {0}/data && mount -o remount,ro,bind {0}/data", ground));
+    work(&db, 2 * ENTRIES);
+    db.close().unwrap();
+    shell(&format!("umount {ground}/data"));
+    check(&at("data"), 3 * ENTRIES);
+    assert_eq!(bytes(&at("other")), before);
+    unmounted_and_mounted_again(&ground);
+    copied_up(&ground);
+}
+
+/// The disk that holds the parent directory is unmounted (lazily, since it is in use) and mounted
+/// again.
+fn unmounted_and_mounted_again(ground: &str) {
+    shell(&format!(
+        "truncate -s 64M {ground}/image && mkfs.ext4 -q {ground}/image && mkdir {ground}/disk && \
+         mount -o loop {ground}/image {ground}/disk"
+    ));
+    let path = Path::new(ground).join("disk/data");
+    let db = Db::open(&path, options()).unwrap();
+    work(&db, 0);
+    shell(&format!("umount --lazy {ground}/disk"));
+    assert!(db.stats().directory.is_moved);
+    work(&db, ENTRIES);
+    db.close().unwrap();
+    drop(db);
+    shell(&format!("mount -o loop {0}/image {0}/disk", ground));
+    check(&path, 2 * ENTRIES);
+    shell(&format!("umount {ground}/disk"));
+}
+
+/// A store in the lower layer of an overlay, whose files are copied up while it is open.
+fn copied_up(ground: &str) {
+    shell(&format!(
+        "mkdir {ground}/layers && mount -t tmpfs tmpfs {ground}/layers && cd {ground}/layers && \
+         mkdir lower upper work merged"
+    ));
+    let layers = Path::new(ground).join("layers");
+    let db = Db::open(layers.join("lower/data"), options()).unwrap();
+    work(&db, 0);
+    db.close().unwrap();
+    let before = bytes(&layers.join("lower/data"));
+    shell(&format!(
+        "cd {ground}/layers && mount -t overlay overlay \
+         -o lowerdir=lower,upperdir=upper,workdir=work merged"
+    ));
+    let db = Db::open(layers.join("merged/data"), options()).unwrap();
+    shell(&format!(
+        "chown -R nobody {0}/layers/merged/data; chmod -R a+r {0}/layers/merged/data",
+        ground
+    ));
+    work(&db, ENTRIES);
+    db.close().unwrap();
+    check(&layers.join("merged/data"), 2 * ENTRIES);
+    assert_eq!(bytes(&layers.join("lower/data")), before, "the lower layer was changed");
+}
