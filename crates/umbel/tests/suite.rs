@@ -29,6 +29,7 @@ mod suite {
     mod random;
     mod regressions_arena;
     mod regressions_crash;
+    mod regressions_directories;
     mod regressions_garbage;
     mod regressions_review;
     mod regressions_upkeep;
