@@ -116,6 +116,14 @@ pub enum Switch {
     ServerGroupOneMore = 1 << 51,
     /// A view that was stopped is said to run.
     ServerViewSaidToRun = 1 << 52,
+    /// `CURRENT` and the manifest are not compared with what was written last.
+    OwnershipIgnored = 1 << 53,
+    /// The table of chunks is not compared with the one that was written last.
+    EventsChunksNotOwned = 1 << 54,
+    /// A sync in a directory that was removed is acknowledged.
+    RemovedDirectorySynced = 1 << 55,
+    /// A table's file that is opened again is not compared with the one that was opened first.
+    ReplacedTableRead = 1 << 56,
 }
 
 impl Switch {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, Env, Populator};
+use umbel_env::{Access, DirectoryPlace, Env, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, Sealed,
     record_bytes,
@@ -175,9 +175,28 @@ impl EventLog {
                 done = index + 1;
             }
         }
+        if durable > self.durable() {
+            self.check_kept()?;
+        }
         unsynced.drain(..done);
         self.durable.fetch_max(durable, Ordering::Release);
         Ok(())
+    }
+
+    /// An error where the directory was removed: what is synced in it goes with this handle. A
+    /// failure to look proves nothing.
+    fn check_kept(&self) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
+            return Ok(());
+        }
+        match self.env.files.place() {
+            Ok(DirectoryPlace::Removed) => Err(Error::Replaced {
+                path: self.folder.clone(),
+                reason: "the directory was removed".into(),
+            }),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Makes a chunk ready that has room for `payload_bytes` at least, if none is.

@@ -25,6 +25,7 @@ mod suite {
     pub mod page;
     pub mod reading;
     pub mod refused_reads;
+    mod regressions_directories;
     pub mod repair_crashes;
     pub mod repairs;
     pub mod repairs_copies;

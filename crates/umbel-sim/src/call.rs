@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
 
 use crate::disk::{Disk, Reached};
+use crate::moves::Moves;
 use crate::plan::{FaultKind, Plan, When};
 use crate::random::{Random, digest, join};
 use crate::site::Operation;
@@ -20,6 +21,8 @@ pub(crate) struct Machine {
     state: Mutex<State>,
     /// The clock, in nanoseconds. Beside the state, because everybody asks it all the time.
     pub(crate) now_ns: AtomicU64,
+    /// What an operator does between two calls.
+    pub(crate) moves: Moves,
 }
 
 /// Everything that calls change.
@@ -98,7 +101,8 @@ impl Machine {
             site_numbers: BTreeMap::new(),
             calls: Vec::new(),
         };
-        Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns) }
+        let moves = Moves::default();
+        Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns), moves }
     }
 
     /// The state, for one call or question.
@@ -114,11 +118,12 @@ impl Machine {
 
     /// Does one call: `work` gets the state and what the plan says of this call.
     pub(crate) fn call<T>(
-        &self,
+        self: &Arc<Self>,
         call: Call<'_>,
         work: impl FnOnce(&mut State, Verdict) -> Result<T>,
     ) -> Result<T> {
         self.advance_ns(1000);
+        self.make_moves();
         let mut state = self.state();
         if state.is_dead {
             return Err(call.power_lost());
@@ -147,7 +152,7 @@ impl Machine {
 
     /// A call that a fault keeps from having any effect.
     pub(crate) fn simple_call<T>(
-        &self,
+        self: &Arc<Self>,
         call: Call<'_>,
         ignored: Option<T>,
         work: impl FnOnce(&mut State) -> io::Result<T>,

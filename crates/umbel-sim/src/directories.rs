@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use umbel_env::FileIdentity;
+
 use crate::disk::{Disk, Mounted, Node, Place, Reached};
 use crate::sim::Sim;
 
@@ -35,7 +37,8 @@ impl Sim {
     /// Changes the current directory of the process.
     pub fn set_current_dir(&self, path: impl AsRef<Path>) {
         let mut state = self.machine.state();
-        let reached = state.disk.reach(state.current_dir, path.as_ref());
+        let current = state.disk.path_of(state.current_dir.directory).unwrap_or_default();
+        let reached = state.disk.reach(Reached::ROOT, &current.join(path.as_ref()));
         state.current_dir = expect(reached, path.as_ref());
     }
 
@@ -101,6 +104,34 @@ impl Sim {
                 _ => Err(io::Error::from_raw_os_error(22)),
             }
         });
+    }
+
+    /// Ends every mount.
+    pub fn unmount_all(&self) {
+        self.machine.state().disk.mounts.clear();
+    }
+
+    /// Which file or directory a path from the root leads to; `None` where it leads to none.
+    pub fn identity(&self, path: impl AsRef<Path>) -> Option<FileIdentity> {
+        match self.machine.state().disk.find(path.as_ref()) {
+            Ok(Node::File(inode) | Node::Directory(inode)) => {
+                Some(FileIdentity { device: 0, inode })
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The path of a directory now, whatever is mounted over it; `None` where it has none.
+    pub fn path_of(&self, directory: FileIdentity) -> Option<PathBuf> {
+        self.machine.state().disk.path_of(directory.inode)
+    }
+
+    /// The bytes of every file below a directory, wherever that is and whatever is mounted there.
+    pub fn tree_of(&self, directory: FileIdentity) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.machine.state();
+        let mut files = BTreeMap::new();
+        list(&state.disk, directory.inode, Path::new(""), &mut files);
+        files
     }
 
     /// The bytes of every file below a directory, by its path from there.

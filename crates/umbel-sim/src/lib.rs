@@ -57,8 +57,9 @@
 //! *Directories* have an identity of their own. A process has a current directory
 //! ([`Sim::set_current_dir`]), from which relative paths are resolved. It may hold directories open.
 //! An operator renames, copies, removes and mounts directories between any two calls
-//! ([`Sim::move_path`], [`Sim::copy_tree`], [`Sim::remove_tree`], [`Sim::mount`]). A held directory
-//! stays what it was. A mount can refuse changes, as a read-only one does.
+//! ([`Sim::move_path`], [`Sim::copy_tree`], [`Sim::remove_tree`], [`Sim::mount`]), also in the
+//! middle of what the engine does ([`Sim::before_call`]). A held directory stays what it was. A
+//! mount can refuse changes, as a read-only one does.
 //!
 //! *Rot* is done by hand: [`Sim::flip`], [`Sim::zero_sector`], [`Sim::truncate`],
 //! [`Sim::swap_blocks`], [`Sim::swap_files`], [`Sim::restore_block`] (a write the disk lost) and so
@@ -87,6 +88,7 @@ mod content;
 mod directories;
 mod disk;
 mod files;
+mod moves;
 mod plan;
 mod random;
 mod rot;

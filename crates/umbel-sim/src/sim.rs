@@ -173,6 +173,17 @@ impl Sim {
         });
     }
 
+    /// Has an operator do something right before a call: the next call whose number is at least
+    /// `call`. The move may use the machine in every way; its own calls are numbered, too.
+    pub fn before_call(&self, call: u64, planned_move: impl FnOnce(&Sim) + Send + 'static) {
+        self.machine.moves.plan(call, Box::new(planned_move));
+    }
+
+    /// Forgets the moves of [`Sim::before_call`] that are still to come. Returns how many.
+    pub fn forget_moves(&self) -> u64 {
+        self.machine.moves.forget()
+    }
+
     /// Lets time pass.
     pub fn advance(&self, time: Duration) {
         self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2));

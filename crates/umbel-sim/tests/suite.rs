@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod suite {
+    mod directories;
     mod faults;
     mod model;
     mod survival;

@@ -11,6 +11,7 @@ mod canaries;
 mod check;
 mod crash;
 mod differ;
+mod directories;
 mod entries;
 mod existence;
 mod faults;
@@ -61,6 +62,9 @@ struct Arguments {
     /// How many scripts made from the seed are added to the named ones.
     #[arg(long, default_value_t = 20)]
     random_scripts: u64,
+    /// How many scripts the directories campaign takes.
+    #[arg(long)]
+    scripts: Option<u64>,
     /// How many times the kill campaign kills.
     #[arg(long)]
     rounds: Option<u64>,
@@ -84,7 +88,7 @@ struct Arguments {
     replay: Option<String>,
 }
 
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 23] = [
     "crash",
     "first-open",
     "faults",
@@ -106,6 +110,8 @@ const NAMES: [&str; 21] = [
     "subscribers-planted",
     "calls",
     "calls-planted",
+    "directories",
+    "directories-planted",
 ];
 
 /// What the small part leaves out: they say something only when they are large.
@@ -231,6 +237,11 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             calls::CAMPAIGN.run(seed, seeds)
         }
         "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
+        "directories" => {
+            let scripts = if small { directories::SCRIPTS_SMALL } else { directories::SCRIPTS };
+            directories::CAMPAIGN.run(seed, arguments.scripts.unwrap_or(scripts))
+        }
+        "directories-planted" => directories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
     };
     tally.end()

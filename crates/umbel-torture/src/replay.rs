@@ -11,8 +11,8 @@ use crate::random::{join, of_name};
 use crate::report::Tally;
 use crate::script::Script;
 use crate::{
-    advisor, answers, big_open, calls, canaries, existence, filters, first_open, histories,
-    histories_server, kill, rot, scripts, subscribers,
+    advisor, answers, big_open, calls, canaries, directories, existence, filters, first_open,
+    histories, histories_server, kill, rot, scripts, subscribers,
 };
 
 /// The words behind the campaign's name.
@@ -60,6 +60,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "histories-server" => histories_server::CAMPAIGN.again(words.number(0)?),
         "subscribers" => subscribers::CAMPAIGN.again(words.number(0)?),
         "calls" => calls::CAMPAIGN.again(words.number(0)?),
+        "directories" => directories::CAMPAIGN.again(words.number(0)?),
         "kill" => show(kill::campaign(place, words.number(0)?, words.number(1)?)),
         "canaries" => show(canaries::campaign(words.number(0)?, false)),
         "advisor" => show(advisor::campaign(place, words.number(0)?, words.number(1)?)),

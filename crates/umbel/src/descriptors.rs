@@ -3,7 +3,10 @@
 //!
 //! A table's file is closed when others need its descriptor and opened again by its path when it
 //! is next read. That is safe because nobody reads a file that was removed: a table's file goes
-//! with the last reference of it, and ids are never given twice.
+//! with the last reference of it, and ids are never given twice. A program other than Umbel may put
+//! another file there, so the length and the last bytes, which hold the checksum of a table's
+//! footer, are compared each time. They tell more than the identity: a file system gives the number
+//! of a removed file to the next one, and a copy-up of overlayfs changes it.
 //!
 //! INVARIANT: of the pool and the files in it only one lock is held at a time.
 
@@ -20,6 +23,9 @@ use umbel_env::{
 };
 
 use crate::version::Ownership;
+
+/// Bytes at the end of a file that are compared when it is opened again.
+const TAIL_BYTES: usize = 32;
 
 /// The fewest files of tables that stay open.
 pub const OPEN_TABLES_MIN: u64 = 4;
@@ -83,10 +89,12 @@ impl Descriptors {
         self.check_process(path)?;
         let file = self.open_now(path)?;
         let len = file.len()?;
+        let tail = tail(&*file, len)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         let pooled = Arc::new(PooledFile {
             path: path.to_path_buf(),
             len,
+            tail,
             pool: Arc::clone(self),
             touched: AtomicBool::new(false),
             file: Mutex::new(Some(file)),
@@ -182,6 +190,8 @@ impl Drop for PinnedBytes {
 pub struct PooledFile {
     path: PathBuf,
     len: u64,
+    /// Its last bytes; zeros where it is shorter.
+    tail: [u8; TAIL_BYTES],
     pool: Arc<Descriptors>,
     /// Whether it was read since the pool last passed it.
     touched: AtomicBool,
@@ -211,6 +221,27 @@ impl PooledFile {
     }
 }
 
+/// The last bytes of a file of this length.
+fn tail(file: &dyn File, len: u64) -> Result<[u8; TAIL_BYTES]> {
+    let mut bytes = [0; TAIL_BYTES];
+    file.read_at(&mut bytes, len.saturating_sub(TAIL_BYTES as u64))?;
+    Ok(bytes)
+}
+
+/// An error where the file that has the name now is not the one that was opened first.
+fn check_same(pooled: &PooledFile, file: &dyn File) -> Result<()> {
+    #[cfg(feature = "canary")]
+    if umbel_base::canary::Switch::ReplacedTableRead.is_on() {
+        return Ok(());
+    }
+    let len = file.len()?;
+    if len == pooled.len && tail(file, len)? == pooled.tail {
+        return Ok(());
+    }
+    let reason = "another file has its name, or its bytes have changed";
+    Err(Error::Replaced { path: pooled.path.clone(), reason: reason.into() })
+}
+
 /// Opens the file again where it was closed.
 fn opened(pooled: &PooledFile) -> Result<Arc<dyn File>> {
     if !pooled.touched.load(Ordering::Relaxed) {
@@ -220,6 +251,7 @@ fn opened(pooled: &PooledFile) -> Result<Arc<dyn File>> {
         return Ok(Arc::clone(file));
     }
     let file = pooled.pool.open_now(&pooled.path)?;
+    check_same(pooled, &*file)?;
     pooled.pool.reopened.fetch_add(1, Ordering::Relaxed);
     Ok(file)
 }

@@ -206,3 +206,32 @@ fn a_shortage_takes_from_the_pool_and_is_an_error_only_when_the_pool_is_empty() 
     pool.end();
     assert!(matches!(read(&pooled[0]), Err(Error::Closed)));
 }
+
+/// A table's file was opened again by its name alone. A program put another table with the same id
+/// there, and its blocks were read as those of the table whose index was in memory: wrong values
+/// without an error.
+#[test]
+fn another_file_that_has_the_name_is_noticed_when_it_is_opened_again() {
+    let world = world(1000);
+    let pool = Descriptors::new(Arc::clone(&world.files), 5);
+    world.make(1);
+    let file = pool.open(&world.path(1)).unwrap();
+    let put_there = |bytes: &[u8]| {
+        file.close();
+        world.files.remove_file(&world.path(1)).unwrap();
+        world.files.create(&world.path(1)).unwrap().write_all_at(bytes, 0).unwrap();
+    };
+    let is_noticed = || matches!(read(&file), Err(Error::Replaced { .. }));
+    put_there(&[2; 9]);
+    assert!(is_noticed(), "another file as long as the first");
+    put_there(&[1; 10]);
+    assert!(is_noticed(), "a longer file");
+    // A copy-up of overlayfs: another identity, the same bytes.
+    put_there(&[1; 9]);
+    assert_eq!(read(&file).unwrap(), 1);
+    // The same identity, other bytes.
+    file.close();
+    let opened = world.files.open(&world.path(1), Access::ReadWrite).unwrap();
+    opened.write_all_at(&[3; 9], 0).unwrap();
+    assert!(is_noticed(), "a file that was written over");
+}

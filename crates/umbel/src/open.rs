@@ -81,6 +81,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     drop(spill);
     let is_tended = options.background_threads > 0;
     let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
+    let syncer = Syncer::new(wal.tail(), Arc::clone(&env.files), folder.to_path_buf());
     let store = Arc::new(Store {
         folder: folder.to_path_buf(),
         outside: options.env.clone(),
@@ -95,7 +96,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         put_off: Mutex::default(),
         ids,
         queue: Mutex::default(),
-        syncer: Syncer::new(wal.tail()),
+        syncer,
         bell: Bell::default(),
         tending: Mutex::default(),
         commit: Mutex::new(CommitState {

@@ -32,6 +32,7 @@ mod suite {
     mod real_disk;
     mod regressions_arena;
     mod regressions_crash;
+    mod regressions_directories;
     mod regressions_garbage;
     mod regressions_review;
     mod regressions_upkeep;

@@ -85,6 +85,10 @@ impl Ownership {
 
     /// An error where the directory holds something else than `written`.
     fn compare(&self, written: &Written) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::OwnershipIgnored.is_on() {
+            return Ok(());
+        }
         let (files, directory) = (&*self.files, &*self.directory);
         let replaced =
             |path: PathBuf, reason: &str| Err(Error::Replaced { path, reason: reason.into() });

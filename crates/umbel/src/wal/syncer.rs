@@ -8,12 +8,13 @@
 //! wait for every other one. So who is to sync waits a moment for as many as there were of late,
 //! as long as they do come.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use umbel_base::{Result, SequenceNumber};
-use umbel_env::Clock;
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::{Clock, DirectoryPlace, FileSystem};
 use umbel_log::LogProgress;
 
 use crate::counters::{StoreCounters, add};
@@ -73,6 +74,9 @@ impl Tail {
 #[derive(Debug)]
 pub struct Syncer {
     tail: Arc<Tail>,
+    /// Held at the store's directory.
+    files: Arc<dyn FileSystem>,
+    directory: PathBuf,
     progress: Mutex<Progress>,
     /// Who waits for the end of a sync with an even number, and with an odd one.
     turns: [Condvar; 2],
@@ -106,10 +110,26 @@ const UNHOPEFUL: usize = 16;
 const GATHER: (u32, Duration) = (2, Duration::from_millis(5));
 
 impl Syncer {
-    /// Syncs what `tail` says.
-    pub fn new(tail: Arc<Tail>) -> Syncer {
+    /// Syncs what `tail` says, in a directory. REQUIRES: `files` are held at it.
+    pub fn new(tail: Arc<Tail>, files: Arc<dyn FileSystem>, directory: PathBuf) -> Syncer {
         let (turns, gathered) = Default::default();
-        Syncer { tail, progress: Mutex::default(), turns, gathered }
+        Syncer { tail, files, directory, progress: Mutex::default(), turns, gathered }
+    }
+
+    /// An error where the directory was removed: what is synced in it goes with this handle. A
+    /// failure to look proves nothing.
+    fn check_kept(&self) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
+            return Ok(());
+        }
+        match self.files.place() {
+            Ok(DirectoryPlace::Removed) => Err(Error::Replaced {
+                path: self.directory.clone(),
+                reason: "the directory was removed".into(),
+            }),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -182,6 +202,7 @@ impl Syncer {
         let begun = clock.now();
         // Older segments first.
         let synced = segments.iter().try_for_each(|segment| segment.sync());
+        let synced = synced.and_then(|()| self.check_kept());
         let took = clock.now().saturating_sub(begun);
         let synced = synced.map_err(|error| poison.set(error));
         if segments.len() > 1 {

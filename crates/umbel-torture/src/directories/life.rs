@@ -1,0 +1,587 @@
+//! One script: a store is used while an operator moves directories.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use umbel_env::FileIdentity;
+use umbel_events::{CopyOptions, restore};
+use umbel_sim::Sim;
+
+use super::handle::{Done, Failed, GONE, Handle, Kind, Write, append_to, id, put_into};
+use super::ledger::{Ledger, Map};
+use super::operator::{SharedWorld, act, locked};
+use super::rig::{LeftOut, Rig};
+use super::world::{self, Condition, Known, World};
+use crate::check::no_panic;
+use crate::random::{Random, join};
+use crate::report::Tally;
+
+/// A script is done, or something was wrong.
+type Step = Result<(), String>;
+
+/// One script of a seed, in a world without one of the things that keep a store to its directory.
+pub fn script(seed: u64, left_out: Option<&str>, tally: &Tally) -> Result<(), String> {
+    no_panic(|| {
+        let mut life = Life::new(seed, LeftOut::named(left_out))?;
+        let lived = life.live();
+        tally.add("calls of the store", life.operations);
+        let world = locked(&life.world);
+        tally.add("moves of the operator", world.moves.len() as u64);
+        lived.map_err(|text| {
+            let moves = world.moves.join("; ");
+            format!("{text} [{:?}; {}; moves: {moves}]", life.kind, life.done.join(", "))
+        })
+    })
+}
+
+/// What was so when a call began.
+struct Before {
+    condition: Condition,
+    moves: usize,
+}
+
+/// A script being run.
+struct Life {
+    kind: Kind,
+    sim: Sim,
+    rig: Rig,
+    world: SharedWorld,
+    random: Random,
+    handle: Option<Handle>,
+    /// The path the store is opened by.
+    given: PathBuf,
+    /// Whether an event store acknowledges only what is durable.
+    is_synced: bool,
+    next_event: u64,
+    next_keyspace: u64,
+    operations: u64,
+    done: Vec<String>,
+    /// Whether a call failed because of what the operator did.
+    has_failed: bool,
+}
+
+impl Life {
+    fn new(seed: u64, left_out: LeftOut) -> Result<Life, String> {
+        let mut random = Random::new(seed);
+        let kind = if random.once_in(2) { Kind::Keys } else { Kind::Events };
+        let (sim, world) = world::begin(kind, seed)?;
+        sim.set_current_dir("/home");
+        let is_relative = random.once_in(2);
+        Ok(Life {
+            kind,
+            rig: Rig::new(&sim, left_out),
+            sim,
+            world: Arc::new(Mutex::new(world)),
+            handle: None,
+            given: PathBuf::from(if is_relative { "data" } else { "/home/data" }),
+            is_synced: random.once_in(2),
+            next_event: 10_000_000,
+            next_keyspace: 0,
+            operations: 0,
+            done: Vec::new(),
+            has_failed: false,
+            random,
+        })
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        locked(&self.world)
+    }
+
+    fn live(&mut self) -> Step {
+        if self.random.once_in(8) {
+            self.plan(12);
+        }
+        self.open()?;
+        let steps = 8 + self.random.below(16);
+        for _ in 0..steps {
+            if self.handle.is_none() || self.is_over() {
+                break;
+            }
+            match self.random.below(8) {
+                0..=1 => act(&self.world, &self.sim, self.random.next(), false),
+                2..=4 => self.plan(60),
+                _ => {}
+            }
+            self.step()?;
+        }
+        self.end()
+    }
+
+    /// Plans a move before one of the next calls of the file system.
+    fn plan(&mut self, calls: u64) {
+        let (world, seed) = (Arc::clone(&self.world), self.random.next());
+        let call = self.sim.calls() + 1 + self.random.below(calls);
+        self.sim.before_call(call, move |sim| act(&world, sim, seed, true));
+    }
+
+    /// Whether enough calls came after one that failed.
+    fn is_over(&mut self) -> bool {
+        self.has_failed && self.random.once_in(3)
+    }
+
+    fn begin(&mut self, what: &str) -> Before {
+        self.operations += 1;
+        self.done.push(what.to_string());
+        let world = self.world();
+        Before { condition: world.condition(), moves: world.moves.len() }
+    }
+
+    /// Judges what came of a call. `noticed` is what the call cannot succeed with.
+    fn judge<T>(
+        &mut self,
+        before: &Before,
+        done: Done<T>,
+        noticed: &[Condition],
+    ) -> Result<Option<T>, String> {
+        let condition = {
+            let mut world = self.world();
+            if let Some(text) = world.wrong.take() {
+                return Err(text);
+            }
+            world.condition()
+        };
+        let what = self.done.last().cloned().unwrap_or_default();
+        match done {
+            Ok(_) if noticed.contains(&before.condition) => {
+                Err(format!("{what} succeeded although the directory was {:?}", before.condition))
+            }
+            Ok(done) => Ok(Some(done)),
+            Err(failed) if condition == Condition::Kept => Err(format!(
+                "{what} failed although nothing was done to the files: {}",
+                failed.text
+            )),
+            Err(_) => {
+                self.has_failed = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn handle(&self) -> Result<&Handle, String> {
+        self.handle.as_ref().ok_or_else(|| "the store is not open".to_string())
+    }
+
+    fn step(&mut self) -> Step {
+        match self.random.below(24) {
+            0..=8 => self.write(),
+            9 => self.sync(),
+            10..=11 => self.flush(),
+            12 => self.tidy_up(),
+            13..=14 => self.read(),
+            15 => self.verify(),
+            16..=17 => self.copy(),
+            18..=19 => self.reopen(),
+            20 => self.read_only(),
+            21 => self.second_open(),
+            22 => self.look(),
+            _ => self.write().and_then(|()| self.sync()),
+        }
+    }
+
+    // -- opening and closing --
+
+    fn open(&mut self) -> Step {
+        let before = self.begin("open");
+        let path = self.sim.env().files.absolute(&self.given);
+        let path = path.map_err(|error| error.to_string())?;
+        {
+            let mut world = self.world();
+            world.check_outside(&self.sim)?;
+            (world.path, world.is_opening, world.open) = (path, true, None);
+        }
+        self.rig.take_held();
+        let opened = Handle::open(self.kind, &self.given, self.rig.env(), self.is_synced);
+        let held = self.rig.take_held();
+        let held = held.first().and_then(|(_, directory)| *directory);
+        let was_moved = {
+            let mut world = self.world();
+            world.is_opening = false;
+            world.moves.len() != before.moves
+        };
+        match opened {
+            Ok(handle) => self.opened(handle, held),
+            Err(failed) => self.not_opened(&failed, held, was_moved),
+        }
+    }
+
+    fn opened(&mut self, handle: Handle, held: Option<FileIdentity>) -> Step {
+        let directory = held.ok_or("a store was opened, and its directory was not held")?;
+        let condition = {
+            let mut world = self.world();
+            world.open = Some(directory);
+            let known = world.stores.entry(directory).or_insert_with(|| Known {
+                ledger: Ledger::of(Map::new()),
+                tree: None,
+                condition: Condition::Kept,
+            });
+            known.tree = None;
+            known.condition
+        };
+        self.handle = Some(handle);
+        match condition {
+            Condition::Kept => self.read(),
+            // What such a directory holds nobody can say.
+            _ => {
+                self.has_failed = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn not_opened(&mut self, failed: &Failed, held: Option<FileIdentity>, was_moved: bool) -> Step {
+        let mut world = self.world();
+        let there = held.or_else(|| self.sim.identity(&world.path));
+        let known = there.and_then(|there| world.stores.get_mut(&there));
+        let is_kept = known.as_ref().is_none_or(|known| known.condition == Condition::Kept);
+        if let Some(known) = known {
+            known.tree = None;
+        }
+        // What was begun there is no store yet.
+        world.targets.extend(there);
+        if is_kept && failed.is_corruption {
+            return Err(format!("damage was reported where there is none: {}", failed.text));
+        }
+        match was_moved || world.is_refusing || !is_kept {
+            true => Ok(()),
+            false => Err(format!("the store does not open: {}", failed.text)),
+        }
+    }
+
+    /// Ends what is known of the open store as one that is used.
+    fn closed(&mut self, is_durable: bool) {
+        let mut world = self.world();
+        let Some(open) = world.open.take() else { return };
+        let tree = self.sim.tree_of(open);
+        if let Some(known) = world.stores.get_mut(&open) {
+            if is_durable {
+                known.ledger.make_durable();
+            }
+            known.tree = Some(tree);
+        }
+    }
+
+    fn close(&mut self) -> Step {
+        let before = self.begin("close");
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        let done = handle.close();
+        let is_closed = self.judge(&before, done, &[])?.is_some();
+        if is_closed && before.condition == Condition::Kept {
+            self.look()?;
+        }
+        self.world().check_put_there(&self.sim)?;
+        self.closed(is_closed);
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Step {
+        match self.random.once_in(3) {
+            true => {
+                self.begin("drop");
+                self.handle = None;
+                self.world().check_put_there(&self.sim)?;
+                self.closed(false);
+            }
+            false => self.close()?,
+        }
+        self.world().put_there.clear();
+        match self.has_failed {
+            true => Ok(()),
+            false => self.open(),
+        }
+    }
+
+    fn read_only(&mut self) -> Step {
+        self.close()?;
+        self.world().put_there.clear();
+        if self.has_failed {
+            return Ok(());
+        }
+        let before = self.begin("open for reading");
+        let path = self.sim.env().files.absolute(&self.given);
+        let path = path.map_err(|error| error.to_string())?;
+        {
+            let mut world = self.world();
+            (world.path, world.is_opening) = (path, true);
+        }
+        self.rig.take_held();
+        let opened = Handle::open_read_only(self.kind, &self.given, self.rig.env());
+        let held = self.rig.take_held().first().and_then(|(_, directory)| *directory);
+        let found = opened.and_then(|handle| handle.read());
+        let mut world = self.world();
+        world.is_opening = false;
+        let was_moved = world.moves.len() != before.moves;
+        let is_known = held.is_some_and(|held| world.stores.contains_key(&held));
+        let known = held.and_then(|held| world.stores.get_mut(&held));
+        match (found, known) {
+            (Ok(found), Some(known)) => {
+                // LOCK may be new.
+                known.tree = None;
+                known.ledger.check(&found, false).map_err(|text| format!("read-only: {text}"))?;
+            }
+            (Ok(_), None) => return Err("a store was read that is none".to_string()),
+            (Err(failed), _) if failed.is_corruption => {
+                return Err(format!("read-only: damage was reported: {}", failed.text));
+            }
+            // A store that was not closed can be read only after it was opened for writing.
+            (Err(failed), _) if is_known && !was_moved && !failed.text.contains("not closed") => {
+                return Err(format!("read-only: {}", failed.text));
+            }
+            (Err(_), _) => world.targets.extend(held),
+        }
+        if let Some(tree) = held.map(|held| self.sim.tree_of(held))
+            && let Some(known) = held.and_then(|held| world.stores.get_mut(&held))
+        {
+            known.tree = Some(tree);
+        }
+        drop(world);
+        self.open()
+    }
+
+    /// The directory is locked, wherever it is and whatever became of its lock file.
+    fn second_open(&mut self) -> Step {
+        self.begin("second open");
+        let world = self.world();
+        if world.condition() != Condition::Kept {
+            return Ok(());
+        }
+        let path = world.open.and_then(|open| self.sim.path_of(open));
+        drop(world);
+        let Some(path) = path else { return Ok(()) };
+        self.sim.forget_moves();
+        self.sim.unmount_all();
+        self.world().is_refusing = false;
+        match Handle::open(self.kind, &path, self.rig.env(), self.is_synced) {
+            Err(failed) if failed.is_locked => Ok(()),
+            Err(failed) => Err(format!("a second open was refused otherwise: {}", failed.text)),
+            Ok(_) => Err("a second open of an open store was not refused".to_string()),
+        }
+    }
+
+    // -- writing --
+
+    fn write(&mut self) -> Step {
+        match self.kind {
+            Kind::Keys => self.commit(),
+            Kind::Events => self.append(),
+        }
+    }
+
+    fn commit(&mut self) -> Step {
+        let is_synced = self.random.once_in(3);
+        let mut writes: Vec<Write> = Vec::new();
+        for number in 0..1 + self.random.below(5) {
+            let name = ["a", "b"][self.random.below(2) as usize];
+            let key = format!("k{:02}", self.random.below(40)).into_bytes();
+            let bytes = [5, 20, 60, 300][self.random.below(4) as usize];
+            let value = format!("{} {number} {}", self.operations, "x".repeat(bytes));
+            writes.push((name, key, (!self.random.once_in(5)).then(|| value.into_bytes())));
+        }
+        if self.random.once_in(10) {
+            self.next_keyspace += 1;
+            let before = self.begin("keyspace");
+            let name = format!("n{}", self.next_keyspace);
+            let done = self.handle()?.keyspace(&name).map(drop);
+            self.judge(&before, done, &[Condition::Removed, Condition::Replaced])?;
+        }
+        // Keyspaces that are not there yet are created by a manifest write.
+        let before = self.begin(if is_synced { "commit (synced)" } else { "commit" });
+        if let Some(ledger) = self.world().ledger() {
+            ledger.issue(|map| put_into(map, &writes));
+        }
+        let done = self.handle()?.commit(&writes, is_synced);
+        let noticed: &[Condition] = if is_synced { &[Condition::Removed] } else { &[] };
+        self.written(&before, done, noticed, is_synced)
+    }
+
+    fn append(&mut self) -> Step {
+        let is_gone = self.random.once_in(12);
+        let stream = match is_gone {
+            true => GONE.to_string(),
+            false => format!("s{}", self.random.below(5)),
+        };
+        let count = 1 + self.random.below(3);
+        let numbers = self.next_event..self.next_event + count;
+        self.next_event += count;
+        let bytes = [10, 200, 3000][self.random.below(3) as usize];
+        let before = self.begin("append");
+        if let Some(ledger) = self.world().ledger().filter(|_| !is_gone) {
+            ledger.issue(|map| numbers.clone().for_each(|n| append_to(map, &stream, id(n))));
+        } else if let Some(ledger) = self.world().ledger() {
+            ledger.issue(|_| {});
+        }
+        let done = self.handle()?.append(&stream, numbers, bytes);
+        let noticed: &[Condition] = if self.is_synced { &[Condition::Removed] } else { &[] };
+        let is_synced = self.is_synced;
+        self.written(&before, done, noticed, is_synced)
+    }
+
+    fn written(
+        &mut self,
+        before: &Before,
+        done: Done<()>,
+        noticed: &[Condition],
+        is_durable: bool,
+    ) -> Step {
+        if self.judge(before, done, noticed)?.is_some()
+            && let Some(ledger) = self.world().ledger()
+        {
+            ledger.acknowledge(is_durable);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Step {
+        let before = self.begin("sync");
+        let done = self.handle()?.sync();
+        if self.judge(&before, done, &[])?.is_some()
+            && let Some(ledger) = self.world().ledger()
+        {
+            ledger.make_durable();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Step {
+        self.write()?;
+        let before = self.begin("flush");
+        let done = self.handle()?.flush();
+        // The flush of an event store does not write the table of chunks.
+        let noticed: &[Condition] = match self.kind {
+            Kind::Keys => &[Condition::Removed, Condition::Replaced],
+            Kind::Events => &[Condition::Removed],
+        };
+        self.judge(&before, done, noticed)?;
+        self.world().check_put_there(&self.sim)
+    }
+
+    fn tidy_up(&mut self) -> Step {
+        let before = self.begin("compact or scavenge");
+        let done = self.handle()?.tidy_up();
+        self.judge(&before, done, &[])?;
+        self.world().check_put_there(&self.sim)
+    }
+
+    // -- reading --
+
+    fn read(&mut self) -> Step {
+        let before = self.begin("read");
+        let done = self.handle()?.read();
+        if let Some(found) = self.judge(&before, done, &[])?
+            && let Some(ledger) = self.world().ledger()
+        {
+            ledger.check(&found, false).map_err(|text| format!("a read shows {text}"))?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self) -> Step {
+        let before = self.begin("verify");
+        let done = self.handle()?.verify();
+        match self.judge(&before, done, &[])? {
+            Some(Some(damage)) if self.world().condition() == Condition::Kept => {
+                Err(format!("verify reports damage where there is none: {damage}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a kill and a power loss would leave now.
+    fn look(&mut self) -> Step {
+        let seed = self.random.next();
+        self.world().check_images(&self.sim, seed)
+    }
+
+    // -- copies --
+
+    fn copy(&mut self) -> Step {
+        let before = self.begin("copy");
+        let name = format!("copy-{}", self.operations);
+        let target = match self.random.once_in(2) {
+            true => PathBuf::from(name),
+            false => Path::new("/copies").join(name),
+        };
+        let path = self.sim.env().files.absolute(&target);
+        self.world().target = path.ok();
+        self.rig.take_held();
+        let done = self.handle()?.copy_to(&target);
+        let held: Vec<_> = self.rig.take_held().into_iter().filter_map(|(_, d)| d).collect();
+        let was_moved = {
+            let mut world = self.world();
+            world.target = None;
+            world.targets.extend(&held);
+            world.moves.len() != before.moves
+        };
+        match (done, held.last()) {
+            (Ok(()), Some(directory)) => {
+                self.judge(&before, Ok(()), &[Condition::Removed])?;
+                self.copied(*directory)
+            }
+            (Err(failed), _) if was_moved && !failed.is_corruption => {
+                // The target may have been taken away; the store itself is as it was.
+                let condition = self.world().condition();
+                self.has_failed |= condition != Condition::Kept;
+                Ok(())
+            }
+            (done, _) => self.judge(&before, done, &[]).map(drop),
+        }
+    }
+
+    /// A copy holds what the store does.
+    fn copied(&mut self, directory: FileIdentity) -> Step {
+        let mut world = self.world();
+        let image = self.sim.kill_image();
+        image.unmount_all();
+        let (Some(path), Some(ledger)) = (image.path_of(directory), world.ledger().cloned()) else {
+            return Ok(());
+        };
+        if world.condition() != Condition::Kept {
+            return Ok(());
+        }
+        let restored = Path::new("/restored");
+        let path = match self.kind {
+            Kind::Keys => path,
+            Kind::Events => {
+                restore(&image.env(), &path, restored, CopyOptions::default())
+                    .map_err(|error| format!("a backup cannot be restored: {error}"))?;
+                restored.to_path_buf()
+            }
+        };
+        let found =
+            world::look(self.kind, &image, &path).map_err(|text| format!("copy: {text}"))?;
+        ledger.check(&found, false).map_err(|text| format!("a copy holds {text}"))
+    }
+
+    // -- the end --
+
+    fn end(&mut self) -> Step {
+        self.sim.forget_moves();
+        let (open, condition) = {
+            let world = self.world();
+            (world.open, world.condition())
+        };
+        if self.handle.is_some() {
+            self.look()?;
+            self.read()?;
+            self.close()?;
+        }
+        self.sim.unmount_all();
+        let world = self.world();
+        world.check_outside(&self.sim)?;
+        let Some(path) = open.and_then(|open| self.sim.path_of(open)) else { return Ok(()) };
+        if condition != Condition::Kept {
+            return Ok(());
+        }
+        let known = open.and_then(|open| world.stores.get(&open));
+        let seed = join(self.operations, 3);
+        let image = self.sim.crash_image(&umbel_sim::Survival::None, seed);
+        for (machine, is_power_loss) in [(self.sim.kill_image(), false), (image, true)] {
+            let found = world::look(self.kind, &machine, &path)?;
+            if let Some(known) = known {
+                let checked = known.ledger.check(&found, is_power_loss);
+                checked.map_err(|text| format!("at the end {} holds {text}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
