@@ -8,6 +8,7 @@ mod directory;
 mod files;
 mod lock;
 mod mapping;
+mod pin;
 mod resources;
 mod write_back;
 

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) current_dir: Reached,
     /// The numbers of the locked files and of the directories they are in.
     pub(crate) locks: BTreeSet<u64>,
+    /// Pinned versions by the number of the lock file, and how many pins each has.
+    pub(crate) pins: BTreeMap<(u64, u64), u64>,
     /// The handles of each open file hold one token together.
     pub(crate) handles: BTreeMap<u64, Weak<()>>,
     pub(crate) entropy: Random,
@@ -89,6 +91,7 @@ impl Machine {
             plan: Plan::default(),
             current_dir: Reached::ROOT,
             locks: BTreeSet::new(),
+            pins: BTreeMap::new(),
             handles: BTreeMap::new(),
             entropy: Random::new(join(seed, 1)),
             is_dead: false,

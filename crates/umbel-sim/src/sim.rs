@@ -154,6 +154,12 @@ impl Sim {
         self.with(|state| state.plan.refuses_links = !allow);
     }
 
+    /// Whether a reader can pin a version. It can by default; it cannot where the lock file may not
+    /// be read, or on a system without such locks.
+    pub fn allow_pins(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_pins = !allow);
+    }
+
     /// How many bytes all files together may take, in whole pages. Reservations and writes that
     /// need more are [`Error::Full`](umbel_base::Error::Full).
     pub fn set_capacity(&self, bytes: u64) {

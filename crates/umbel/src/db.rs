@@ -20,6 +20,7 @@ use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
 use crate::open;
+use crate::open_read_only;
 use crate::options::{KeyspaceOptions, Options};
 use crate::snapshot::Snapshot;
 use crate::stats::{self, Stats};
@@ -43,14 +44,26 @@ impl Db {
         Db::open_as(path.as_ref(), options, false)
     }
 
-    /// Opens the store in `path` without changing a byte of it. Writes through the handle are
-    /// refused.
+    /// Opens the store in `path` for reading only, without changing a byte of it. Writes through the
+    /// handle are refused.
+    ///
+    /// Any number of handles, of this process and of others, read a store while one writes to it.
+    /// Each sees every write acknowledged before this call, and stays at the state it opened. The
+    /// writer keeps the files of that state until the handle is closed; on a medium where it cannot
+    /// know of the reader (no `LOCK` file, or one that may not be read), it may remove them.
+    ///
+    /// # Errors
+    /// As [`Db::open`], without `Locked`; and [`Error::Stale`] where the writer changed the store
+    /// during each attempt to read it, or later removed a file: open it again.
     pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_as(path.as_ref(), options, true)
     }
 
     fn open_as(path: &Path, options: Options, read_only: bool) -> Result<Db> {
-        let store = open::open(path, options, read_only)?;
+        let store = match read_only {
+            true => open_read_only::open(path, options)?,
+            false => open::open(path, options, false)?,
+        };
         let handle = Arc::new(Handle { store });
         background::start(&handle.store)?;
         existence_upkeep::start(&handle.store)?;

@@ -9,13 +9,14 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 
 use crate::version::Ownership;
@@ -27,6 +28,12 @@ pub const OPEN_TABLES_MIN: u64 = 4;
 /// left when logs, manifest and the program around the store have had theirs.
 pub fn open_tables_max(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit.saturating_sub(32) / 2).max(OPEN_TABLES_MIN))
+}
+
+/// Explains that a file is missing where the writer of another process may have removed it.
+pub trait MissingFile: Send + Sync + Debug {
+    /// The error to report in place of `error`.
+    fn explain(&self, path: &Path, error: Error) -> Error;
 }
 
 /// The open files of a store's tables.
@@ -41,6 +48,8 @@ pub struct Descriptors {
     seats: Mutex<VecDeque<Weak<PooledFile>>>,
     /// Set once the store was closed: what lies at a path may be another's since.
     ended: AtomicBool,
+    /// What explains that a file is missing; nothing where this handle alone removes files.
+    missing: OnceLock<Arc<dyn MissingFile>>,
 }
 
 impl Descriptors {
@@ -54,6 +63,7 @@ impl Descriptors {
             shortages: AtomicU64::new(0),
             seats: Mutex::default(),
             ended: AtomicBool::new(false),
+            missing: OnceLock::new(),
         })
     }
 
@@ -91,7 +101,7 @@ impl Descriptors {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        self.with_room(|| self.files.open(path, Access::Read))
+        self.open_named(path)
     }
 
     fn open_now(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -99,7 +109,21 @@ impl Descriptors {
             return Err(Error::Closed);
         }
         while self.open.load(Ordering::Relaxed) >= self.most && self.close_one() {}
-        self.with_room(|| self.files.open(path, Access::Read))
+        self.open_named(path)
+    }
+
+    fn open_named(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let opened = self.with_room(|| self.files.open(path, Access::Read));
+        opened.map_err(|error| match self.missing.get() {
+            Some(missing) if error.is_missing_file() => missing.explain(path, error),
+            _ => error,
+        })
+    }
+
+    /// Says what explains a missing file, where others may remove files.
+    pub fn explain_missing_by(&self, missing: Arc<dyn MissingFile>) {
+        // Nothing else sets it.
+        let _ = self.missing.set(missing);
     }
 
     fn seats(&self) -> MutexGuard<'_, VecDeque<Weak<PooledFile>>> {
@@ -371,6 +395,10 @@ impl FileSystem for PatientFiles {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.files.lock(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.files.pin(path, version)
     }
 }
 

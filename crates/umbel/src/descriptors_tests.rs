@@ -129,6 +129,10 @@ impl FileSystem for Scarce {
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.files.lock(path)
     }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.files.pin(path, version)
+    }
 }
 
 struct World {

@@ -66,7 +66,9 @@ mod long_values;
 mod memory;
 mod memory_walk;
 mod names;
+mod obsolete;
 mod open;
+mod open_read_only;
 mod options;
 mod output;
 #[cfg(test)]
@@ -74,6 +76,7 @@ mod page;
 mod poison;
 mod put_off;
 mod read;
+mod read_view;
 mod recovery;
 mod relog;
 mod reserve;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock};
+use umbel_env::{Env, Lock, Pin};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -23,8 +23,10 @@ use crate::folder;
 use crate::hashers::Hashers;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names::{self, FileKind};
+use crate::obsolete::ObsoleteFiles;
 use crate::options::{Caps, Options};
 use crate::poison::Poison;
+use crate::read_view::ReadView;
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
@@ -45,16 +47,23 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let held = outside.hold(folder)?;
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
     let (env, descriptors) = patient_env(&held, &options, &ownership);
-    let lock = prepare_folder(&env, folder, &options, read_only)?;
-    let (recovered, listing) = (Manifest::read(&env, folder)?, listing(&env, folder)?);
+    let (lock, mut pin) = prepare_folder(&env, folder, &options, read_only)?;
+    if read_only {
+        descriptors.explain_missing_by(Arc::new(ReadView::begin(&env, folder)));
+    }
+    let recovered = Manifest::read_version(&env, folder)?;
+    let listing = listing(&env, folder)?;
     let found = recovered.is_some();
     check_may_exist(folder, &options, found)?;
     let mut state = match recovered {
-        Some(state) => state,
+        Some((state, version)) => {
+            pin_version(&env, folder, &mut pin, version);
+            state
+        }
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
-    take_stock(&env, folder, &listing, &mut state, found && !read_only)?;
+    take_stock(&env, folder, &listing, &mut state, found, read_only)?;
     if !read_only && state.instance.is_none() {
         let mut instance = [0; 16];
         env.entropy.fill(&mut instance)?;
@@ -62,7 +71,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     }
     let instance = state.instance;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
-    let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
+    let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget, lock);
     let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
     existence_upkeep::attach(&env, folder, &state, &keyspaces, read_only)?;
@@ -73,7 +82,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         None
     } else {
         let manifest = write_state(&env, state, &context, &ids, &mut spill, ownership)?;
-        remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
+        remove_orphans(&env, folder, &listing, &manifest, &context);
         Some(Mutex::new(manifest))
     };
     drop(spill);
@@ -113,7 +122,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
         tends_filters: AtomicBool::default(),
         close_outcome: Mutex::default(),
         threads: Mutex::default(),
-        lock: Mutex::new(lock),
+        pin: Mutex::new(pin),
     });
     keep_readers(&store);
     Ok(store)
@@ -137,7 +146,10 @@ fn write_state(
 ) -> Result<Manifest> {
     let (ids, shared) = (Arc::clone(ids), (Arc::clone(&context.poison), ownership));
     spill.make_way()?;
-    Manifest::create_and(env, &context.folder, state, ids, shared, || spill.adopt())
+    let folder = &context.folder;
+    let mut manifest = Manifest::create_and(env, folder, state, ids, shared, || spill.adopt())?;
+    manifest.keep_in(&context.obsolete);
+    Ok(manifest)
 }
 
 fn wal_options(
@@ -152,6 +164,7 @@ fn wal_options(
         segment_bytes: context.budget.sizes.segment,
         secret: context.hashers.secret,
         ids: Arc::clone(ids),
+        obsolete: Arc::clone(&context.obsolete),
         is_tended,
     }
 }
@@ -162,13 +175,15 @@ fn new_context(
     hashers: Hashers,
     descriptors: Arc<Descriptors>,
     budget: &Arc<Budget>,
+    lock: Option<Box<dyn Lock>>,
 ) -> Arc<TableContext> {
     let (poison, files) = (Arc::new(Poison::default()), Arc::clone(&env.files));
     let pool = Arc::clone(&descriptors);
-    let blobs = Blobs::new(folder.to_path_buf(), files, pool, Arc::clone(&poison));
+    let obsolete = ObsoleteFiles::new(Arc::clone(&files), Arc::clone(&poison), lock);
+    let (directory, kept) = (folder.to_path_buf(), Arc::clone(&obsolete));
+    let blobs = Blobs::new(directory, files, pool, Arc::clone(&poison), kept);
     Arc::new(TableContext {
         folder: folder.to_path_buf(),
-        files: Arc::clone(&env.files),
         hashers,
         cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first())),
         poison,
@@ -178,6 +193,7 @@ fn new_context(
         openings: AtomicU64::new(1),
         held_files: Default::default(),
         blobs,
+        obsolete,
     })
 }
 
@@ -219,30 +235,33 @@ fn create_directory(env: &Env, path: &Path, options: &Options, read_only: bool) 
     folder::create(env, path)
 }
 
-/// Checks that there is a store in the held directory, or that one can be created, and locks it.
-fn prepare_folder(
-    env: &Env,
-    path: &Path,
-    options: &Options,
-    read_only: bool,
-) -> Result<Option<Box<dyn Lock>>> {
+/// What keeps other writers out, or a writer from removing what this handle reads.
+type Held = (Option<Box<dyn Lock>>, Option<Box<dyn Pin>>);
+
+/// Checks that there is a store in the held directory, or that one can be created, and locks it, or
+/// pins all of it.
+fn prepare_folder(env: &Env, path: &Path, options: &Options, read_only: bool) -> Result<Held> {
     if !env.files.exists(&path.join(names::CURRENT))? {
         // Before the lock, so that a folder that is no store gets no lock file.
         check_is_new(env, path, &listing(env, path)?, options, read_only)?;
         // The process that created the directory may have died before its name was durable.
         folder::create(&options.env, path)?;
     }
-    match env.files.lock(&path.join(names::LOCK)) {
-        Ok(lock) => Ok(Some(lock)),
-        // On a medium that cannot be written nobody else can write either.
-        Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),
-        Err(error) => Err(error),
+    let lock = path.join(names::LOCK);
+    match read_only {
+        true => Ok((None, env.files.pin(&lock, 0)?)),
+        false => Ok((Some(env.files.lock(&lock)?), None)),
     }
 }
 
-fn cannot_write(kind: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+/// Pins the version that was read in the place of all, so that the writer may remove what was
+/// obsolete before. Without a second pin the first one stays.
+fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
+    if pin.is_some()
+        && let Ok(Some(version)) = env.files.pin(&folder.join(names::LOCK), version)
+    {
+        *pin = Some(version);
+    }
 }
 
 type Listing = Vec<(String, Option<FileKind>)>;
@@ -303,18 +322,19 @@ fn check_is_new(
     Ok(())
 }
 
-/// Notes in `state` the id above every one that was given. Where that `may_remove`, removes the
-/// tables of opens that were killed.
+/// Notes in `state` the id above every one that was given. Removes the tables of opens that were
+/// killed where a state was `found`, unless the store is only read.
 fn take_stock(
     env: &Env,
     folder: &Path,
     listing: &Listing,
     state: &mut State,
-    may_remove: bool,
+    found: bool,
+    read_only: bool,
 ) -> Result<()> {
-    let first_free = first_free_id(env, folder, listing, state)?;
+    let first_free = first_free_id(env, folder, listing, state, read_only)?;
     let known = std::mem::replace(&mut state.next_file_id, first_free);
-    if may_remove {
+    if found && !read_only {
         let kinds: Vec<FileKind> = listing.iter().filter_map(|(_, kind)| *kind).collect();
         reserve::remove_left_tables(env, folder, &kinds, known);
     }
@@ -322,7 +342,13 @@ fn take_stock(
 }
 
 /// The id above every one that was given, where the manifest says that it was below `known`.
-fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<u64> {
+fn first_free_id(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    state: &State,
+    read_only: bool,
+) -> Result<u64> {
     let known = state.next_file_id;
     let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
     if highest > names::ID_MAX / 2 {
@@ -332,7 +358,11 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> 
             folder.display()
         )));
     }
-    check_logs_are_named(env, folder, listing, state)?;
+    match check_logs_are_named(env, folder, listing, state) {
+        // A writer has made that log since the manifest was read.
+        Err(_) if read_only && names_more(env, folder, listing, state)? => {}
+        checked => checked?,
+    }
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::ReusedFileId.is_on() {
         return Ok(known);
@@ -360,6 +390,14 @@ fn check_logs_are_named(env: &Env, folder: &Path, listing: &Listing, state: &Sta
         }
     }
     Ok(())
+}
+
+/// Whether the manifest as it is now names each log that is newer than all that `state` knows.
+fn names_more(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<bool> {
+    let Some(now) = Manifest::read(env, folder)? else { return Ok(false) };
+    let is_log = |kind: &Option<FileKind>| matches!(kind, Some(FileKind::Log(_)));
+    let logs = listing.iter().filter(|(_, kind)| is_log(kind)).filter_map(|(_, k)| id_of(*k));
+    Ok(logs.filter(|id| *id >= state.next_file_id).all(|id| id < now.next_file_id))
 }
 
 /// Whether a manifest without a `CURRENT` says more than the first record of a new store.
@@ -428,8 +466,14 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
 
 /// Removes files that no durable manifest names and, of long values, those that nothing points at
 /// that was replayed either. One that stays is tried again at the next open.
-fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest, blobs: &Blobs) {
-    let state = manifest.state();
+fn remove_orphans(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    manifest: &Manifest,
+    context: &TableContext,
+) {
+    let (state, blobs) = (manifest.state(), &context.blobs);
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces
         .values()
@@ -444,7 +488,7 @@ fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manife
             _ => false,
         };
         if orphan {
-            let _ = env.files.remove_file(&folder.join(name));
+            context.obsolete.remove(&folder.join(name));
         }
     }
     existence_upkeep::remove_orphans(env, folder, listing.iter().map(|(name, _)| &**name), state);

@@ -27,6 +27,7 @@ mod suite {
     mod pressure;
     mod races;
     mod random;
+    mod readers;
     mod regressions_arena;
     mod regressions_crash;
     mod regressions_garbage;

@@ -18,6 +18,7 @@ use umbel_base::{Error, Result};
 
 use super::directory::{self, Location};
 use super::files::open_file;
+use super::pin;
 use crate::file::{Access, FileIdentity, Lock};
 
 /// A lock file: the directory it is in and its name there. The directory's path may change, and
@@ -42,7 +43,11 @@ pub(super) struct SystemLock {
     _registration: Registration,
 }
 
-impl Lock for SystemLock {}
+impl Lock for SystemLock {
+    fn is_pinned(&self, through: u64) -> Result<bool> {
+        Ok(pin::is_pinned(&self.file, through))
+    }
+}
 
 impl Drop for SystemLock {
     fn drop(&mut self) {
