@@ -253,7 +253,8 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
     }
     if read_only {
         return Err(Error::invalid(format!(
-            "the event store in {} was not closed; open it for writing once, then it can be read",
+            "the event store in {} was not closed, or another process has it open for writing: \
+             it can be read only once it is closed, so close it there, or open it for writing once",
             folder.display()
         )));
     }

@@ -58,13 +58,13 @@ impl Writer {
         let round = self.round.load(Ordering::SeqCst);
         let keyspace = self.db.keyspace("default", None).unwrap();
         let value = [&round.to_le_bytes()[..], &vec![round as u8; 700]].concat();
-        keyspace.put(&key(round), &value).unwrap();
-        keyspace.put(b"newest", &round.to_le_bytes()).unwrap();
+        keyspace.put(key(round), &value).unwrap();
+        keyspace.put(b"newest", round.to_le_bytes()).unwrap();
         self.round.store(round + 1, Ordering::SeqCst);
         match round % 11 {
             3 | 7 => self.db.flush().unwrap(),
             5 => keyspace.compact(None, None).unwrap(),
-            8 => keyspace.put(b"long", &vec![round as u8; (1 << 20) + 1]).unwrap(),
+            8 => keyspace.put(b"long", vec![round as u8; (1 << 20) + 1]).unwrap(),
             9 => {
                 self.db.keyspace("second", None).unwrap();
                 self.db.drop_keyspace("second").unwrap();
@@ -89,7 +89,7 @@ fn check(db: &Db, acknowledged: u64) -> Result<u64> {
         if round == 0 {
             continue;
         }
-        let value = keyspace.get(&key(round))?.expect("every key of the last 97 rounds is there");
+        let value = keyspace.get(key(round))?.expect("every key of the last 97 rounds is there");
         let found = u64::from_le_bytes(value[..8].try_into().unwrap());
         assert!(found == round || found == newest + 1 && round + 97 == found, "{round}: {found}");
     }
