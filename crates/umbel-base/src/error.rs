@@ -57,6 +57,14 @@ pub enum Error {
         /// What was found there.
         reason: String,
     },
+    /// A writer changed the store while it was read or opened for reading only, and no pin could
+    /// keep the files: open it for reading again. Nothing is damaged.
+    Stale {
+        /// The store's directory, or the file that the writer has removed.
+        path: PathBuf,
+        /// What changed.
+        reason: String,
+    },
     /// Another process or handle holds the store: close it first.
     Locked(PathBuf),
     /// An earlier write or sync failed and the handle went read-only: open the store again.
@@ -164,6 +172,11 @@ impl fmt::Display for Error {
                 f,
                 "{} was changed by another program while the store was open: {reason}; nothing was \
                  written over it; close this handle, and open the directory that is meant",
+                path.display()
+            ),
+            Error::Stale { path, reason } => write!(
+                f,
+                "{} is out of date for this reader: {reason}; open the store for reading again",
                 path.display()
             ),
             Error::Locked(path) => write!(

@@ -112,7 +112,7 @@ fn code_of(error: &Error) -> u8 {
     match error {
         Error::Invalid(_) | Error::Conflict(_) => 2,
         Error::Corruption { .. } => 3,
-        Error::Locked(_) => 5,
+        Error::Locked(_) | Error::Stale { .. } => 5,
         // Io, Full, ReadOnly, Closed, Forked, and kinds to come: the world refused.
         _ => 4,
     }
@@ -190,6 +190,7 @@ mod tests {
             (Failure::from(Error::Closed), 4),
             (Failure::from(Error::Forked(path.to_path_buf())), 4),
             (Failure::from(Error::Locked(path.to_path_buf())), 5),
+            (Failure::from(Error::Stale { path: path.to_path_buf(), reason: "x".into() }), 5),
             (Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
         ];
         for (failure, code) in cases {

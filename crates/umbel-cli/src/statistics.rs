@@ -92,6 +92,8 @@ fn readers(readers: &ReaderStats) -> Value {
         "held_memtable_bytes": readers.held_memtable_bytes,
         "held_tables": readers.held_tables,
         "held_table_bytes": readers.held_table_bytes,
+        "pinned_files": readers.pinned_files,
+        "pinned_file_bytes": readers.pinned_file_bytes,
         "versions_kept": readers.versions_kept,
         "version_bytes_kept": readers.version_bytes_kept,
     })

@@ -160,7 +160,17 @@ pub trait Populator: Send + Sync + Debug {
 }
 
 /// A held lock; dropping it releases it, as does the death of the process.
-pub trait Lock: Send + Sync + Debug {}
+pub trait Lock: Send + Sync + Debug {
+    /// Whether a reader pins version `through` or an earlier one: see [`FileSystem::pin`]. Never
+    /// waits, and never keeps a reader from pinning.
+    fn is_pinned(&self, through: u64) -> Result<bool> {
+        let _ = through;
+        Ok(false)
+    }
+}
+
+/// A reader's pin of a version; dropping it releases it, as does the death of the process.
+pub trait Pin: Send + Sync + Debug {}
 
 /// A file system. Creating, renaming, linking and removing become durable by
 /// [`FileSystem::sync_dir`] of the directory that holds the name, and not before.
@@ -219,4 +229,10 @@ pub trait FileSystem: Send + Sync + Debug {
     /// [`Error::Locked`] with the parent directory's path where another process or handle (of this
     /// process too) holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+    /// Pins a version in the lock file at `path`, so that the holder of the lock keeps the files of
+    /// that version and of later ones. Waits for nothing, changes no file, and keeps neither a
+    /// writer nor another reader out. `None` where no pin can be had: there is no lock file, it may
+    /// not be read, or the platform has no such locks.
+    /// REQUIRES: `version` is below 2^62.
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>>;
 }

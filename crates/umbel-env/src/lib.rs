@@ -20,7 +20,7 @@ pub mod testing;
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Populator,
 };
 pub use path::check_path;

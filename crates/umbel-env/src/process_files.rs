@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-use crate::file::{Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock};
+use crate::file::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Pin,
+};
 use crate::process::ProcessMark;
 
 /// The files of a handle of one process.
@@ -112,5 +114,10 @@ impl FileSystem for ProcessFiles {
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.check(path)?;
         self.files.lock(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.check(path)?;
+        self.files.pin(path, version)
     }
 }

@@ -10,6 +10,7 @@ mod files;
 mod inherited;
 mod lock;
 mod mapping;
+mod pin;
 mod resources;
 mod write_back;
 

@@ -68,6 +68,7 @@ mod looking;
 mod mistaken;
 mod names;
 mod open;
+mod open_read_only;
 mod options;
 mod packed;
 mod panics;

@@ -67,17 +67,14 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     }
     check_files(&env, folder, &table)?;
     let seed = table.seed;
-    let secret = HashSecret::from_seed(seed);
     let syncs = options.durability == Durability::Synced;
     let shape = (options.chunk_bytes, syncs && !read_only);
-    let log = EventLog::new(&env, folder.to_path_buf(), shape, table);
-    let log = Arc::new(log);
+    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, table));
     let failed = Arc::clone(&log.failed);
     let index_options = index_options(&options, &env, &log, &failed);
-    let existence_folder = folder.join("existence");
     let existence = match read_only {
         true => Existence::none(seed),
-        false => Existence::open(&env, &existence_folder, options.existence, seed)?,
+        false => Existence::open(&env, &folder.join("existence"), options.existence, seed)?,
     };
     let index = Index::open(&folder.join("index"), index_options, read_only, seed)?;
     let parts = Parts {
@@ -100,7 +97,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         sweep::remove_unnamed(&parts)?;
         sweep::finish(&parts)?;
     }
-    let window = window(&parts, secret)?;
+    let window = window(&parts, HashSecret::from_seed(seed))?;
     let appender = Appender::new(&parts, window, last_created);
     let shared = Arc::new(Shared {
         parts,
@@ -259,7 +256,8 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) ->
     }
     if read_only {
         return Err(Error::invalid(format!(
-            "the event store in {} was not closed; open it for writing once, then it can be read",
+            "the event store in {} was not closed, or another process has it open for writing: \
+             it can be read only once it is closed, so close it there, or open it for writing once",
             folder.display()
         )));
     }

@@ -17,6 +17,7 @@ use crate::import::Import;
 use crate::links::{self, ResolvedEvent};
 use crate::lock::locked;
 use crate::open;
+use crate::open_read_only;
 use crate::options::StoreOptions;
 use crate::read::{self, AllReader, StreamReader};
 use crate::request::{Appended, Check, Request, StreamAppend};
@@ -76,10 +77,10 @@ impl Store {
     /// written to, nothing keeps others from writing meanwhile who may.
     ///
     /// # Errors
-    /// As [`Store::open`], and `Invalid` where it was not closed and has to be opened for writing
-    /// first.
+    /// As [`Store::open`]; `Invalid` where it was not closed, or another process has it open for
+    /// writing; `Stale` where another process changed it during each attempt to read it.
     pub fn open_read_only(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
-        let shared = open::open(path.as_ref(), options, true)?;
+        let shared = open_read_only::open(path.as_ref(), options)?;
         Ok(Store { handle: Arc::new(Handle { shared }) })
     }
 

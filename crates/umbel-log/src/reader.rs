@@ -178,7 +178,7 @@ impl LogReader {
             State::Done => return Ok(None),
             State::Failed(error) => return Err(error.clone()),
         }
-        match self.step() {
+        match self.step_beside_writer() {
             Ok(Some(Found { sequence, offset, payload_bytes })) => {
                 let start = offset + RECORD_HEADER_BYTES as u64;
                 let payload = self.window.held(start, payload_bytes);
@@ -282,6 +282,37 @@ impl LogReader {
         self.running = Running::new(header.checksum);
         self.position = HEADER_BYTES;
         Ok(())
+    }
+
+    /// Reads the record at the position, and reads again where it finds damage.
+    ///
+    /// A writer of another process may store records while this reads. The window then has the
+    /// bytes of an earlier moment, and a record behind them proves that there are others by now:
+    /// what stands before a record was stored before it. So the second look finds the record, or
+    /// the damage is on the disk. The writer may also cut off what it never used of the file.
+    fn step_beside_writer(&mut self) -> Result<Option<Found>> {
+        match self.step() {
+            Err(Error::Corruption { .. }) if self.expectation == Expectation::Open => {
+                self.window.forget()?;
+                self.step()
+            }
+            done => done,
+        }
+    }
+
+    /// Goes on behind the last record after [`LogReader::next`] returned `None`, where a writer of
+    /// another process may have gone on. `false` where nothing can follow.
+    ///
+    /// # Errors
+    /// The file's length cannot be read.
+    pub fn resume(&mut self) -> Result<bool> {
+        if self.sealed || self.position == 0 || !matches!(self.state, State::Done) {
+            return Ok(false);
+        }
+        self.window.forget()?;
+        self.window.limit = self.window.file.len()?;
+        (self.state, self.torn) = (State::Reading, false);
+        Ok(true)
     }
 
     /// Reads the record at the position. `None` where the log ends in a way that is fine.

@@ -28,6 +28,14 @@ impl Window {
         Window { file, limit, start: 0, filled: 0, buffer: Vec::new() }
     }
 
+    /// Forgets what was read, and what a writer has cut off meanwhile: the next call of
+    /// [`Window::get`] reads from the file.
+    pub fn forget(&mut self) -> Result<()> {
+        self.filled = 0;
+        self.limit = self.limit.min(self.file.len()?);
+        Ok(())
+    }
+
     /// How many bytes there are from `offset` on.
     #[inline]
     pub fn remaining(&self, offset: u64) -> u64 {

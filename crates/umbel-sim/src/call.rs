@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) current_dir: Reached,
     /// The numbers of the locked files and of the directories they are in.
     pub(crate) locks: BTreeSet<u64>,
+    /// Pinned versions by the number of the lock file, and how many pins each has.
+    pub(crate) pins: BTreeMap<(u64, u64), u64>,
     /// The handles of each open file hold one token together.
     pub(crate) handles: BTreeMap<u64, Weak<()>>,
     pub(crate) entropy: Random,
@@ -92,6 +94,7 @@ impl Machine {
             plan: Plan::default(),
             current_dir: Reached::ROOT,
             locks: BTreeSet::new(),
+            pins: BTreeMap::new(),
             handles: BTreeMap::new(),
             entropy: Random::new(join(seed, 1)),
             is_dead: false,
@@ -114,6 +117,22 @@ impl Machine {
     /// Lets time pass.
     pub(crate) fn advance_ns(&self, ns: u64) -> u64 {
         self.now_ns.fetch_add(ns, Ordering::Relaxed) + ns
+    }
+
+    /// Does the moves that come before the next call. No lock is held, so that a move may do
+    /// whatever a test does.
+    fn make_moves(&self) {
+        let next = self.moves.next();
+        if next == 0 {
+            return;
+        }
+        let call = match self.state() {
+            state if state.is_dead => return,
+            state => state.calls() + 1,
+        };
+        if call >= next {
+            self.moves.due(call).into_iter().for_each(|planned_move| planned_move());
+        }
     }
 
     /// Does one call: `work` gets the state and what the plan says of this call.

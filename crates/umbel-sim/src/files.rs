@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use umbel_base::{Error, Result};
 use umbel_env::{
     Access, DIRECT_ALIGNMENT, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock,
-    Mapping,
+    Mapping, Pin,
 };
 
 use crate::call::{Call, Machine, State, Verdict};
@@ -280,7 +280,33 @@ struct SimLock {
     numbers: [u64; 2],
 }
 
-impl Lock for SimLock {}
+impl Lock for SimLock {
+    fn is_pinned(&self, through: u64) -> Result<bool> {
+        let file = self.numbers[0];
+        Ok(self.machine.state().pins.range((file, 0)..=(file, through)).next().is_some())
+    }
+}
+
+/// A held pin.
+#[derive(Debug)]
+struct SimPin {
+    machine: Arc<Machine>,
+    key: (u64, u64),
+}
+
+impl Pin for SimPin {}
+
+impl Drop for SimPin {
+    fn drop(&mut self) {
+        let mut state = self.machine.state();
+        if let Some(count) = state.pins.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                state.pins.remove(&self.key);
+            }
+        }
+    }
+}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
@@ -597,6 +623,22 @@ impl FileSystem for SimFiles {
             return Err(Error::Locked(path.parent().unwrap_or(Path::new("")).to_path_buf()));
         };
         Ok(Box::new(SimLock { machine: Arc::clone(&self.machine), numbers }))
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        let class = class_of(path);
+        self.machine.simple_call(on(Operation::Pin, &class, path), None, |state| {
+            let key = match self.find_file(state, path, Access::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => (found?, version),
+            };
+            if state.plan.refuses_pins {
+                return Ok(None);
+            }
+            *state.pins.entry(key).or_default() += 1;
+            let machine = Arc::clone(&self.machine);
+            Ok(Some(Box::new(SimPin { machine, key }) as Box<dyn Pin>))
+        })
     }
 }
 

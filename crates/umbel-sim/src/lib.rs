@@ -55,7 +55,7 @@
 //! files. Names cost nothing.
 //!
 //! *Directories* have an identity of their own. A process has a current directory
-//! ([`Sim::set_current_dir`]), from which relative paths are resolved. It may hold directories open.
+//! ([`Sim::set_current_dir`]), at which relative paths begin. It may hold directories open.
 //! An operator renames, copies, removes and mounts directories between any two calls
 //! ([`Sim::move_path`], [`Sim::copy_tree`], [`Sim::remove_tree`], [`Sim::mount`]), also in the
 //! middle of what the engine does ([`Sim::before_call`]). A held directory stays what it was. A

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call::Machine;
-use crate::sim::Sim;
-
-type Move = Box<dyn FnOnce(&Sim) + Send>;
+/// What an operator does.
+pub(crate) type Move = Box<dyn FnOnce() + Send>;
 
 /// Moves that are planned, by the number of the call that each comes before.
 #[derive(Default)]
@@ -50,34 +48,17 @@ impl Moves {
         count as u64
     }
 
+    /// The call before which the next move comes; 0 where none is planned.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
+
     /// The moves that come before a call.
-    fn due(&self, call: u64) -> Vec<Move> {
+    pub(crate) fn due(&self, call: u64) -> Vec<Move> {
         let mut planned = self.planned();
         let later = planned.split_off(&call.saturating_add(1));
         let due = std::mem::replace(&mut *planned, later);
         self.note_next(&planned);
         due.into_values().flatten().collect()
-    }
-}
-
-impl Machine {
-    /// Does the moves that come before the next call. No lock is held, so that a move may do
-    /// whatever a test does.
-    pub(crate) fn make_moves(self: &Arc<Self>) {
-        let next = self.moves.next.load(Ordering::Acquire);
-        if next == 0 {
-            return;
-        }
-        let call = match self.state() {
-            state if state.is_dead => return,
-            state => state.calls() + 1,
-        };
-        if call < next {
-            return;
-        }
-        let sim = Sim { machine: Arc::clone(self) };
-        for planned_move in self.moves.due(call) {
-            planned_move(&sim);
-        }
     }
 }

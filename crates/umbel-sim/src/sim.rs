@@ -154,6 +154,12 @@ impl Sim {
         self.with(|state| state.plan.refuses_links = !allow);
     }
 
+    /// Whether a reader can pin a version. It can by default; it cannot where the lock file may not
+    /// be read, or on a system without such locks.
+    pub fn allow_pins(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_pins = !allow);
+    }
+
     /// How many bytes all files together may take, in whole pages. Reservations and writes that
     /// need more are [`Error::Full`](umbel_base::Error::Full).
     pub fn set_capacity(&self, bytes: u64) {
@@ -176,7 +182,14 @@ impl Sim {
     /// Has an operator do something right before a call: the next call whose number is at least
     /// `call`. The move may use the machine in every way; its own calls are numbered, too.
     pub fn before_call(&self, call: u64, planned_move: impl FnOnce(&Sim) + Send + 'static) {
-        self.machine.moves.plan(call, Box::new(planned_move));
+        // The machine holds the move, which must not hold the machine.
+        let machine = Arc::downgrade(&self.machine);
+        let with_sim = move || {
+            if let Some(machine) = machine.upgrade() {
+                planned_move(&Sim { machine });
+            }
+        };
+        self.machine.moves.plan(call, Box::new(with_sim));
     }
 
     /// Forgets the moves of [`Sim::before_call`] that are still to come. Returns how many.

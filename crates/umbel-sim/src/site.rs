@@ -33,6 +33,8 @@ pub(crate) enum Operation {
     Exists,
     SyncDir,
     Lock,
+    /// A reader pins a version.
+    Pin,
 }
 
 impl Operation {
@@ -62,6 +64,7 @@ impl Operation {
             Operation::Exists => "exists",
             Operation::SyncDir => "sync_dir",
             Operation::Lock => "lock",
+            Operation::Pin => "pin",
         }
     }
 
@@ -91,6 +94,7 @@ impl Operation {
             Operation::Exists => "look for",
             Operation::SyncDir => "sync the directory",
             Operation::Lock => "lock",
+            Operation::Pin => "pin a version in",
         }
     }
 

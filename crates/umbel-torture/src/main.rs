@@ -215,6 +215,20 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             existence::campaign(seed, seeds)
         }
         "existence-planted" => existence::planted(seed, existence::SEEDS_PLANTED),
+        "directories" => {
+            let scripts = if small { directories::SCRIPTS_SMALL } else { directories::SCRIPTS };
+            directories::CAMPAIGN.run(seed, arguments.scripts.unwrap_or(scripts))
+        }
+        "directories-planted" => directories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
+        _ => run_history(name, arguments),
+    };
+    tally.end()
+}
+
+/// The campaigns of the event store, of its server, and of answers.
+fn run_history(name: &str, arguments: &Arguments) -> Tally {
+    let (seed, small) = (arguments.seed, arguments.small);
+    match name {
         "histories" => {
             let seeds = if small { history::SEEDS_SMALL } else { history::SEEDS };
             histories::CAMPAIGN.run(seed, seeds)
@@ -237,12 +251,6 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> Outcome {
             calls::CAMPAIGN.run(seed, seeds)
         }
         "calls-planted" => calls::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
-        "directories" => {
-            let scripts = if small { directories::SCRIPTS_SMALL } else { directories::SCRIPTS };
-            directories::CAMPAIGN.run(seed, arguments.scripts.unwrap_or(scripts))
-        }
-        "directories-planted" => directories::CAMPAIGN.planted(seed, history::SEEDS_PLANTED),
         _ => answers::campaign(arguments.seeds, answers::OPERATIONS),
-    };
-    tally.end()
+    }
 }

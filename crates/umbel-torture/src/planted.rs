@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use umbel::{Env, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use umbel_sim::Sim;
 
@@ -206,6 +206,10 @@ impl FileSystem for BadFiles {
             Bug::IgnoredLock => Ok(Box::new(NoLock)),
             _ => self.inner.lock(path),
         }
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.inner.pin(path, version)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use umbel::{Env, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use umbel_sim::Sim;
 
@@ -140,6 +140,10 @@ impl FileSystem for WatchFiles {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.watch.call(true, || self.inner.lock(path))
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.watch.call(false, || self.inner.pin(path, version))
     }
 }
 

@@ -35,6 +35,8 @@ use crate::writes::{Action, Writes, check_operation};
 pub const OLD_LOGS_MAX: usize = 4;
 
 /// How long work waits that could not be done for want of a descriptor.
+/// After how long to look again whether obsolete files are still pinned.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// Work that was claimed.
@@ -209,6 +211,7 @@ fn work(store: &Arc<Store>) {
     loop {
         // A keyspace that appears after this is signalled after it.
         let seen = store.work_lock().ticks;
+        store.context.obsolete.sweep();
         let keyspaces = store.keyspaces();
         let mut state = store.work_lock();
         let idle = store.poison.is_set();
@@ -256,6 +259,9 @@ fn wait_for_work<'a>(
     if !store.poison.is_set() {
         let advise_again = state.advising.left(store.options.env.clock.now());
         look_again = Some(look_again.unwrap_or(advise_again).min(advise_again));
+    }
+    if store.context.obsolete.has_kept() {
+        look_again = Some(look_again.unwrap_or(SWEEP_AGAIN).min(SWEEP_AGAIN));
     }
     while state.ticks == seen && !state.stop {
         let Some(limit) = look_again else {

@@ -19,6 +19,7 @@ use umbel_env::{File, FileSystem};
 
 use crate::descriptors::Descriptors;
 use crate::names;
+use crate::obsolete::ObsoleteFiles;
 use crate::poison::Poison;
 
 /// A number of files, and their bytes.
@@ -47,6 +48,7 @@ pub struct Blobs {
     files: Arc<dyn FileSystem>,
     descriptors: Arc<Descriptors>,
     poison: Arc<Poison>,
+    obsolete: Arc<ObsoleteFiles>,
     held: Mutex<HashMap<u64, Weak<BlobFile>>>,
     /// Files that nothing points at any more but that somebody may read, and their bytes.
     leaving: (AtomicU64, AtomicU64),
@@ -69,9 +71,10 @@ impl Blobs {
         files: Arc<dyn FileSystem>,
         descriptors: Arc<Descriptors>,
         poison: Arc<Poison>,
+        obsolete: Arc<ObsoleteFiles>,
     ) -> Arc<Blobs> {
         let (held, leaving) = (Mutex::default(), Default::default());
-        Arc::new(Blobs { folder, files, descriptors, poison, held, leaving })
+        Arc::new(Blobs { folder, files, descriptors, poison, obsolete, held, leaving })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<BlobFile>>> {
@@ -199,7 +202,9 @@ impl Drop for BlobFile {
         let leaving = &self.blobs.leaving;
         leaving.0.fetch_sub(1, Ordering::Relaxed);
         leaving.1.fetch_sub(file_bytes(self.pointer.value_bytes), Ordering::Relaxed);
-        self.blobs.discard(self.pointer.id);
+        if !self.blobs.poison.is_set() {
+            self.blobs.obsolete.remove(&self.blobs.path(self.pointer.id));
+        }
     }
 }
 

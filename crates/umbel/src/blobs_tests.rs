@@ -14,7 +14,9 @@ fn stage() -> (Env, Arc<Blobs>) {
     env.files.create_dir_all(Path::new(FOLDER)).unwrap();
     let (files, poison) = (Arc::clone(&env.files), Arc::new(Poison::default()));
     let pool = Descriptors::new(Arc::clone(&env.files), 8);
-    (env, Blobs::new(FOLDER.into(), files, pool, poison))
+    let lock = env.files.lock(&Path::new(FOLDER).join(names::LOCK)).unwrap();
+    let obsolete = ObsoleteFiles::new(Arc::clone(&files), Arc::clone(&poison), Some(lock));
+    (env, Blobs::new(FOLDER.into(), files, pool, poison, obsolete))
 }
 
 fn is_there(env: &Env, id: u64) -> bool {

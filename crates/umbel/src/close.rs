@@ -47,7 +47,8 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     let result = if store.read_only { Ok(()) } else { finish(store) };
     // Only now may somebody else open it, and from now on its files may be another's.
     store.context.descriptors.end();
-    store.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    store.context.obsolete.end();
+    store.pin.lock().unwrap_or_else(PoisonError::into_inner).take();
     result?;
     if whole { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
 }

@@ -20,6 +20,7 @@ use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::keyspace_core::KeyspaceCore;
 use crate::open;
+use crate::open_read_only;
 use crate::options::{KeyspaceOptions, Options};
 use crate::room::{self, Extent};
 use crate::snapshot::Snapshot;
@@ -47,14 +48,26 @@ impl Db {
         Db::open_as(path.as_ref(), options, false)
     }
 
-    /// Opens the store in `path` without changing a byte of it. Writes through the handle are
-    /// refused.
+    /// Opens the store in `path` for reading only, without changing a byte of it. Writes through
+    /// the handle are refused.
+    ///
+    /// Any number of handles, of this process and of others, read a store while one writes to it.
+    /// Each sees every write acknowledged before this call, and stays at the state it opened. The
+    /// writer keeps the files of that state until the handle is closed; on a medium where it cannot
+    /// know of the reader (no `LOCK` file, or one that may not be read), it may remove them.
+    ///
+    /// # Errors
+    /// As [`Db::open`], without `Locked`; and [`Error::Stale`] where the writer changed the store
+    /// during each attempt to read it, or later removed a file: open it again.
     pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_as(path.as_ref(), options, true)
     }
 
     fn open_as(path: &Path, options: Options, read_only: bool) -> Result<Db> {
-        let store = open::open(path, options, read_only)?;
+        let store = match read_only {
+            true => open_read_only::open(path, options)?,
+            false => open::open(path, options, false)?,
+        };
         let handle = Arc::new(Handle { store });
         background::start(&handle.store)?;
         existence_upkeep::start(&handle.store)?;
@@ -269,8 +282,8 @@ impl Db {
     }
 
     /// Writes a consistent copy of the present state to `target`, a directory that does not exist
-    /// or is empty. Tables are shared by hard links and cost no space, unless `target` is on another
-    /// file system or on one without hard links: then they are copied, and the report says so. The
+    /// or is empty. Tables are shared by hard links and cost no space. Where `target` is on another
+    /// file system or on one without hard links they are copied, and the report says so. The
     /// copy is a store of its own, with its own
     /// [instance id](crate::DirectoryStats::instance_id). After an error nothing is left in
     /// `target`.

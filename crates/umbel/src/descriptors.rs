@@ -10,19 +10,14 @@
 //!
 //! INVARIANT: of the pool and the files in it only one lock is held at a time.
 
-use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
-    ProcessMark,
-};
-
-use crate::version::Ownership;
+use umbel_env::{Access, File, FileIdentity, FileSystem, Mapping, ProcessMark};
 
 /// Bytes at the end of a file that are compared when it is opened again.
 const TAIL_BYTES: usize = 32;
@@ -34,6 +29,12 @@ pub const OPEN_TABLES_MIN: u64 = 4;
 /// left when logs, manifest and the program around the store have had theirs.
 pub fn open_tables_max(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit.saturating_sub(32) / 2).max(OPEN_TABLES_MIN))
+}
+
+/// Explains that a file is missing where the writer of another process may have removed it.
+pub trait MissingFile: Send + Sync + Debug {
+    /// The error to report in place of `error`.
+    fn explain(&self, path: &Path, error: Error) -> Error;
 }
 
 /// The open files of a store's tables.
@@ -50,6 +51,8 @@ pub struct Descriptors {
     seats: Mutex<VecDeque<Weak<PooledFile>>>,
     /// Set once the store was closed: what lies at a path may be another's since.
     ended: AtomicBool,
+    /// What explains that a file is missing; nothing where this handle alone removes files.
+    missing: OnceLock<Arc<dyn MissingFile>>,
 }
 
 impl Descriptors {
@@ -64,6 +67,7 @@ impl Descriptors {
             shortages: AtomicU64::new(0),
             seats: Mutex::default(),
             ended: AtomicBool::new(false),
+            missing: OnceLock::new(),
         })
     }
 
@@ -109,7 +113,7 @@ impl Descriptors {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        self.with_room(|| self.files.open(path, Access::Read))
+        self.open_named(path)
     }
 
     fn open_now(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -117,7 +121,21 @@ impl Descriptors {
             return Err(Error::Closed);
         }
         while self.open.load(Ordering::Relaxed) >= self.most && self.close_one() {}
-        self.with_room(|| self.files.open(path, Access::Read))
+        self.open_named(path)
+    }
+
+    fn open_named(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let opened = self.with_room(|| self.files.open(path, Access::Read));
+        opened.map_err(|error| match self.missing.get() {
+            Some(missing) if error.is_missing_file() => missing.explain(path, error),
+            _ => error,
+        })
+    }
+
+    /// Says what explains a missing file, where others may remove files.
+    pub fn explain_missing_by(&self, missing: Arc<dyn MissingFile>) {
+        // Nothing else sets it.
+        let _ = self.missing.set(missing);
     }
 
     fn seats(&self) -> MutexGuard<'_, VecDeque<Weak<PooledFile>>> {
@@ -316,110 +334,6 @@ fn read_only(path: &Path) -> Error {
 impl Drop for PooledFile {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// A file system that makes room in the pool where a call finds no descriptor left.
-#[derive(Debug)]
-pub struct PatientFiles {
-    files: Arc<dyn FileSystem>,
-    pool: Arc<Descriptors>,
-    /// Names are changed only while they are the store's.
-    ownership: Arc<Ownership>,
-}
-
-impl PatientFiles {
-    /// `files` of the directory of `ownership`, with the descriptors of `pool` to fall back on.
-    pub fn new(
-        files: Arc<dyn FileSystem>,
-        pool: Arc<Descriptors>,
-        ownership: Arc<Ownership>,
-    ) -> PatientFiles {
-        PatientFiles { files, pool, ownership }
-    }
-}
-
-impl FileSystem for PatientFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.files.absolute(path)
-    }
-
-    fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
-        let files = self.pool.with_room(|| self.files.hold(path))?;
-        let (pool, ownership) = (Arc::clone(&self.pool), Arc::clone(&self.ownership));
-        Ok(Arc::new(PatientFiles::new(files, pool, ownership)))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.files.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.files.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.files.identity(path)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.files.create_dir_all(path)
-    }
-
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.pool.with_room(|| self.files.create(path))
-    }
-
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        self.pool.with_room(|| self.files.open(path, access))
-    }
-
-    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        self.ownership.check()?;
-        self.files.rename(source, target)
-    }
-
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.files.hard_link(source, target_files, target)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.files.innermost()
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.ownership.check()?;
-        self.files.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.files.remove_dir(path)
-    }
-
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.pool.with_room(|| self.files.read_dir(path))
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.files.exists(path)
-    }
-
-    fn resolved(&self, path: &Path) -> PathBuf {
-        self.files.resolved(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        let synced = self.pool.with_room(|| self.files.sync_dir(path));
-        synced.map_err(|error| match error {
-            // Names of others may be lost with it, whatever the reason: no room is to be made and
-            // waited for.
-            Error::Full { operation, path, source } => Error::Io { operation, path, source },
-            other => other,
-        })
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.files.lock(path)
     }
 }
 

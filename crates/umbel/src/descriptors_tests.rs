@@ -4,7 +4,11 @@ use std::collections::VecDeque;
 
 use umbel_env::Env;
 
+use std::any::Any;
+
 use super::*;
+use crate::patient_files::PatientFiles;
+use crate::version::Ownership;
 
 /// A file system that has only so many descriptors.
 #[derive(Debug)]
@@ -128,6 +132,10 @@ impl FileSystem for Scarce {
     }
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.files.lock(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.files.pin(path, version)
     }
 }
 

@@ -72,14 +72,18 @@ mod long_values;
 mod memory;
 mod memory_walk;
 mod names;
+mod obsolete;
 mod open;
+mod open_read_only;
 mod options;
 mod output;
 #[cfg(test)]
 mod page;
+mod patient_files;
 mod poison;
 mod put_off;
 mod read;
+mod read_view;
 mod recovery;
 mod relog;
 mod reserve;

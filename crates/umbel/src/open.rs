@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock, OpenMark, check_path};
+use umbel_env::{Env, Lock, OpenMark, Pin, check_path};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -17,14 +17,17 @@ use crate::blobs::Blobs;
 use crate::budget::{Budget, Sizes};
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
-use crate::descriptors::{self, Descriptors, PatientFiles};
+use crate::descriptors::{self, Descriptors};
 use crate::existence_upkeep;
 use crate::folder;
 use crate::hashers::Hashers;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names::{self, FileKind};
+use crate::obsolete::ObsoleteFiles;
 use crate::options::{Caps, Options};
+use crate::patient_files::PatientFiles;
 use crate::poison::Poison;
+use crate::read_view::ReadView;
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
@@ -46,16 +49,23 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let held = outside.of_this_process().hold(folder)?;
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
     let (env, descriptors) = patient_env(&held, &options, &ownership);
-    let lock = prepare_folder(&env, folder, &options, read_only)?;
-    let (recovered, listing) = (Manifest::read(&env, folder)?, listing(&env, folder)?);
+    let (lock, mut pin) = prepare_folder(&env, folder, &options, read_only)?;
+    if read_only {
+        descriptors.explain_missing_by(Arc::new(ReadView::begin(&env, folder)));
+    }
+    let recovered = Manifest::read_version(&env, folder)?;
+    let listing = listing(&env, folder)?;
     let found = recovered.is_some();
     check_may_exist(folder, &options, found)?;
     let mut state = match recovered {
-        Some(state) => state,
+        Some((state, version)) => {
+            pin_version(&env, folder, &mut pin, version);
+            state
+        }
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
-    take_stock(&env, folder, &listing, &mut state, found && !read_only)?;
+    take_stock(&env, folder, &listing, &mut state, found, read_only)?;
     if !read_only && state.instance.is_none() {
         let mut instance = [0; 16];
         env.entropy.fill(&mut instance)?;
@@ -63,8 +73,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     }
     let instance = state.instance;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
-    let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget);
-    let (poison, cache) = (Arc::clone(&context.poison), Arc::clone(&context.cache));
+    let context = new_context(&env, folder, hashers(&state)?, descriptors, &budget, lock);
     let keyspaces = build_keyspaces(&state, &context, budget.sizes.caps)?;
     existence_upkeep::attach(&env, folder, &state, &keyspaces, read_only)?;
     let mut spill = Spill::new(&env, folder, &context, (!read_only).then_some(&*ids));
@@ -75,51 +84,78 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     } else {
         let spilled = (&mut spill, &*replayed.ends);
         let manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
-        remove_orphans(&env, folder, &listing, &manifest, &context.blobs);
+        remove_orphans(&env, folder, &listing, &manifest, &context);
         Some(Mutex::new(manifest))
     };
     drop(spill);
     let is_tended = options.background_threads > 0;
     let wal = Wal::new(wal_options(&env, &context, &ids, is_tended), replayed.old);
-    let syncer = Syncer::new(wal.tail(), Arc::clone(&env.files), folder.to_path_buf());
-    let store = Arc::new(Store {
-        folder: folder.to_path_buf(),
-        outside: options.env.clone(),
-        instance,
-        options: Arc::new(Options { env, ..options }),
-        read_only,
-        context,
-        snapshots: Snapshots::new(replayed.last_sequence),
-        poison,
-        cache,
-        budget,
-        put_off: Mutex::default(),
-        ids,
-        queue: Mutex::default(),
-        syncer,
-        bell: Bell::default(),
-        tending: Mutex::default(),
-        commit: Mutex::new(CommitState {
-            wal,
-            last_sequence: replayed.last_sequence,
-            scratch: Vec::new(),
-            bytes_unweighed: 0,
-        }),
-        manifest,
-        keyspaces: RwLock::new(keyspaces),
-        advising: Mutex::default(),
-        buffers_full: AtomicBool::default(),
-        work: Mutex::new(WorkState::default()),
-        moved: Condvar::new(),
-        counters: StoreCounters::default(),
-        open: OpenMark::new(),
-        tends_filters: AtomicBool::default(),
-        close_outcome: Mutex::default(),
-        threads: Mutex::default(),
-        lock: Mutex::new(lock),
-    });
+    let built = Built { folder, options, env, read_only, instance, pin };
+    let replayed = (wal, replayed.last_sequence);
+    let store = Arc::new(built.store(context, ids, manifest, keyspaces, replayed));
     keep_readers(&store);
     Ok(store)
+}
+
+/// What an open store consists of, but for its contents.
+struct Built<'a> {
+    folder: &'a Path,
+    options: Options,
+    /// The world, with its files held at the store's directory.
+    env: Env,
+    read_only: bool,
+    instance: Option<[u8; 16]>,
+    pin: Option<Box<dyn Pin>>,
+}
+
+impl Built<'_> {
+    fn store(
+        self,
+        context: Arc<TableContext>,
+        ids: Arc<AtomicU64>,
+        manifest: Option<Mutex<Manifest>>,
+        keyspaces: Vec<Arc<KeyspaceCore>>,
+        (wal, last_sequence): (Wal, u64),
+    ) -> Store {
+        let folder = self.folder.to_path_buf();
+        let syncer = Syncer::new(wal.tail(), Arc::clone(&self.env.files), folder.clone());
+        Store {
+            folder,
+            outside: self.options.env.clone(),
+            instance: self.instance,
+            options: Arc::new(Options { env: self.env, ..self.options }),
+            read_only: self.read_only,
+            snapshots: Snapshots::new(last_sequence),
+            poison: Arc::clone(&context.poison),
+            cache: Arc::clone(&context.cache),
+            budget: Arc::clone(&context.budget),
+            context,
+            put_off: Mutex::default(),
+            ids,
+            queue: Mutex::default(),
+            syncer,
+            bell: Bell::default(),
+            tending: Mutex::default(),
+            commit: Mutex::new(CommitState {
+                wal,
+                last_sequence,
+                scratch: Vec::new(),
+                bytes_unweighed: 0,
+            }),
+            manifest,
+            keyspaces: RwLock::new(keyspaces),
+            advising: Mutex::default(),
+            buffers_full: AtomicBool::default(),
+            work: Mutex::new(WorkState::default()),
+            moved: Condvar::new(),
+            counters: StoreCounters::default(),
+            open: OpenMark::new(),
+            tends_filters: AtomicBool::default(),
+            close_outcome: Mutex::default(),
+            threads: Mutex::default(),
+            pin: Mutex::new(self.pin),
+        }
+    }
 }
 
 fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> {
@@ -146,7 +182,7 @@ fn write_state(
         spill.make_way()?;
         Manifest::create_and(env, folder, state.clone(), ids, shared, || spill.adopt())
     };
-    match create(spill) {
+    let created = match create(spill) {
         // A store that cannot be opened for want of room could never make any.
         Err(Error::Full { .. })
             if !spill.is_adopted() && recovery::cut_logs(env, folder, ends)? =>
@@ -154,7 +190,10 @@ fn write_state(
             create(spill)
         }
         created => created,
-    }
+    };
+    let mut manifest = created?;
+    manifest.keep_in(&context.obsolete);
+    Ok(manifest)
 }
 
 fn wal_options(
@@ -169,6 +208,7 @@ fn wal_options(
         segment_bytes: context.budget.sizes.segment,
         secret: context.hashers.secret,
         ids: Arc::clone(ids),
+        obsolete: Arc::clone(&context.obsolete),
         is_tended,
     }
 }
@@ -179,13 +219,15 @@ fn new_context(
     hashers: Hashers,
     descriptors: Arc<Descriptors>,
     budget: &Arc<Budget>,
+    lock: Option<Box<dyn Lock>>,
 ) -> Arc<TableContext> {
     let (poison, files) = (Arc::new(Poison::default()), Arc::clone(&env.files));
     let pool = Arc::clone(&descriptors);
-    let blobs = Blobs::new(folder.to_path_buf(), files, pool, Arc::clone(&poison));
+    let obsolete = ObsoleteFiles::new(Arc::clone(&files), Arc::clone(&poison), lock);
+    let (directory, kept) = (folder.to_path_buf(), Arc::clone(&obsolete));
+    let blobs = Blobs::new(directory, files, pool, Arc::clone(&poison), kept);
     Arc::new(TableContext {
         folder: folder.to_path_buf(),
-        files: Arc::clone(&env.files),
         hashers,
         cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first(), budget.cursors.clone())),
         poison,
@@ -195,6 +237,7 @@ fn new_context(
         openings: AtomicU64::new(1),
         held_files: Default::default(),
         blobs,
+        obsolete,
     })
 }
 
@@ -236,13 +279,12 @@ fn create_directory(env: &Env, path: &Path, options: &Options, read_only: bool) 
     folder::create(env, path)
 }
 
-/// Checks that there is a store in the held directory, or that one can be created, and locks it.
-fn prepare_folder(
-    env: &Env,
-    path: &Path,
-    options: &Options,
-    read_only: bool,
-) -> Result<Option<Box<dyn Lock>>> {
+/// What keeps other writers out, or a writer from removing what this handle reads.
+type Held = (Option<Box<dyn Lock>>, Option<Box<dyn Pin>>);
+
+/// Checks that there is a store in the held directory, or that one can be created, and locks it, or
+/// pins all of it.
+fn prepare_folder(env: &Env, path: &Path, options: &Options, read_only: bool) -> Result<Held> {
     if !env.files.exists(&path.join(names::CURRENT))? {
         // Before the lock, so that a folder that is no store gets no lock file. Where there is one,
         // another process may be making the store: with the lock held it is checked again.
@@ -253,17 +295,21 @@ fn prepare_folder(
         // The process that created the directory may have died before its name was durable.
         folder::create(&options.env, path)?;
     }
-    match env.lock(&path.join(names::LOCK), options.lock_wait) {
-        Ok(lock) => Ok(Some(lock)),
-        // On a medium that cannot be written nobody else can write either.
-        Err(Error::Io { source, .. }) if read_only && cannot_write(source.kind()) => Ok(None),
-        Err(error) => Err(error),
+    let lock = path.join(names::LOCK);
+    match read_only {
+        true => Ok((None, env.files.pin(&lock, 0)?)),
+        false => Ok((Some(env.lock(&lock, options.lock_wait)?), None)),
     }
 }
 
-fn cannot_write(kind: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+/// Pins the version that was read in the place of all, so that the writer may remove what was
+/// obsolete before. Without a second pin the first one stays.
+fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
+    if pin.is_some()
+        && let Ok(Some(version)) = env.files.pin(&folder.join(names::LOCK), version)
+    {
+        *pin = Some(version);
+    }
 }
 
 type Listing = Vec<(String, Option<FileKind>)>;
@@ -324,18 +370,19 @@ fn check_is_new(
     Ok(())
 }
 
-/// Notes in `state` the id above every one that was given. Where that `may_remove`, removes the
-/// tables of opens that were killed.
+/// Notes in `state` the id above every one that was given. Removes the tables of opens that were
+/// killed where a state was `found`, unless the store is only read.
 fn take_stock(
     env: &Env,
     folder: &Path,
     listing: &Listing,
     state: &mut State,
-    may_remove: bool,
+    found: bool,
+    read_only: bool,
 ) -> Result<()> {
-    let first_free = first_free_id(env, folder, listing, state)?;
+    let first_free = first_free_id(env, folder, listing, state, read_only)?;
     let known = std::mem::replace(&mut state.next_file_id, first_free);
-    if may_remove {
+    if found && !read_only {
         let kinds: Vec<FileKind> = listing.iter().filter_map(|(_, kind)| *kind).collect();
         reserve::remove_left_tables(env, folder, &kinds, known);
     }
@@ -343,7 +390,13 @@ fn take_stock(
 }
 
 /// The id above every one that was given, where the manifest says that it was below `known`.
-fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<u64> {
+fn first_free_id(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    state: &State,
+    read_only: bool,
+) -> Result<u64> {
     let known = state.next_file_id;
     let highest = listing.iter().filter_map(|(_, kind)| id_of(*kind)).max().unwrap_or(0);
     if highest > names::ID_MAX / 2 {
@@ -353,7 +406,11 @@ fn first_free_id(env: &Env, folder: &Path, listing: &Listing, state: &State) -> 
             folder.display()
         )));
     }
-    check_logs_are_named(env, folder, listing, state)?;
+    match check_logs_are_named(env, folder, listing, state) {
+        // A writer has made that log since the manifest was read.
+        Err(_) if read_only && names_more(env, folder, listing, state)? => {}
+        checked => checked?,
+    }
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::ReusedFileId.is_on() {
         return Ok(known);
@@ -381,6 +438,14 @@ fn check_logs_are_named(env: &Env, folder: &Path, listing: &Listing, state: &Sta
         }
     }
     Ok(())
+}
+
+/// Whether the manifest as it is now names each log that is newer than all that `state` knows.
+fn names_more(env: &Env, folder: &Path, listing: &Listing, state: &State) -> Result<bool> {
+    let Some(now) = Manifest::read(env, folder)? else { return Ok(false) };
+    let is_log = |kind: &Option<FileKind>| matches!(kind, Some(FileKind::Log(_)));
+    let logs = listing.iter().filter(|(_, kind)| is_log(kind)).filter_map(|(_, k)| id_of(*k));
+    Ok(logs.filter(|id| *id >= state.next_file_id).all(|id| id < now.next_file_id))
 }
 
 /// Whether a manifest without a `CURRENT` says more than the first record of a new store.
@@ -449,8 +514,14 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
 
 /// Removes files that no durable manifest names and, of long values, those that nothing points at
 /// that was replayed either. One that stays is tried again at the next open.
-fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manifest, blobs: &Blobs) {
-    let state = manifest.state();
+fn remove_orphans(
+    env: &Env,
+    folder: &Path,
+    listing: &Listing,
+    manifest: &Manifest,
+    context: &TableContext,
+) {
+    let (state, blobs) = (manifest.state(), &context.blobs);
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces
         .values()
@@ -465,7 +536,7 @@ fn remove_orphans(env: &Env, folder: &Path, listing: &Listing, manifest: &Manife
             _ => false,
         };
         if orphan {
-            let _ = env.files.remove_file(&folder.join(name));
+            context.obsolete.remove(&folder.join(name));
         }
     }
     existence_upkeep::remove_orphans(env, folder, listing.iter().map(|(name, _)| &**name), state);

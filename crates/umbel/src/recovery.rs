@@ -57,25 +57,35 @@ pub fn replay(
     let (context, ids) = (spill.context(), spill.ids());
     let mut last_sequence = newest_in_tables(keyspaces).max(state.last_sequence);
     let (mut old, mut ends) = (Vec::new(), Vec::new());
-    let mut torn: Option<(PathBuf, u64)> = None;
+    let mut torn: Option<Torn> = None;
     let mut doubtful = Vec::new();
     for (id, log) in state.logs.clone() {
         let path = names::log(folder, id);
-        if let Some((earlier, end)) = &torn {
+        if let Some(earlier) = torn.take() {
             let reader = open_log(env, &path, id, log, context)?;
-            check_never_synced(reader, &path, log, earlier, *end)?;
-            state.logs.remove(&id);
-            ends.push((id, HEADER_BYTES));
-            continue;
+            match (check_never_synced(reader, &path, log, &earlier), ids) {
+                (Ok(()), _) => {
+                    state.logs.remove(&id);
+                    ends.push((id, HEADER_BYTES));
+                    torn = Some(earlier);
+                    continue;
+                }
+                (Err(damage), None) => {
+                    let mut target = Target { keyspaces, state, context, spill };
+                    last_sequence = last_sequence.max(earlier.read_on(damage, &mut target)?);
+                }
+                (Err(damage), Some(_)) => return Err(damage),
+            }
         }
         let mut target = Target { keyspaces, state, context, spill };
-        let segment = replay_one(env, &path, id, log, &mut target)?;
+        let (segment, reader) = replay_one(env, &path, id, log, &mut target)?;
         last_sequence = last_sequence.max(segment.last_sequence);
         ends.push((id, segment.outcome.end));
         if log == LogState::Open {
             let Outcome { end, sealed, checksum, durable_max, .. } = segment.outcome;
             if !sealed {
-                torn = Some((path.clone(), end));
+                let last_sequence = segment.last_sequence;
+                torn = Some(Torn { path: path.clone(), end, last_sequence, reader });
             }
             let known = match sealed {
                 true => LogState::Sealed(Sealed { len: end, checksum }),
@@ -102,6 +112,20 @@ pub fn replay(
         last_sequence = last_sequence.saturating_sub(3);
     }
     state.last_sequence = last_sequence;
+    settle((env, folder), state, keyspaces, spill, (&mut old, doubtful))?;
+    Ok(Replayed { old, last_sequence, ends })
+}
+
+/// Leaves out the logs whose writes are all in tables, and makes durable what of the others may not
+/// be.
+fn settle(
+    (env, folder): (&Env, &Path),
+    state: &mut State,
+    keyspaces: &[Arc<KeyspaceCore>],
+    spill: &mut Spill<'_>,
+    (old, mut doubtful): (&mut Vec<OldSegment>, Vec<Stretch>),
+) -> Result<()> {
+    let (context, ids) = (spill.context(), spill.ids());
     if spill.note_in(state)? {
         // Nobody needs a log any more all of whose writes are in the tables.
         let first = keyspaces.iter().filter_map(|keyspace| keyspace.first_unflushed()).min();
@@ -113,7 +137,7 @@ pub fn replay(
     if let (Some(ids), false) = (ids, doubtful.is_empty()) {
         old.extend(write_again(env, folder, ids, context, &doubtful, state)?);
     }
-    Ok(Replayed { old, last_sequence, ends })
+    Ok(())
 }
 
 /// Cuts the logs that were read behind the records that count: a log that was written when the
@@ -170,6 +194,28 @@ struct Target<'a, 'b> {
     spill: &'a mut Spill<'b>,
 }
 
+/// A log that ended without an end record when it was read.
+struct Torn {
+    path: PathBuf,
+    end: u64,
+    last_sequence: SequenceNumber,
+    reader: LogReader,
+}
+
+impl Torn {
+    /// Replays what a writer of another process has stored since. A writer ends a log before it
+    /// begins the next one, which has shown that it was begun: so the log has an end record now,
+    /// or the `damage` is there. Returns the last sequence number.
+    fn read_on(mut self, damage: Error, target: &mut Target<'_, '_>) -> Result<SequenceNumber> {
+        if !self.reader.resume()? {
+            return Err(damage);
+        }
+        let (path, last) = (&self.path, self.last_sequence);
+        let segment = read_records(&mut self.reader, path, LogState::Open, last, target)?;
+        if segment.outcome.sealed { Ok(segment.last_sequence) } else { Err(damage) }
+    }
+}
+
 struct Segment {
     outcome: Outcome,
     last_sequence: SequenceNumber,
@@ -200,13 +246,25 @@ fn replay_one(
     id: u64,
     log: LogState,
     target: &mut Target<'_, '_>,
-) -> Result<Segment> {
+) -> Result<(Segment, LogReader)> {
     let mut reader = open_log(env, path, id, log, target.context)?;
+    let segment = read_records(&mut reader, path, log, 0, target)?;
+    Ok((segment, reader))
+}
+
+/// Replays the records from where the reader is. `last_sequence` is the last one before.
+fn read_records(
+    reader: &mut LogReader,
+    path: &Path,
+    log: LogState,
+    mut last_sequence: SequenceNumber,
+    target: &mut Target<'_, '_>,
+) -> Result<Segment> {
     let until = match log {
         LogState::Recovered(end) => end,
         LogState::Open | LogState::Sealed(_) => u64::MAX,
     };
-    let (mut last_sequence, mut needed) = (0, false);
+    let mut needed = false;
     while let Some(record) = reader.next()? {
         if record.offset >= until {
             break;
@@ -298,8 +356,7 @@ fn check_never_synced(
     mut reader: LogReader,
     path: &Path,
     log: LogState,
-    earlier: &Path,
-    end: u64,
+    earlier: &Torn,
 ) -> Result<()> {
     while reader.next()?.is_some() {}
     let outcome = reader.outcome();
@@ -311,7 +368,7 @@ fn check_never_synced(
          this one is",
         path.display()
     );
-    Err(Error::corruption(earlier, end, reason))
+    Err(Error::corruption(&earlier.path, earlier.end, reason))
 }
 
 #[cfg(test)]

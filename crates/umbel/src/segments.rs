@@ -343,28 +343,28 @@ fn drop_from_manifest(store: &Store, obsolete: &[OldSegment], surplus: &Surplus)
 /// Uses again or removes what no edit names any more.
 fn remove_files(store: &Store, obsolete: &[OldSegment], surplus: Surplus) {
     let mut useless = Vec::new();
+    let reuses = !store.context.obsolete.is_pinned();
     for segment in obsolete {
-        if !store.commit_lock().wal.offer(segment) {
+        if !reuses || !store.commit_lock().wal.offer(segment) {
             useless.push(segment.id);
         }
     }
     remove(store, surplus);
     for id in useless {
-        // What cannot be removed now is removed at the next open.
-        let _ = store.options.env.files.remove_file(&names::log(&store.folder, id));
+        store.context.obsolete.remove(&names::log(&store.folder, id));
     }
 }
 
 /// Removes what no edit names any more.
 pub fn remove(store: &Store, surplus: Surplus) {
-    let files = &store.options.env.files;
+    let obsolete = &store.context.obsolete;
     for spare in surplus.spares {
         let path = names::log(&store.folder, spare.log_id());
         drop(spare);
-        let _ = files.remove_file(&path);
+        obsolete.remove(&path);
     }
     if let Some(file) = surplus.reusable {
-        let _ = files.remove_file(&names::log(&store.folder, file.id));
+        obsolete.remove(&names::log(&store.folder, file.id));
     }
 }
 

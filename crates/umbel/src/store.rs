@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{Env, JoinHandle, Lock, OpenMark, OpenState};
+use umbel_env::{Env, JoinHandle, OpenMark, OpenState, Pin};
 
 use crate::advisor::Advising;
 use crate::budget::Budget;
@@ -145,8 +145,8 @@ pub struct Store {
     pub close_outcome: Mutex<Option<Result<()>>>,
     /// The background threads.
     pub threads: Mutex<Vec<Box<dyn JoinHandle>>>,
-    /// Holds the folder.
-    pub lock: Mutex<Option<Box<dyn Lock>>>,
+    /// Keeps the files of the version that is read, where the store is open for reading only.
+    pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
 
 impl Store {

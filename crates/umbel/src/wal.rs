@@ -31,6 +31,7 @@ use umbel_filter::HashSecret;
 use umbel_log::{HEADER_BYTES, LogWriter};
 
 use crate::names;
+use crate::obsolete::ObsoleteFiles;
 use crate::version::{Edit, LogState, Manifest};
 
 pub use bell::{Bell, Call};
@@ -56,6 +57,7 @@ pub struct Wal {
     secret: HashSecret,
     ids: Arc<AtomicU64>,
     /// Whether a thread makes pages ready.
+    obsolete: Arc<ObsoleteFiles>,
     is_tended: bool,
     current: Option<LogWriter>,
     /// So many bytes at the end of the current segment only what makes room is put in.
@@ -105,6 +107,7 @@ impl Wal {
             segment_bytes: options.segment_bytes,
             secret: options.secret,
             ids: options.ids,
+            obsolete: options.obsolete,
             is_tended: options.is_tended,
             current: None,
             reserve_bytes: 0,
@@ -194,8 +197,7 @@ impl Wal {
         // Each of them got its id before this one.
         let unwanted = std::mem::take(&mut self.unwanted);
         for spare in std::mem::take(&mut self.spares).into_iter().chain(unwanted) {
-            // What cannot be removed now is removed at the next open.
-            let _ = self.env.files.remove_file(&names::log(&self.folder, spare.log_id()));
+            self.obsolete.remove(&names::log(&self.folder, spare.log_id()));
         }
         self.shape.made += 1;
         self.shape.waited += 1;

@@ -11,12 +11,16 @@ const FOLDER: &str = "/store";
 fn wal(sim: &Sim) -> Wal {
     let env = sim.env();
     env.files.create_dir_all(Path::new(FOLDER)).unwrap();
+    let lock = env.files.lock(&Path::new(FOLDER).join(names::LOCK)).unwrap();
+    let (files, ids) = (Arc::clone(&env.files), Arc::new(AtomicU64::new(1)));
+    let obsolete = ObsoleteFiles::new(files, Arc::default(), Some(lock));
     let options = WalOptions {
         env,
+        obsolete,
         folder: PathBuf::from(FOLDER),
         segment_bytes: 64 << 10,
         secret: HashSecret::from_seed([7; 16]),
-        ids: Arc::new(AtomicU64::new(1)),
+        ids,
         is_tended: true,
     };
     Wal::new(options, Vec::new())

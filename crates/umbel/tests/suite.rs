@@ -29,6 +29,7 @@ mod suite {
     mod pressure;
     mod races;
     mod random;
+    mod readers;
     mod real_disk;
     mod regressions_arena;
     mod regressions_crash;

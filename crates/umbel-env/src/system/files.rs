@@ -27,10 +27,11 @@ use super::direct::{self, Direct};
 use super::directory::{self, HeldDirectory, Location};
 use super::lock::SystemLock;
 use super::mapping::{self, MappingCount};
+use super::pin;
 use super::write_back;
 use crate::aligned::DIRECT_ALIGNMENT;
 use crate::file::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use crate::process::ProcessMark;
 
@@ -522,5 +523,10 @@ impl FileSystem for SystemFiles {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         Ok(Box::new(SystemLock::take(&self.locate(path)?, path)?))
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        let taken = pin::take(&self.locate(path)?, path, version)?;
+        Ok(taken.map(|pin| Box::new(pin) as Box<dyn Pin>))
     }
 }

@@ -22,6 +22,7 @@ use umbel_base::{Error, Result};
 use super::directory::{self, Location};
 use super::files::open_file;
 use super::inherited::{self, Entry};
+use super::pin;
 use crate::file::{Access, FileIdentity, Lock};
 use crate::process::{PerProcess, ProcessBound};
 
@@ -36,14 +37,18 @@ fn held() -> MutexGuard<'static, BTreeSet<FileIdentity>> {
 /// A held lock.
 #[derive(Debug)]
 pub(super) struct SystemLock {
-    _file: LockedFile,
+    file: LockedFile,
     /// The directory, locked too where the system can do that: a process that deletes the file and
     /// creates a new one does not get the lock beside its owner.
     _directory: Option<LockedFile>,
     _registrations: [ProcessBound<Registration>; 2],
 }
 
-impl Lock for SystemLock {}
+impl Lock for SystemLock {
+    fn is_pinned(&self, through: u64) -> Result<bool> {
+        Ok(pin::is_pinned(&self.file.file, through))
+    }
+}
 
 /// An open file with the lock on it.
 #[derive(Debug)]
@@ -125,6 +130,6 @@ impl SystemLock {
             Err(_) => None,
         };
         let registrations = [file_line, directory_line];
-        Ok(SystemLock { _file: file, _directory: directory, _registrations: registrations })
+        Ok(SystemLock { file, _directory: directory, _registrations: registrations })
     }
 }

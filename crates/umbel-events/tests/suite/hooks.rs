@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use umbel_base::Result;
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 
 /// A call at which somebody may hold the thread.
@@ -133,6 +133,10 @@ impl FileSystem for Files {
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         (self.hook)(Moment::Locking, path);
         self.inner.lock(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.inner.pin(path, version)
     }
 }
 

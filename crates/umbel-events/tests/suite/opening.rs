@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use umbel_env::{Access, Env};
@@ -12,7 +12,7 @@ use umbel_events::{
     Revision, Store, StoreOptions, check_backup_folder, check_mistaken, is_backup, left_out,
     repair, restore, verify_backup,
 };
-use umbel_sim::{Fault, FaultKind, Sim, Survival, When};
+use umbel_sim::{Fault, FaultKind, Mount, Sim, Survival, When};
 
 use super::hooks::{Moment, hooked};
 use super::support::{append, event, id, options, outline};
@@ -192,6 +192,44 @@ fn who_may_only_read_changes_no_byte() {
     assert_eq!(outline(store.read("b", Revision::START, Direction::Forwards)), []);
     store.close().expect("closed");
     assert!(files(&env, folder) == before, "some file changed");
+}
+
+/// A store that another process wrote to was called damaged where it was opened through a mount
+/// that is read-only: the table of chunks was read before the process began another chunk, and the
+/// chunks after it.
+#[test]
+fn a_writer_is_no_damage_to_one_who_may_only_read() {
+    for mount in [Mount::ReadOnly, Mount::WithoutPermission] {
+        let mut refused = 0;
+        for at in 0.. {
+            let sim = Sim::new(11);
+            let small = StoreOptions { chunk_bytes: 64 << 10, ..options(&sim) };
+            let store = Store::open("/events", small.clone()).expect("a new store");
+            append(&store, "a", 0..50);
+            store.close().expect("closed");
+            let writer = Store::open("/events", small).expect("opened");
+            sim.make_dir("/mounted");
+            sim.mount("/events", "/mounted", mount);
+            let calls = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&calls);
+            let env = hooked(sim.env(), move |moment, _| {
+                let is_read = matches!(moment, Moment::Reading(_));
+                if is_read && counted.fetch_add(1, Ordering::Relaxed) == at {
+                    append(&writer, "a", 100..500);
+                }
+            });
+            let settings = StoreOptions { env, create_if_missing: false, ..options(&sim) };
+            if let Err(error) = Store::open_read_only("/mounted", settings) {
+                let said = error.to_string();
+                assert!(said.contains("another process has it open"), "at {at}: {said}");
+                refused += 1;
+            }
+            if calls.load(Ordering::Relaxed) <= at {
+                break;
+            }
+        }
+        assert!(refused > 0, "no open met the writer");
+    }
 }
 
 /// A filter that is gone is made anew of the index; the log is read no further than the index is

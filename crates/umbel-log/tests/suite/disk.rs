@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping,
+    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
 };
 use umbel_log::{Expectation, LogKind, LogReader, Outcome};
 
@@ -257,6 +257,9 @@ impl FileSystem for Disk {
     }
     fn innermost(&self) -> &dyn Any {
         self
+    }
+    fn pin(&self, _path: &Path, _version: u64) -> Result<Option<Box<dyn Pin>>> {
+        Ok(None)
     }
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         Err(unused(path))

@@ -18,7 +18,7 @@ pub fn locked(world: &SharedWorld) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes one move that the seed decides. `in_call` is whether the engine is in the middle of a call.
+/// Makes one move that the seed decides. `in_call` is whether a call of the engine is under way.
 pub fn act(world: &SharedWorld, sim: &Sim, seed: u64, in_call: bool) {
     let mut world = locked(world);
     let mut operator = Operator { world: &mut world, sim, random: Random::new(seed), in_call };

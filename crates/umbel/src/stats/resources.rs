@@ -90,6 +90,11 @@ pub struct ReaderStats {
     pub held_tables: u64,
     /// Bytes of those files.
     pub held_table_bytes: u64,
+    /// Obsolete files, of whatever kind, that are kept because another process has the store open
+    /// for reading only.
+    pub pinned_files: u64,
+    /// Their bytes.
+    pub pinned_file_bytes: u64,
     /// Older versions that flushes and compactions have kept since the store was opened, because a
     /// snapshot, or a reader that was there when they began, saw them still. One that is kept by
     /// several in turn counts each time.
@@ -159,7 +164,11 @@ pub(super) fn readers(store: &Store) -> ReaderStats {
     store.snapshots.note_time(now);
     let (snapshots, oldest_snapshot, since) = store.snapshots.summary();
     let micros = |since: std::time::Duration| now.saturating_sub(since).as_micros() as u64;
+    store.context.obsolete.sweep();
+    let (pinned_files, pinned_file_bytes) = store.context.obsolete.kept_sums();
     let mut stats = ReaderStats {
+        pinned_files,
+        pinned_file_bytes,
         snapshots,
         oldest_snapshot,
         oldest_snapshot_micros: since.map_or(0, micros),

@@ -15,13 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
 use umbel_env::Env;
-use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Sealed};
+use umbel_log::{
+    Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Outcome, Sealed,
+};
 
 use super::current::Current;
 use super::edit::{self, Edit, State};
 use super::features;
 use super::ownership::{Ownership, Written};
 use crate::names;
+use crate::obsolete::{ObsoleteFiles, version_of};
 use crate::poison::Poison;
 
 /// Bytes a manifest may grow to before it is written anew, unless its state alone is larger.
@@ -37,6 +40,8 @@ pub struct Manifest {
     ids: Arc<AtomicU64>,
     poison: Arc<Poison>,
     ownership: Arc<Ownership>,
+    /// Where a manifest that was rewritten goes; it is removed at once where this is not set.
+    obsolete: Option<Arc<ObsoleteFiles>>,
     records: u64,
     /// Where the first record ends, as `CURRENT` says.
     durable_first: u64,
@@ -124,6 +129,7 @@ impl Manifest {
             ids,
             poison,
             ownership,
+            obsolete: None,
             records,
             durable_first,
             rewrite_at,
@@ -132,6 +138,11 @@ impl Manifest {
 
     /// Reads the manifest that `CURRENT` names; `None` where there is no `CURRENT`.
     pub fn read(env: &Env, folder: &Path) -> Result<Option<State>> {
+        Ok(Manifest::read_version(env, folder)?.map(|(state, _)| state))
+    }
+
+    /// As [`Manifest::read`], with the version to pin: see [`version_of`].
+    pub fn read_version(env: &Env, folder: &Path) -> Result<Option<(State, u64)>> {
         let Some(current) = Current::read(&*env.files, folder)? else { return Ok(None) };
         let path = names::manifest(folder, current.manifest_id);
         if !env.files.exists(&path)? {
@@ -139,6 +150,18 @@ impl Manifest {
             return Err(Error::corruption(&path, 0, reason));
         }
         read_state(env, &path, &current).map(Some)
+    }
+
+    /// Says where a manifest goes that was rewritten: readers may be reading it.
+    pub fn keep_in(&mut self, obsolete: &Arc<ObsoleteFiles>) {
+        self.obsolete = Some(Arc::clone(obsolete));
+        self.note_records();
+    }
+
+    fn note_records(&self) {
+        if let Some(obsolete) = &self.obsolete {
+            obsolete.note_records(self.id(), self.records);
+        }
     }
 
     /// What the store consists of.
@@ -218,6 +241,7 @@ impl Manifest {
         let end = self.writer.end();
         self.writer.file().sync()?;
         self.writer.set_durable(end);
+        self.note_records();
         Ok(None)
     }
 
@@ -225,9 +249,21 @@ impl Manifest {
         let old = names::manifest(&self.folder, self.id());
         let (ids, poison) = (Arc::clone(&self.ids), Arc::clone(&self.poison));
         let (state, ownership) = (self.state.clone(), Arc::clone(&self.ownership));
-        *self = Manifest::create(&self.env, &self.folder, state, ids, poison, ownership)?;
-        // What cannot be removed now is removed at the next open.
-        let _ = self.env.files.remove_file(&old);
+        let obsolete = self.obsolete.take();
+        let created = Manifest::create(&self.env, &self.folder, state, ids, poison, ownership);
+        match created {
+            Ok(created) => *self = Manifest { obsolete, ..created },
+            Err(error) => {
+                self.obsolete = obsolete;
+                return Err(error);
+            }
+        }
+        self.note_records();
+        match &self.obsolete {
+            Some(obsolete) => obsolete.remove(&old),
+            // What cannot be removed now is removed at the next open.
+            None => drop(self.env.files.remove_file(&old)),
+        }
         Ok(())
     }
 
@@ -262,7 +298,7 @@ impl Manifest {
     }
 }
 
-fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
+fn read_state(env: &Env, path: &Path, current: &Current) -> Result<(State, u64)> {
     let expectation = current.sealed.map_or(Expectation::Open, Expectation::Sealed);
     let id = current.manifest_id;
     let mut reader = LogReader::open(env, path, LogKind::Manifest, id, expectation)?;
@@ -280,7 +316,7 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
             state.apply(edit).map_err(|reason| Error::corruption(path, offset, reason))?;
         }
     }
-    let end = reader.outcome().end;
+    let Outcome { end, records, .. } = reader.outcome();
     if end < current.durable {
         let reason = format!(
             "the manifest ends here, but CURRENT says that {} bytes were durable",
@@ -289,7 +325,7 @@ fn read_state(env: &Env, path: &Path, current: &Current) -> Result<State> {
         return Err(Error::corruption(path, end, reason));
     }
     match state.check() {
-        Ok(()) => Ok(state),
+        Ok(()) => Ok((state, version_of(current.manifest_id, records))),
         Err(reason) => Err(Error::corruption(path, HEADER_BYTES, reason)),
     }
 }

@@ -1,8 +1,8 @@
 //! [`Ownership`]: whether the directory still holds what this handle wrote last.
 //!
 //! A program other than Umbel can put other files into the directory of an open store: a backup
-//! restored into it, a tool that synchronizes directories. From then on the names stand for files of
-//! another state, and this handle must not write over them or remove them. `CURRENT` and the
+//! restored into it, a tool that synchronizes directories. From then on the names stand for files
+//! of another state, and this handle must not write over them or remove them. `CURRENT` and the
 //! manifest show that: nothing but the handle that holds the lock changes them.
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use umbel_arena::Arena;
 use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
-use umbel_env::FileSystem;
 use umbel_filter::HashKind;
 use umbel_table::{BlockCache, BlockSlots, FilterKeep, Table, TableMeta};
 
@@ -21,6 +20,7 @@ use crate::descriptors::{Descriptors, PooledHandle};
 use crate::filter_choice::Choice;
 use crate::hashers::Hashers;
 use crate::names;
+use crate::obsolete::ObsoleteFiles;
 use crate::poison::Poison;
 use crate::residence::Residence;
 
@@ -35,8 +35,6 @@ const OPEN_FILE_BYTES: u64 = 704;
 pub struct TableContext {
     /// The store's folder.
     pub folder: PathBuf,
-    /// The file system it lies on.
-    pub files: Arc<dyn FileSystem>,
     /// The store's hashes.
     pub hashers: Hashers,
     /// The store's block cache.
@@ -55,6 +53,8 @@ pub struct TableContext {
     pub held_files: (AtomicU64, AtomicU64),
     /// The files of long values.
     pub blobs: Arc<Blobs>,
+    /// Files that no edit names any more.
+    pub obsolete: Arc<ObsoleteFiles>,
 }
 
 /// Who keeps the readers of a store's tables within their memory.
@@ -421,8 +421,7 @@ impl Drop for LiveFile {
         held.0.fetch_sub(1, Ordering::Relaxed);
         held.1.fetch_sub(self.bytes, Ordering::Relaxed);
         if !self.context.poison.is_set() {
-            // A file that stays is found and removed at the next open.
-            let _ = self.context.files.remove_file(&self.path());
+            self.context.obsolete.remove(&self.path());
         }
     }
 }

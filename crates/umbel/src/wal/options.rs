@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use umbel_env::Env;
 use umbel_filter::HashSecret;
 
+use crate::obsolete::ObsoleteFiles;
+
 /// What [`super::Wal::new`] needs.
 #[derive(Debug)]
 pub struct WalOptions {
@@ -20,6 +22,8 @@ pub struct WalOptions {
     pub secret: HashSecret,
     /// The allocator of file ids.
     pub ids: Arc<AtomicU64>,
+    /// Files that no edit names any more.
+    pub obsolete: Arc<ObsoleteFiles>,
     /// Whether a thread of its own does the chores.
     pub is_tended: bool,
 }

@@ -11,8 +11,28 @@ pub const TOLD: &str = "UMBEL_TEST_TOLD";
 /// Runs test `name` (its path inside the binary) in a process of its own, tells it `told` and gives
 /// back what it printed. `limits` are commands of the shell that come first.
 pub fn run(name: &str, told: &str, limits: &str) -> String {
+    run_by(Command::new("sh"), name, told, limits)
+}
+
+/// As [`run`], where mounts that `limits` make are seen by that process alone.
+pub fn run_in_mounts(name: &str, told: &str, limits: &str) -> String {
+    run_by(in_mounts(), name, told, &format!("{limits} || exit 1"))
+}
+
+/// Whether these commands, which mount, work for this user.
+pub fn can_mount(commands: &str) -> bool {
+    in_mounts().arg("-c").arg(commands).output().is_ok_and(|output| output.status.success())
+}
+
+fn in_mounts() -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--mount").arg("sh");
+    command
+}
+
+fn run_by(mut shell: Command, name: &str, told: &str, limits: &str) -> String {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new("sh")
+    let output = shell
         .arg("-c")
         .arg(format!("{limits}\nexec \"$0\" --exact \"$1\" --ignored --nocapture --test-threads=1"))
         .arg(program)

@@ -17,8 +17,8 @@ fn a_second_handle_is_refused_while_the_first_lives() {
     let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
     for _ in 0..2 {
         assert!(matches!(open_error(&sim, |o| o), Error::Locked(_)));
-        let read_only = Db::open_read_only(PATH, inline(&sim.env()));
-        assert!(matches!(read_only, Err(Error::Locked(_))));
+        // One that only reads is not.
+        Db::open_read_only(PATH, inline(&sim.env())).unwrap();
     }
     drop(db);
     // Any handle keeps it open.
