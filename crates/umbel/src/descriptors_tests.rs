@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use umbel_env::Env;
+use umbel_env::{DirectoryEntry, DirectoryPlace, Env, Lock, Pin};
 
 use std::any::Any;
 

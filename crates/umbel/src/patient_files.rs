@@ -1,5 +1,5 @@
-//! [`PatientFiles`]: the files of a store, patient where there is no descriptor left, and changed only
-//! while they are the store's.
+//! [`PatientFiles`]: the files of a store, patient where there is no descriptor left, and changed
+//! only while they are the store's.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
