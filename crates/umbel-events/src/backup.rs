@@ -359,6 +359,8 @@ fn prepare(shared: &Shared, target: &Path) -> Result<(Env, Box<dyn Lock>, Backup
     let env = shared.outside.hold(target)?;
     let lock = env.files.lock(&target.join("LOCK"))?;
     if !BackupManifest::exists(&env, target)? {
+        // An operator may have put another directory there since it was looked at.
+        check_empty(&env, target)?;
         let manifest = BackupManifest::new(seed, instance);
         manifest.write(&env, target)?;
         return Ok((env, lock, manifest));
