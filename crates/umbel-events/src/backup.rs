@@ -367,6 +367,8 @@ fn prepare(
     let env = shared.outside.hold(target)?;
     let lock = env.lock(&target.join("LOCK"), lock_wait)?;
     if !BackupManifest::exists(&env, target)? {
+        // An operator may have put another directory there since it was looked at.
+        check_empty(&env, target)?;
         let manifest = BackupManifest::new(seed, instance);
         manifest.write(&env, target)?;
         return Ok((env, lock, manifest));

@@ -72,6 +72,11 @@ pub fn restore(
     make_folder(env, &chunks)?;
     let env = &env.hold(target)?;
     let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
+    // An operator may have put another directory there since it was looked at.
+    if check_target(env, target, &table, &marker)? {
+        finish(env, target)?;
+        return Ok(report);
+    }
     write_marker(env, target, &marker)?;
     for (entry, file) in manifest.chunks() {
         let source = chunk_folder(backup).join(&file.name);

@@ -355,6 +355,15 @@ impl SimFiles {
         state.disk.place(start, rest)
     }
 
+    /// The number of the directory at a path. A subdirectory that is held is not looked up again.
+    fn directory(&self, state: &State, path: &Path) -> io::Result<u64> {
+        if let Some(known) = self.held.as_ref().and_then(|held| held.known(path)) {
+            return Ok(known.directory);
+        }
+        let (start, rest) = self.start(state, path)?;
+        Ok(state.disk.reach(start, rest)?.directory)
+    }
+
     /// The number of the file at a path that is to be opened.
     fn find_file(&self, state: &State, path: &Path, access: Access) -> io::Result<u64> {
         match self.find(state, path)? {
@@ -403,6 +412,15 @@ impl HeldDirectory {
         let reached = state.disk.reach(self.directory, parent)?;
         self.subdirectories().insert(parent.to_path_buf(), reached);
         Ok((reached, name))
+    }
+
+    /// The directory at `path` where it is this one or one that a call has named before.
+    fn known(&self, path: &Path) -> Option<Reached> {
+        let rest = path.strip_prefix(&self.path).ok()?;
+        match rest.as_os_str().is_empty() {
+            true => Some(self.directory),
+            false => self.subdirectories().get(rest).copied(),
+        }
     }
 
     fn forget(&self, path: &Path) {
@@ -586,8 +604,7 @@ impl FileSystem for SimFiles {
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let call = on(Operation::SyncDir, DIRECTORY, path);
         self.machine.simple_call(call, Some(()), |state| {
-            let (start, rest) = self.start(state, path)?;
-            let directory = state.disk.reach(start, rest)?.directory;
+            let directory = self.directory(state, path)?;
             if !state.plan.lies {
                 state.disk.sync_names(directory);
             }

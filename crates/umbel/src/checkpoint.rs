@@ -52,6 +52,7 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport>
     folder::create(&store.outside, &path)?;
     let target = Target { env: store.outside.hold(&path)?, path };
     let lock = target.env.files.lock(&target.path.join(names::LOCK))?;
+    target.check_empty()?;
     let written = target.write(store).inspect_err(|_| {
         target.clear();
         if !existed {
@@ -70,6 +71,21 @@ struct Target {
 }
 
 impl Target {
+    /// An error where the held directory is another one than was looked at: an operator may have
+    /// put it there meanwhile. Nothing of it is changed.
+    fn check_empty(&self) -> Result<()> {
+        let entries = self.env.files.read_dir(&self.path)?;
+        match entries.iter().find(|entry| entry.name != names::LOCK) {
+            None => Ok(()),
+            Some(other) => Err(Error::invalid(format!(
+                "{} was replaced while the checkpoint began, and holds '{}' now; name a folder that \
+                 does not exist yet",
+                self.path.display(),
+                other.name
+            ))),
+        }
+    }
+
     fn write(&self, store: &Arc<Store>) -> Result<CheckpointReport> {
         let (mut state, views) = loop {
             let keyspaces = store.keyspaces();

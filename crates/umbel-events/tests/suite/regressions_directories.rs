@@ -1,9 +1,9 @@
 //! Stories of what happened to event stores whose directory an operator moved or removed.
 
-use umbel_events::{Durability, Expected, NewEvent, Store, StoreOptions};
+use umbel_events::{CopyOptions, Durability, Expected, NewEvent, Store, StoreOptions, restore};
 use umbel_sim::Sim;
 
-use super::support::{id, options};
+use super::support::{append, id, options};
 
 /// The directory of an open event store was removed. Appends to it were synced to a file without a
 /// name and acknowledged: all of them were gone with the handle.
@@ -23,4 +23,38 @@ fn a_synced_append_into_a_removed_directory_is_refused() {
     assert!(error.to_string().contains("the directory was removed"), "{error}");
     append(4).expect_err("the store is read-only from then on");
     store.sync().expect_err("nor is anything synced");
+}
+
+/// A backup, and a restore, looked whether its target was empty, and then opened it. An operator put
+/// another store there in between, and chunks of that store were written over.
+#[test]
+fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
+    for (is_restore, call) in (1..40).flat_map(|call| [(false, call), (true, call)]) {
+        let sim = Sim::new(call);
+        let open = |path| Store::open(path, options(&sim)).expect("a store");
+        let other = open("/other");
+        append(&other, "a", 100..110);
+        other.close().expect("closed");
+        let (directory, tree) = (sim.identity("/other").expect("there"), sim.tree("/other"));
+        let store = open("/events");
+        append(&store, "a", 1..10);
+        store.backup("/backup", CopyOptions::default()).expect("backed up");
+        sim.before_call(sim.calls() + call, |sim| {
+            if sim.identity("/copy").is_some() {
+                sim.move_path("/copy", "/aside");
+            }
+            sim.move_path("/other", "/copy");
+        });
+        let _ = match is_restore {
+            false => store.backup("/copy", CopyOptions::default()).map(drop),
+            true => {
+                let (from, to) = ("/backup".as_ref(), "/copy".as_ref());
+                restore(&sim.env(), from, to, CopyOptions::default()).map(drop)
+            }
+        };
+        sim.forget_moves();
+        let mut found = sim.tree_of(directory);
+        found.retain(|name, _| tree.contains_key(name));
+        assert_eq!(found, tree, "before call {call}, restore: {is_restore}");
+    }
 }

@@ -1,5 +1,7 @@
 //! One script: a store is used while an operator moves directories.
 
+mod opening;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,11 +9,10 @@ use umbel_env::FileIdentity;
 use umbel_events::{CopyOptions, restore};
 use umbel_sim::Sim;
 
-use super::handle::{Done, Failed, GONE, Handle, Kind, Write, append_to, id, put_into};
-use super::ledger::{Ledger, Map};
+use super::handle::{Done, GONE, Handle, Kind, Write, append_to, id, put_into};
 use super::operator::{SharedWorld, act, locked};
 use super::rig::{LeftOut, Rig};
-use super::world::{self, Condition, Known, World};
+use super::world::{self, Condition, World};
 use crate::check::no_panic;
 use crate::random::{Random, join};
 use crate::report::Tally;
@@ -179,185 +180,6 @@ impl Life {
         }
     }
 
-    // -- opening and closing --
-
-    fn open(&mut self) -> Step {
-        let before = self.begin("open");
-        let path = self.sim.env().files.absolute(&self.given);
-        let path = path.map_err(|error| error.to_string())?;
-        {
-            let mut world = self.world();
-            world.check_outside(&self.sim)?;
-            (world.path, world.is_opening, world.open) = (path, true, None);
-        }
-        self.rig.take_held();
-        let opened = Handle::open(self.kind, &self.given, self.rig.env(), self.is_synced);
-        let held = self.rig.take_held();
-        let held = held.first().and_then(|(_, directory)| *directory);
-        let was_moved = {
-            let mut world = self.world();
-            world.is_opening = false;
-            world.moves.len() != before.moves
-        };
-        match opened {
-            Ok(handle) => self.opened(handle, held),
-            Err(failed) => self.not_opened(&failed, held, was_moved),
-        }
-    }
-
-    fn opened(&mut self, handle: Handle, held: Option<FileIdentity>) -> Step {
-        let directory = held.ok_or("a store was opened, and its directory was not held")?;
-        let condition = {
-            let mut world = self.world();
-            world.open = Some(directory);
-            let known = world.stores.entry(directory).or_insert_with(|| Known {
-                ledger: Ledger::of(Map::new()),
-                tree: None,
-                condition: Condition::Kept,
-            });
-            known.tree = None;
-            known.condition
-        };
-        self.handle = Some(handle);
-        match condition {
-            Condition::Kept => self.read(),
-            // What such a directory holds nobody can say.
-            _ => {
-                self.has_failed = true;
-                Ok(())
-            }
-        }
-    }
-
-    fn not_opened(&mut self, failed: &Failed, held: Option<FileIdentity>, was_moved: bool) -> Step {
-        let mut world = self.world();
-        let there = held.or_else(|| self.sim.identity(&world.path));
-        let known = there.and_then(|there| world.stores.get_mut(&there));
-        let is_kept = known.as_ref().is_none_or(|known| known.condition == Condition::Kept);
-        if let Some(known) = known {
-            known.tree = None;
-        }
-        // What was begun there is no store yet.
-        world.targets.extend(there);
-        if is_kept && failed.is_corruption {
-            return Err(format!("damage was reported where there is none: {}", failed.text));
-        }
-        match was_moved || world.is_refusing || !is_kept {
-            true => Ok(()),
-            false => Err(format!("the store does not open: {}", failed.text)),
-        }
-    }
-
-    /// Ends what is known of the open store as one that is used.
-    fn closed(&mut self, is_durable: bool) {
-        let mut world = self.world();
-        let Some(open) = world.open.take() else { return };
-        let tree = self.sim.tree_of(open);
-        if let Some(known) = world.stores.get_mut(&open) {
-            if is_durable {
-                known.ledger.make_durable();
-            }
-            known.tree = Some(tree);
-        }
-    }
-
-    fn close(&mut self) -> Step {
-        let before = self.begin("close");
-        let Some(handle) = self.handle.take() else { return Ok(()) };
-        let done = handle.close();
-        let is_closed = self.judge(&before, done, &[])?.is_some();
-        if is_closed && before.condition == Condition::Kept {
-            self.look()?;
-        }
-        self.world().check_put_there(&self.sim)?;
-        self.closed(is_closed);
-        Ok(())
-    }
-
-    fn reopen(&mut self) -> Step {
-        match self.random.once_in(3) {
-            true => {
-                self.begin("drop");
-                self.handle = None;
-                self.world().check_put_there(&self.sim)?;
-                self.closed(false);
-            }
-            false => self.close()?,
-        }
-        self.world().put_there.clear();
-        match self.has_failed {
-            true => Ok(()),
-            false => self.open(),
-        }
-    }
-
-    fn read_only(&mut self) -> Step {
-        self.close()?;
-        self.world().put_there.clear();
-        if self.has_failed {
-            return Ok(());
-        }
-        let before = self.begin("open for reading");
-        let path = self.sim.env().files.absolute(&self.given);
-        let path = path.map_err(|error| error.to_string())?;
-        {
-            let mut world = self.world();
-            (world.path, world.is_opening) = (path, true);
-        }
-        self.rig.take_held();
-        let opened = Handle::open_read_only(self.kind, &self.given, self.rig.env());
-        let held = self.rig.take_held().first().and_then(|(_, directory)| *directory);
-        let found = opened.and_then(|handle| handle.read());
-        let mut world = self.world();
-        world.is_opening = false;
-        let was_moved = world.moves.len() != before.moves;
-        let is_known = held.is_some_and(|held| world.stores.contains_key(&held));
-        let known = held.and_then(|held| world.stores.get_mut(&held));
-        match (found, known) {
-            (Ok(found), Some(known)) => {
-                // LOCK may be new.
-                known.tree = None;
-                known.ledger.check(&found, false).map_err(|text| format!("read-only: {text}"))?;
-            }
-            (Ok(_), None) => return Err("a store was read that is none".to_string()),
-            (Err(failed), _) if failed.is_corruption => {
-                return Err(format!("read-only: damage was reported: {}", failed.text));
-            }
-            // A store that was not closed can be read only after it was opened for writing.
-            (Err(failed), _) if is_known && !was_moved && !failed.text.contains("not closed") => {
-                return Err(format!("read-only: {}", failed.text));
-            }
-            (Err(_), _) => world.targets.extend(held),
-        }
-        if let Some(tree) = held.map(|held| self.sim.tree_of(held))
-            && let Some(known) = held.and_then(|held| world.stores.get_mut(&held))
-        {
-            known.tree = Some(tree);
-        }
-        drop(world);
-        self.open()
-    }
-
-    /// The directory is locked, wherever it is and whatever became of its lock file.
-    fn second_open(&mut self) -> Step {
-        self.begin("second open");
-        let world = self.world();
-        if world.condition() != Condition::Kept {
-            return Ok(());
-        }
-        let path = world.open.and_then(|open| self.sim.path_of(open));
-        drop(world);
-        let Some(path) = path else { return Ok(()) };
-        self.sim.forget_moves();
-        self.sim.unmount_all();
-        self.world().is_refusing = false;
-        match Handle::open(self.kind, &path, self.rig.env(), self.is_synced) {
-            Err(failed) if failed.is_locked => Ok(()),
-            Err(failed) => Err(format!("a second open was refused otherwise: {}", failed.text)),
-            Ok(_) => Err("a second open of an open store was not refused".to_string()),
-        }
-    }
-
     // -- writing --
 
     fn write(&mut self) -> Step {
@@ -446,10 +268,10 @@ impl Life {
         self.write()?;
         let before = self.begin("flush");
         let done = self.handle()?.flush();
-        // The flush of an event store does not write the table of chunks.
+        // That of an event store has nothing to do where an append before it flushed the index.
         let noticed: &[Condition] = match self.kind {
             Kind::Keys => &[Condition::Removed, Condition::Replaced],
-            Kind::Events => &[Condition::Removed],
+            Kind::Events => &[],
         };
         self.judge(&before, done, noticed)?;
         self.world().check_put_there(&self.sim)
@@ -514,7 +336,7 @@ impl Life {
         };
         match (done, held.last()) {
             (Ok(()), Some(directory)) => {
-                self.judge(&before, Ok(()), &[Condition::Removed])?;
+                self.judge(&before, Ok(()), &[])?;
                 self.copied(*directory)
             }
             (Err(failed), _) if was_moved && !failed.is_corruption => {

@@ -153,7 +153,7 @@ impl Operator<'_> {
 
     fn unmount(&mut self) -> Option<String> {
         self.sim.unmount_all();
-        self.world.is_refusing = false;
+        (self.world.is_refusing, self.world.is_mounted_inside) = (false, false);
         Some("umount everything".to_string())
     }
 
@@ -211,6 +211,7 @@ impl Operator<'_> {
             return None;
         }
         self.sim.mount(&source, &target, Mount::ReadWrite);
+        self.world.is_mounted_inside = true;
         Some(format!("mount --bind {} {}", source.display(), target.display()))
     }
 
@@ -269,27 +270,27 @@ impl Operator<'_> {
         if !is_open || !self.is_there(older) || !self.world.put_there.is_empty() {
             return None;
         }
+        let head = if self.world.kind == Kind::Keys { "CURRENT" } else { "CHUNKS" };
+        if !self.is_there(&at.join(head)) {
+            return None;
+        }
         let copy = self.world.new_name("copy");
         self.sim.copy_tree(older, &copy);
-        let heads: &[&str] = match self.world.kind {
-            Kind::Keys => &["CURRENT"],
-            Kind::Events => &["CHUNKS"],
-        };
         let what = match self.random.below(4) {
             0 => {
-                let (from, to) = (copy.join(heads[0]), at.join(heads[0]));
+                let (from, to) = (copy.join(head), at.join(head));
                 self.sim.copy_over(&from, &to);
-                self.note_put(&open, heads[0]);
-                format!("cp {} over it", heads[0])
+                self.note_put(&open, head);
+                format!("cp {} over it", head)
             }
             1 => {
-                self.sim.remove_tree(at.join(heads[0]));
-                self.note_put(&open, heads[0]);
-                format!("rm {}", heads[0])
+                self.sim.remove_tree(at.join(head));
+                self.note_put(&open, head);
+                format!("rm {}", head)
             }
             2 => {
-                self.put_over(&copy, &at, &open, heads[0]);
-                format!("mv another {} over it", heads[0])
+                self.put_over(&copy, &at, &open, head);
+                format!("mv another {} over it", head)
             }
             _ => {
                 let names: Vec<PathBuf> = self.sim.tree(&copy).into_keys().collect();

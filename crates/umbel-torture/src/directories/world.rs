@@ -56,6 +56,9 @@ pub struct World {
     pub target: Option<PathBuf>,
     /// Whether a mount refuses changes.
     pub is_refusing: bool,
+    /// Whether a subdirectory of the open store is mounted over. One that is opened then is not
+    /// whole.
+    pub is_mounted_inside: bool,
     /// Files that an operator put into the directory of the open store between two calls; `None`
     /// where one was removed.
     pub put_there: BTreeMap<PathBuf, Option<Vec<u8>>>,
@@ -84,6 +87,14 @@ impl World {
     pub fn new_name(&mut self, word: &str) -> PathBuf {
         self.names += 1;
         PathBuf::from(format!("/{word}{}", self.names))
+    }
+
+    /// Ends every mount where one is over a subdirectory.
+    pub fn end_inner_mount(&mut self, sim: &Sim) {
+        if std::mem::take(&mut self.is_mounted_inside) {
+            sim.unmount_all();
+            self.is_refusing = false;
+        }
     }
 
     /// An error where files of a directory changed whose store is not open, or where a file lies
@@ -203,6 +214,7 @@ pub fn begin(kind: Kind, seed: u64) -> Result<(Sim, World), String> {
         path: PathBuf::from("/home/data"),
         target: None,
         is_refusing: false,
+        is_mounted_inside: false,
         put_there: BTreeMap::new(),
         moves: Vec::new(),
         wrong: None,

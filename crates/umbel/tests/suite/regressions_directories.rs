@@ -32,3 +32,30 @@ fn a_synced_write_into_a_removed_directory_is_refused() {
         assert!(matches!(write(), Err(Error::ReadOnly(_))));
     }
 }
+
+/// A checkpoint looked whether its target was empty, and then opened it. An operator put another
+/// store there in between: files were linked into that store, and when that failed the checkpoint
+/// removed every file of it.
+#[test]
+fn a_checkpoint_leaves_a_store_alone_that_takes_the_place_of_its_target() {
+    for call in 1..60 {
+        let sim = Sim::new(call);
+        let open = |path| Db::open(path, inline(&sim.env())).unwrap();
+        let other = open("/other");
+        other.keyspace("k", tiny()).unwrap().put("key", "other").unwrap();
+        other.close().unwrap();
+        let tree = sim.tree("/other");
+        let (db, directory) = (open("/data"), sim.identity("/other").unwrap());
+        db.keyspace("k", tiny()).unwrap().put("key", "value").unwrap();
+        sim.make_dir("/copy");
+        sim.before_call(sim.calls() + call, |sim| {
+            if sim.identity("/copy").is_some() {
+                sim.move_path("/copy", "/aside");
+            }
+            sim.move_path("/other", "/copy");
+        });
+        let done = db.checkpoint("/copy");
+        sim.forget_moves();
+        assert_eq!(sim.tree_of(directory), tree, "before call {call}: {done:?}");
+    }
+}
