@@ -48,18 +48,12 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
     let (env, descriptors) = patient_env(&held, &options, &ownership);
     let (lock, mut pin) = prepare_folder(&env, folder, &options, read_only)?;
-    if read_only {
-        descriptors.explain_missing_by(Arc::new(ReadView::begin(&env, folder)));
-    }
-    let recovered = Manifest::read_version(&env, folder)?;
+    let recovered = read_manifest(&env, folder, &descriptors, &mut pin, read_only)?;
     let listing = listing(&env, folder)?;
     let found = recovered.is_some();
     check_may_exist(folder, &options, found)?;
     let mut state = match recovered {
-        Some((state, version)) => {
-            pin_version(&env, folder, &mut pin, version);
-            state
-        }
+        Some(state) => state,
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
@@ -252,6 +246,24 @@ fn prepare_folder(env: &Env, path: &Path, options: &Options, read_only: bool) ->
         true => Ok((None, env.files.pin(&lock, 0)?)),
         false => Ok((Some(env.files.lock(&lock)?), None)),
     }
+}
+
+/// Reads the manifest, and pins its version where it is only read.
+fn read_manifest(
+    env: &Env,
+    folder: &Path,
+    descriptors: &Descriptors,
+    pin: &mut Option<Box<dyn Pin>>,
+    read_only: bool,
+) -> Result<Option<State>> {
+    if read_only {
+        descriptors.explain_missing_by(Arc::new(ReadView::begin(env, folder)));
+    }
+    let recovered = Manifest::read_version(env, folder)?;
+    Ok(recovered.map(|(state, version)| {
+        pin_version(env, folder, pin, version);
+        state
+    }))
 }
 
 /// Pins the version that was read in the place of all, so that the writer may remove what was
