@@ -26,7 +26,7 @@ use crate::names::{self, FileKind};
 use crate::obsolete::ObsoleteFiles;
 use crate::options::{Caps, Options};
 use crate::poison::Poison;
-use crate::read_view::ReadView;
+use crate::read_view::read_manifest;
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
@@ -245,34 +245,6 @@ fn prepare_folder(env: &Env, path: &Path, options: &Options, read_only: bool) ->
     match read_only {
         true => Ok((None, env.files.pin(&lock, 0)?)),
         false => Ok((Some(env.files.lock(&lock)?), None)),
-    }
-}
-
-/// Reads the manifest, and pins its version where it is only read.
-fn read_manifest(
-    env: &Env,
-    folder: &Path,
-    descriptors: &Descriptors,
-    pin: &mut Option<Box<dyn Pin>>,
-    read_only: bool,
-) -> Result<Option<State>> {
-    if read_only {
-        descriptors.explain_missing_by(Arc::new(ReadView::begin(env, folder)));
-    }
-    let recovered = Manifest::read_version(env, folder)?;
-    Ok(recovered.map(|(state, version)| {
-        pin_version(env, folder, pin, version);
-        state
-    }))
-}
-
-/// Pins the version that was read in the place of all, so that the writer may remove what was
-/// obsolete before. Without a second pin the first one stays.
-fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
-    if pin.is_some()
-        && let Ok(Some(version)) = env.files.pin(&folder.join(names::LOCK), version)
-    {
-        *pin = Some(version);
     }
 }
 
