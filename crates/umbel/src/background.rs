@@ -260,9 +260,8 @@ fn wait_for_work<'a>(
         let advise_again = state.advising.left(store.options.env.clock.now());
         look_again = Some(look_again.unwrap_or(advise_again).min(advise_again));
     }
-    if store.context.obsolete.has_kept() {
-        look_again = Some(look_again.unwrap_or(SWEEP_AGAIN).min(SWEEP_AGAIN));
-    }
+    let sweep_again = store.context.obsolete.has_kept().then_some(SWEEP_AGAIN);
+    look_again = look_again.into_iter().chain(sweep_again).min();
     while state.ticks == seen && !state.stop {
         let Some(limit) = look_again else {
             state = store.moved.wait(state).unwrap_or_else(PoisonError::into_inner);

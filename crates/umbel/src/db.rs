@@ -48,8 +48,8 @@ impl Db {
         Db::open_as(path.as_ref(), options, false)
     }
 
-    /// Opens the store in `path` for reading only, without changing a byte of it. Writes through
-    /// the handle are refused.
+    /// Opens the store in `path` for reading only and changes no byte of it. Writes through the
+    /// handle are refused.
     ///
     /// Any number of handles, of this process and of others, read a store while one writes to it.
     /// Each sees every write acknowledged before this call, and stays at the state it opened. The

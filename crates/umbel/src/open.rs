@@ -27,7 +27,7 @@ use crate::obsolete::ObsoleteFiles;
 use crate::options::{Caps, Options};
 use crate::patient_files::PatientFiles;
 use crate::poison::Poison;
-use crate::read_view::ReadView;
+use crate::read_view::read_manifest;
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
@@ -50,18 +50,12 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
     let (env, descriptors) = patient_env(&held, &options, &ownership);
     let (lock, mut pin) = prepare_folder(&env, folder, &options, read_only)?;
-    if read_only {
-        descriptors.explain_missing_by(Arc::new(ReadView::begin(&env, folder)));
-    }
-    let recovered = Manifest::read_version(&env, folder)?;
+    let recovered = read_manifest(&env, folder, &descriptors, &mut pin, read_only)?;
     let listing = listing(&env, folder)?;
     let found = recovered.is_some();
     check_may_exist(folder, &options, found)?;
     let mut state = match recovered {
-        Some((state, version)) => {
-            pin_version(&env, folder, &mut pin, version);
-            state
-        }
+        Some(state) => state,
         None => check_is_new(&env, folder, &listing, &options, read_only)
             .and_then(|()| new_state(&env))?,
     };
@@ -299,16 +293,6 @@ fn prepare_folder(env: &Env, path: &Path, options: &Options, read_only: bool) ->
     match read_only {
         true => Ok((None, env.files.pin(&lock, 0)?)),
         false => Ok((Some(env.lock(&lock, options.lock_wait)?), None)),
-    }
-}
-
-/// Pins the version that was read in the place of all, so that the writer may remove what was
-/// obsolete before. Without a second pin the first one stays.
-fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
-    if pin.is_some()
-        && let Ok(Some(version)) = env.files.pin(&folder.join(names::LOCK), version)
-    {
-        *pin = Some(version);
     }
 }
 

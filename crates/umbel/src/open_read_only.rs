@@ -4,7 +4,7 @@
 //!    the version that the manifest says and drops the first pin. The writer keeps every file that
 //!    it names: see [`crate::obsolete`].
 //! 2. The logs are read while the writer stores into them. What is read is a prefix of all writes
-//!    that holds each one acknowledged before: see [`umbel_log::LogReader`], [`crate::recovery`].
+//!    that holds each one acknowledged before: see `umbel_log::LogReader` and [`crate::recovery`].
 //! 3. Without a pin a file that is named may be gone or hold another log. Damage counts only where
 //!    it is found twice while `CURRENT` and the manifest stayed as they are.
 

@@ -1,14 +1,16 @@
 //! [`ReadView`]: what a read-only handle read, to tell what a writer changed from what is damaged.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, Pin};
 
-use crate::descriptors::MissingFile;
+use crate::descriptors::{Descriptors, MissingFile};
 use crate::names::{self, FileKind};
 use crate::version::Manifest;
 use crate::version::current::Current;
+use crate::version::edit::State;
 
 /// `CURRENT` and the length of the manifest it names: what every change of a store's files changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,5 +65,33 @@ impl MissingFile for ReadView {
         }
         let reason = "the writer has removed this file since it was opened for reading".into();
         Error::Stale { path: path.to_path_buf(), reason }
+    }
+}
+
+/// Reads the manifest, and pins its version where it is only read.
+pub fn read_manifest(
+    env: &Env,
+    folder: &Path,
+    descriptors: &Descriptors,
+    pin: &mut Option<Box<dyn Pin>>,
+    read_only: bool,
+) -> Result<Option<State>> {
+    if read_only {
+        descriptors.explain_missing_by(Arc::new(ReadView::begin(env, folder)));
+    }
+    let recovered = Manifest::read_version(env, folder)?;
+    Ok(recovered.map(|(state, version)| {
+        pin_version(env, folder, pin, version);
+        state
+    }))
+}
+
+/// Pins the version that was read in the place of all, so that the writer may remove what was
+/// obsolete before. Without a second pin the first one stays.
+fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
+    if pin.is_some()
+        && let Ok(Some(version)) = env.files.pin(&folder.join(names::LOCK), version)
+    {
+        *pin = Some(version);
     }
 }

@@ -62,19 +62,13 @@ pub fn replay(
     for (id, log) in state.logs.clone() {
         let path = names::log(folder, id);
         if let Some(earlier) = torn.take() {
-            let reader = open_log(env, &path, id, log, context)?;
-            match (check_never_synced(reader, &path, log, &earlier), ids) {
-                (Ok(()), _) => {
-                    state.logs.remove(&id);
-                    ends.push((id, HEADER_BYTES));
-                    torn = Some(earlier);
-                    continue;
-                }
-                (Err(damage), None) => {
-                    let mut target = Target { keyspaces, state, context, spill };
-                    last_sequence = last_sequence.max(earlier.read_on(damage, &mut target)?);
-                }
-                (Err(damage), Some(_)) => return Err(damage),
+            let mut target = Target { keyspaces, state, context, spill };
+            let (still_torn, last) = earlier.before(env, &path, (id, log), &mut target)?;
+            (torn, last_sequence) = (still_torn, last_sequence.max(last));
+            if torn.is_some() {
+                state.logs.remove(&id);
+                ends.push((id, HEADER_BYTES));
+                continue;
             }
         }
         let mut target = Target { keyspaces, state, context, spill };
@@ -203,6 +197,23 @@ struct Torn {
 }
 
 impl Torn {
+    /// Judges it by the log after it, which does not count while this one is returned. Otherwise a
+    /// writer of another process had ended this one meanwhile: its last sequence number.
+    fn before(
+        self,
+        env: &Env,
+        path: &Path,
+        (id, log): (u64, LogState),
+        target: &mut Target<'_, '_>,
+    ) -> Result<(Option<Torn>, SequenceNumber)> {
+        let reader = open_log(env, path, id, log, target.context)?;
+        match check_never_synced(reader, path, log, &self) {
+            Ok(()) => Ok((Some(self), 0)),
+            Err(damage) if target.spill.ids().is_some() => Err(damage),
+            Err(damage) => Ok((None, self.read_on(damage, target)?)),
+        }
+    }
+
     /// Replays what a writer of another process has stored since. A writer ends a log before it
     /// begins the next one, which has shown that it was begun: so the log has an end record now,
     /// or the `damage` is there. Returns the last sequence number.

@@ -149,6 +149,13 @@ pub struct Store {
     pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Views that outlive it hold tables, and they what the lock lies in.
+        self.context.obsolete.end();
+    }
+}
+
 impl Store {
     /// The commit lock.
     pub fn commit_lock(&self) -> MutexGuard<'_, CommitState> {

@@ -98,7 +98,7 @@ fn check(db: &Db, acknowledged: u64) -> Result<u64> {
 
 /// A reader saw 127 of 200 opens fail with "corruption", and `verify` call a healthy store damaged,
 /// because the writer removed, recycled and wrote files between two of its calls. Here the writer
-/// does all of that before each call of a read-only open, and of `verify` after it.
+/// does all of that before each call of a read-only open, and each call of `verify` after it.
 #[test]
 fn a_writer_may_do_anything_before_any_call_of_a_reader() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
