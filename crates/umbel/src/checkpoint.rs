@@ -78,8 +78,8 @@ impl Target {
         match entries.iter().find(|entry| entry.name != names::LOCK) {
             None => Ok(()),
             Some(other) => Err(Error::invalid(format!(
-                "{} was replaced while the checkpoint began, and holds '{}' now; name a folder that \
-                 does not exist yet",
+                "{} was replaced while the checkpoint began, and holds '{}' now; name a folder \
+                 that does not exist yet",
                 self.path.display(),
                 other.name
             ))),

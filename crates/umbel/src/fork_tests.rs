@@ -144,7 +144,7 @@ fn hold_everything(store: &Arc<Store>, then: impl FnOnce()) {
     let _work = store.work_lock();
     let _put_off = whatever(store.put_off.lock());
     let _threads = whatever(store.threads.lock());
-    let _lock = whatever(store.lock.lock());
+    let _pin = whatever(store.pin.lock());
     then();
 }
 

@@ -54,7 +54,7 @@ pub fn replay(
     keyspaces: &[Arc<KeyspaceCore>],
     spill: &mut Spill<'_>,
 ) -> Result<Replayed> {
-    let (context, ids) = (spill.context(), spill.ids());
+    let context = spill.context();
     let mut last_sequence = newest_in_tables(keyspaces).max(state.last_sequence);
     let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<Torn> = None;

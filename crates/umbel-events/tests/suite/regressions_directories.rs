@@ -25,8 +25,8 @@ fn a_synced_append_into_a_removed_directory_is_refused() {
     store.sync().expect_err("nor is anything synced");
 }
 
-/// A backup, and a restore, looked whether its target was empty, and then opened it. An operator put
-/// another store there in between, and chunks of that store were written over.
+/// A backup, and a restore, looked whether its target was empty, and then opened it. Where an
+/// operator put another store there in between, chunks of that store were written over.
 #[test]
 fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
     for (is_restore, call) in (1..40).flat_map(|call| [(false, call), (true, call)]) {
