@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbel::{Env, Error, Result};
-use umbel_env::{Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock};
+use umbel_env::{
+    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Pin,
+};
 use umbel_sim::Sim;
 
 /// What a planted file system leaves out.
@@ -190,6 +192,10 @@ impl FileSystem for RigFiles {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         self.inner.sync_dir(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        self.inner.pin(path, version)
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
