@@ -34,6 +34,7 @@ pub fn close(store: &Arc<Store>) -> Result<()> {
 }
 
 fn close_once(store: &Arc<Store>) -> Result<()> {
+    store.keyspaces().iter().for_each(|keyspace| _ = keyspace.open.close());
     store.bell.end();
     store.work_lock().stop = true;
     store.signal();

@@ -149,6 +149,10 @@ impl Db {
                 let core = KeyspaceCore::new(id, name, options, keys, caps, Version::default());
                 let core = Arc::new(core);
                 store.add_keyspace(Arc::clone(&core));
+                if store.check_open().is_err() {
+                    // Whoever closes the store may have looked for keyspaces before.
+                    core.open.close();
+                }
                 core
             }
         };
@@ -191,6 +195,7 @@ impl Db {
         };
         manifest.commit(&[Edit::DropKeyspace(core.id)])?;
         core.dropped.store(true, Ordering::Release);
+        core.open.close();
         store.remove_keyspace(core.id);
         // The files go when the last reader of them does.
         let view = core.view.hold();

@@ -53,7 +53,13 @@ impl Keyspace {
         Err(Error::invalid("the snapshot was taken from another store"))
     }
 
+    #[inline]
     fn check_readable(&self) -> Result<()> {
+        if self.core.open.is_open() { Ok(()) } else { self.check_why_not() }
+    }
+
+    #[cold]
+    fn check_why_not(&self) -> Result<()> {
         self.handle.store.check_open()?;
         self.core.check_not_dropped()
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result, SequenceNumber};
+use umbel_env::OpenMark;
 use umbel_filter::KeyHasher;
 
 use crate::advisor::Advisor;
@@ -45,6 +46,9 @@ pub struct KeyspaceCore {
     marker: Mutex<Option<Vec<u8>>>,
     /// Set once it was dropped.
     pub dropped: AtomicBool,
+    /// Whether it can be read: it was not dropped, its store not closed, and this is the process
+    /// that opened it. One look for three questions.
+    pub open: OpenMark,
     /// Where the compaction picker went on last, per level.
     pick_cursors: Mutex<Vec<Vec<u8>>>,
     /// Nanoseconds a writer is held back per byte, as the bits of an `f64`.
@@ -87,6 +91,7 @@ impl KeyspaceCore {
             counters: KeyspaceCounters::default(),
             marker: Mutex::default(),
             dropped: AtomicBool::new(false),
+            open: OpenMark::new(),
             pick_cursors: Mutex::new(vec![Vec::new(); LEVELS]),
             delay_per_byte: AtomicU64::new(0),
             owed_ns: AtomicU64::new(0),
