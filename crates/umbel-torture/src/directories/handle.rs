@@ -177,18 +177,20 @@ impl Handle {
 
     /// Makes everything durable.
     pub fn sync(&self) -> Done<()> {
-        Ok(match self {
+        match self {
             Handle::Keys(db) => db.sync()?,
             Handle::Events(store) => store.sync()?,
-        })
+        }
+        Ok(())
     }
 
     /// Writes what is in memtables to tables.
     pub fn flush(&self) -> Done<()> {
-        Ok(match self {
+        match self {
             Handle::Keys(db) => db.flush()?,
             Handle::Events(store) => store.flush()?,
-        })
+        }
+        Ok(())
     }
 
     /// Compacts a keyspace, or deletes a stream and scavenges.
@@ -196,9 +198,8 @@ impl Handle {
         match self {
             Handle::Keys(_) => self.keyspace("a")?.compact(None, None)?,
             Handle::Events(store) => {
-                match store.delete(GONE, Expected::Any) {
-                    Err(umbel_events::Error::Store(error)) => return Err(error.into()),
-                    Ok(_) | Err(_) => {}
+                if let Err(umbel_events::Error::Store(error)) = store.delete(GONE, Expected::Any) {
+                    return Err(error.into());
                 }
                 store.scavenge(&ScavengeOptions { busy_percent: 100, ..Default::default() })?;
             }
@@ -209,8 +210,12 @@ impl Handle {
     /// Writes a copy to a directory: a checkpoint or a backup.
     pub fn copy_to(&self, target: &Path) -> Done<()> {
         match self {
-            Handle::Keys(db) => drop(db.checkpoint(target)?),
-            Handle::Events(store) => drop(store.backup(target, CopyOptions::default())?),
+            Handle::Keys(db) => {
+                db.checkpoint(target)?;
+            }
+            Handle::Events(store) => {
+                store.backup(target, CopyOptions::default())?;
+            }
         }
         Ok(())
     }
@@ -229,10 +234,11 @@ impl Handle {
 
     /// Closes the store.
     pub fn close(self) -> Done<()> {
-        Ok(match self {
+        match self {
             Handle::Keys(db) => db.close()?,
             Handle::Events(store) => store.close()?,
-        })
+        }
+        Ok(())
     }
 }
 

@@ -78,15 +78,4 @@ impl Ledger {
             shown(extra)
         ))
     }
-
-    /// Goes on from what was found.
-    pub fn settle(&mut self, found: &Map) {
-        self.now = vec![found.clone()];
-        add(&mut self.since_durable, std::slice::from_ref(found));
-    }
-
-    /// A state it may be in now.
-    pub fn any(&self) -> Map {
-        self.now.first().cloned().unwrap_or_default()
-    }
 }
