@@ -341,7 +341,6 @@ fn unmounted_and_mounted_again(ground: &str) {
     assert!(db.stats().directory.is_moved);
     work(&db, ENTRIES);
     db.close().unwrap();
-    drop(db);
     shell(&format!("mount -o loop {0}/image {0}/disk", ground));
     check(&path, 2 * ENTRIES);
     shell(&format!("umount {ground}/disk"));
