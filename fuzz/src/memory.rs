@@ -1,6 +1,7 @@
 //! A world in memory: files without a disk, a clock that stands still, entropy that is always the
 //! same, no threads.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Access, Clock, DirectoryEntry, Entropy, Env, File, FileSystem, JoinHandle, Lock, Mapping,
-    Resources, Threads,
+    Access, Clock, DirectoryEntry, DirectoryPlace, Entropy, Env, File, FileIdentity, FileSystem,
+    JoinHandle, Lock, Mapping, Pin, Resources, Threads,
 };
 
 /// The bytes of every file by path.
@@ -23,10 +24,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Files in memory. Folders exist where a file of theirs does, or where they were created.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct MemoryFiles {
-    files: Mutex<BTreeMap<PathBuf, Bytes>>,
-    folders: Mutex<Vec<PathBuf>>,
+    files: Arc<Mutex<BTreeMap<PathBuf, Bytes>>>,
+    folders: Arc<Mutex<Vec<PathBuf>>>,
+}
+
+/// A file is the memory that its bytes are in.
+fn identity(bytes: &Bytes) -> FileIdentity {
+    FileIdentity { device: 0, inode: Arc::as_ptr(bytes).addr() as u64 }
 }
 
 impl MemoryFiles {
@@ -34,7 +40,7 @@ impl MemoryFiles {
     pub fn new(image: &Image) -> Arc<MemoryFiles> {
         let bytes = |bytes: &Vec<u8>| Arc::new(Mutex::new(bytes.clone()));
         let files = image.iter().map(|(path, content)| (path.clone(), bytes(content))).collect();
-        Arc::new(MemoryFiles { files: Mutex::new(files), folders: Mutex::default() })
+        Arc::new(MemoryFiles { files: Arc::new(Mutex::new(files)), folders: Arc::default() })
     }
 
     /// What every file holds now.
@@ -95,6 +101,10 @@ impl File for MemoryFile {
         &self.path
     }
 
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(Some(identity(&self.bytes)))
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(lock(&self.bytes).len() as u64)
     }
@@ -134,6 +144,30 @@ impl File for MemoryFile {
 }
 
 impl FileSystem for MemoryFiles {
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(Path::new("/").join(path))
+    }
+
+    fn hold(&self, _path: &Path) -> Result<Arc<dyn FileSystem>> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn place(&self) -> Result<DirectoryPlace> {
+        Ok(DirectoryPlace::Unchanged)
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(lock(&self.files).get(path).map(identity))
+    }
+
+    fn innermost(&self) -> &dyn Any {
+        self
+    }
+
+    fn pin(&self, _path: &Path, _version: u64) -> Result<Option<Box<dyn Pin>>> {
+        Ok(None)
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         lock(&self.folders).push(path.to_path_buf());
         Ok(())
@@ -162,7 +196,7 @@ impl FileSystem for MemoryFiles {
         Ok(())
     }
 
-    fn hard_link(&self, source: &Path, target: &Path) -> Result<()> {
+    fn hard_link(&self, source: &Path, _files: &dyn FileSystem, target: &Path) -> Result<()> {
         let mut files = lock(&self.files);
         let bytes = files.get(source).map(Arc::clone);
         let bytes = bytes.ok_or_else(|| MemoryFiles::missing("link", source))?;
