@@ -61,6 +61,7 @@ struct Backup<'a> {
 /// Backs up everything that was appended before the call.
 pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Result<BackupReport> {
     shared.check_open()?;
+    check_path("the backup", target)?;
     let target = &*shared.outside.files.absolute(target)?;
     check_backup_folder(&shared.outside, &own_directory(shared)?, target)?;
     // Files of chunks do not go while they are copied.

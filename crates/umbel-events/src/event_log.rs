@@ -272,6 +272,12 @@ impl EventLog {
         }
     }
 
+    /// Makes a chunk the next one again that was taken and that nothing was appended to.
+    fn put_back(&self, chunk: Arc<Chunk>, writer: LogWriter) {
+        locked(&self.unsynced).retain(|written| written.chunk.id != chunk.id);
+        *locked(&self.next) = Some((chunk, writer));
+    }
+
     /// Where the chunk stands that is written.
     fn progress(&self) -> Option<Arc<LogProgress>> {
         locked(&self.unsynced).last().map(|written| Arc::clone(&written.progress))
@@ -417,9 +423,13 @@ impl LogEnd {
     /// after a crash nothing would count that came behind it. Where the disk has no room for its
     /// end, that is tried again by the next call.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
-        log.prepare(payload_bytes)?;
-        self.end(log)?;
+        // The next one is taken first: a sync that is under way holds the list it goes into, and the
+        // end is written beside it.
         let (chunk, writer) = log.take_next(payload_bytes)?;
+        if let Err(error) = self.end(log) {
+            log.put_back(chunk, writer);
+            return Err(error);
+        }
         self.active =
             Some(Active { chunk, writer, last_event: 0, asked_next: false, sealed: None });
         Ok(())

@@ -196,7 +196,8 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
         return Ok(());
     }
     // What an earlier attempt to make one left may stay.
-    let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new"];
+    // Another process may be creating the store: with the lock held it is looked for again.
+    let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
     let entries = env.files.read_dir(folder)?;
     if let Some(other) = entries.iter().find(|entry| !ours.contains(&&entry.name[..])) {
         return Err(Error::invalid(format!(

@@ -48,7 +48,7 @@ pub fn run(folder: Option<&Path>, json: bool, limits: Limits) -> Outcome<()> {
         report.damage.iter().map(umbel_events::Error::without_remedy).collect();
     damage.extend(report.index.damage.iter().cloned());
     let mut output = Output::new();
-    let shown = store.path().display().to_string();
+    let shown = folder.unwrap_or(store.path()).display().to_string();
     if json {
         output.json(&json!({
             "events": report.events,

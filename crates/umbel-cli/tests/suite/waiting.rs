@@ -61,7 +61,7 @@ fn six_appends_at_the_same_time_all_succeed() {
 fn one_that_waited_in_vain_says_how_long() {
     let ground = Ground::new();
     let mut holding = holder(&ground, "import", "CURRENT");
-    let commands: [&[&str]; 3] = [&["put", "a", "1"], &["get", "a"], &["stats"]];
+    let commands: [&[&str]; 3] = [&["put", "a", "1"], &["delete", "a"], &["compact"]];
     for arguments in commands {
         let refused = ground.run(&[arguments, &["--wait=1"]].concat());
         refused.fails(5, &["still in use by another process after 1 s", "--wait=SECONDS"]);
