@@ -21,6 +21,7 @@ const ATTEMPTS_MAX: u32 = 12;
 /// Opens the store in a folder without changing a byte of it.
 pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     let env = options.env.clone();
+    umbel_env::check_path("the event store", folder).map_err(Error::from)?;
     let path = env.files.absolute(folder).map_err(Error::from)?;
     let mut before = generation(&env, &path);
     for _ in 0..ATTEMPTS_MAX {

@@ -644,7 +644,7 @@ impl FileSystem for SimFiles {
 
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
         let class = class_of(path);
-        self.machine.simple_call(on(Operation::Pin, &class, path), None, |state| {
+        let taken = self.machine.simple_call(on(Operation::Pin, &class, path), None, |state| {
             let key = match self.find_file(state, path, Access::Read) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 found => (found?, version),
@@ -653,9 +653,12 @@ impl FileSystem for SimFiles {
                 return Ok(None);
             }
             *state.pins.entry(key).or_default() += 1;
-            let machine = Arc::clone(&self.machine);
-            Ok(Some(Box::new(SimPin { machine, key }) as Box<dyn Pin>))
-        })
+            Ok(Some(key))
+        })?;
+        // Outside of the call, which may drop its result while it holds the state.
+        let pin =
+            |key| Box::new(SimPin { machine: Arc::clone(&self.machine), key }) as Box<dyn Pin>;
+        Ok(taken.map(pin))
     }
 }
 

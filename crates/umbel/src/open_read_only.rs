@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use umbel_base::{Error, Result};
+use umbel_env::check_path;
 
 use crate::open;
 use crate::options::Options;
@@ -29,6 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// Opens the store in `folder` for reading only.
 pub fn open(folder: &Path, options: Options) -> Result<Arc<Store>> {
+    check_path("the store", folder)?;
     let outside = options.env.clone();
     let path = outside.files.absolute(folder)?;
     let (mut last, mut sightings) = (None, BTreeMap::new());

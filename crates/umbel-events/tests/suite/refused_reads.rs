@@ -67,8 +67,10 @@ fn an_index_that_cannot_be_opened_is_not_moved_aside() {
         ("open *.manifest", FaultKind::Emfile),
         ("read *.table", FaultKind::Eio),
     ] {
-        refuse(&sim, site, 1, kind);
+        // More than one look is taken at a manifest that a writer may be changing.
+        sim.fail_site(site, 1, Fault { kind, sticky: true });
         let refused = repair(&sim.env(), FOLDER.as_ref(), RepairOptions::default());
+        sim.heal();
         let refused = refused.map(|report| report.to_string()).expect_err("the system refused");
         assert!(is_refusal(&refused) && refused.to_string().contains("index"), "{refused}");
         assert_eq!(files(&sim), before, "{site}");
