@@ -42,6 +42,7 @@ pub fn restore(
 ) -> Result<RestoreReport> {
     check_path("the backup", backup)?;
     check_path("the restored store", target)?;
+    let given = target;
     let (backup, target) = (&*env.files.absolute(backup)?, &*env.files.absolute(target)?);
     let there = match env.files.exists(backup)? {
         true => env.hold(backup)?,
@@ -57,7 +58,7 @@ pub fn restore(
         files: manifest.files.len() as u64,
         bytes: manifest.bytes(),
     };
-    if check_target(env, target, &table, &marker)? {
+    if check_target(env, (target, given), &table, &marker)? {
         // Everything is there, and only the marker was left.
         finish(&env.hold(target)?, target)?;
         return Ok(report);
@@ -73,7 +74,7 @@ pub fn restore(
     let env = &env.hold(target)?;
     let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
     // An operator may have put another directory there since it was looked at.
-    if check_target(env, target, &table, &marker)? {
+    if check_target(env, (target, given), &table, &marker)? {
         finish(env, target)?;
         return Ok(report);
     }
@@ -127,8 +128,13 @@ fn marker(manifest: &BackupManifest) -> Vec<u8> {
 }
 
 /// An error where nothing can be restored into the folder. Whether all is there but the end.
-fn check_target(env: &Env, target: &Path, table: &ChunkTable, marker: &[u8]) -> Result<bool> {
-    let shown = target.display();
+fn check_target(
+    env: &Env,
+    (target, given): (&Path, &Path),
+    table: &ChunkTable,
+    marker: &[u8],
+) -> Result<bool> {
+    let shown = given.display();
     let advice = "name an empty folder or one that does not exist";
     if !env.files.exists(target)? {
         return Ok(false);

@@ -65,11 +65,12 @@ fn check(path: &Path, through: u32) {
     db.close().unwrap();
 }
 
-/// The bytes of every file in a directory.
+/// The bytes of every file in a directory, by its name.
 fn bytes(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.filter(|path| path.is_file());
-    files.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+    let name = |path: &Path| PathBuf::from(path.file_name().unwrap());
+    files.map(|path| (name(&path), fs::read(&path).unwrap())).collect()
 }
 
 fn ground() -> tempfile::TempDir {
