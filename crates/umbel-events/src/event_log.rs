@@ -423,8 +423,8 @@ impl LogEnd {
     /// after a crash nothing would count that came behind it. Where the disk has no room for its
     /// end, that is tried again by the next call.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
-        // The next one is taken first: a sync that is under way holds the list it goes into, and the
-        // end is written beside it.
+        // The next one is taken first: a sync that is under way holds the list it goes into, and
+        // the end is written beside it.
         let (chunk, writer) = log.take_next(payload_bytes)?;
         if let Err(error) = self.end(log) {
             log.put_back(chunk, writer);
