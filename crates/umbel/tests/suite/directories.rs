@@ -223,9 +223,8 @@ fn files_that_were_replaced_are_not_written_over() {
     }
 }
 
-/// Copies the files of a directory into another one, in the place of those that have their names,
-/// as `rsync` does: each is written under another name and renamed. To cut a log that is mapped ends
-/// the process.
+/// Copies the files of a directory into another one as `rsync` does: each is written under another
+/// name and renamed over the one that is there. To cut a log that is mapped ends the process.
 fn copy_over(source: &Path, target: &Path) {
     fs::create_dir_all(target).unwrap();
     for (path, content) in bytes(source) {
