@@ -14,7 +14,7 @@ fn a_clean_file_passes() {
 
 #[test]
 fn long_files_and_functions_are_seen() {
-    assert_eq!(rules(&format!("//! A thing.\n{}", "//\n".repeat(500))), ["file-length"]);
+    assert_eq!(rules(&format!("//! A thing.\n{}", "//\n".repeat(1000))), ["file-length"]);
     let function = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(69));
     assert_eq!(rules(&function), ["function-length"]);
     let shorter = format!("//! A thing.\nfn a() {{\n{}}}\n", "    b();\n".repeat(68));
@@ -86,13 +86,13 @@ fn a_crate_has_one_test_binary() {
 
 #[test]
 fn exceptions_only_shrink() {
-    let long = format!("//! A thing.\n{}", "//\n".repeat(509));
+    let long = format!("//! A thing.\n{}", "//\n".repeat(1009));
     let with = |row: &str| {
         broken(check, &[("xtask/tidy-exceptions.txt", row), ("crates/a/src/thing.rs", &long)])
     };
-    assert_eq!(with("crates/a/src/thing.rs: 510\n"), [""; 0]);
-    assert_eq!(with("crates/a/src/thing.rs: 520\n"), ["exceptions"]);
-    assert_eq!(with("crates/a/src/thing.rs: 505\n"), ["file-length"]);
-    assert_eq!(with("crates/a/src/thing.rs: 510\nb.rs: 600\n"), ["exceptions"]);
-    assert_eq!(with("crates/a/src/thing.rs: 510\nnonsense\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs: 1010\n"), [""; 0]);
+    assert_eq!(with("crates/a/src/thing.rs: 1020\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs: 1005\n"), ["file-length"]);
+    assert_eq!(with("crates/a/src/thing.rs: 1010\nb.rs: 1100\n"), ["exceptions"]);
+    assert_eq!(with("crates/a/src/thing.rs: 1010\nnonsense\n"), ["exceptions"]);
 }

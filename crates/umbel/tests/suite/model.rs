@@ -101,6 +101,8 @@ fn run(mut world: World, operations: u64, done: &mut BTreeMap<&'static str, u64>
     check::stats(&mut world);
     check::verify(&mut world);
     life::reopen_dropped(&mut world);
+    // The open may have found something to compact.
+    world.db().wait_for_compaction().unwrap();
     check::files(&world);
 }
 
