@@ -9,6 +9,7 @@ pub mod aligned;
 pub mod env;
 pub mod file;
 mod lock_wait;
+pub mod pass_on;
 pub mod path;
 pub mod process;
 mod process_files;

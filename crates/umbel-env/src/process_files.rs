@@ -3,15 +3,12 @@
 //! The last line of defence of a store's handle. What is forgotten above it, such as a table that
 //! is removed when its last reader is dropped, ends here with an error.
 
-use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 
-use crate::file::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Pin,
-};
+use crate::file::{Access, File, FileSystem, Lock, Pin};
 use crate::process::ProcessMark;
 
 /// The files of a handle of one process.
@@ -33,26 +30,12 @@ impl ProcessFiles {
 }
 
 impl FileSystem for ProcessFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.files.absolute(path)
-    }
+    crate::pass_on!(files: absolute reaches place identity innermost read_dir exists resolved);
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.check(path)?;
         let (files, process) = (self.files.hold(path)?, self.process);
         Ok(Arc::new(ProcessFiles { files, process }))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.files.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.files.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.files.identity(path)
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -80,10 +63,6 @@ impl FileSystem for ProcessFiles {
         self.files.hard_link(source, target_files, target)
     }
 
-    fn innermost(&self) -> &dyn Any {
-        self.files.innermost()
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.check(path)?;
         self.files.remove_file(path)
@@ -92,18 +71,6 @@ impl FileSystem for ProcessFiles {
     fn remove_dir(&self, path: &Path) -> Result<()> {
         self.check(path)?;
         self.files.remove_dir(path)
-    }
-
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.files.read_dir(path)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.files.exists(path)
-    }
-
-    fn resolved(&self, path: &Path) -> PathBuf {
-        self.files.resolved(path)
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {

@@ -1,15 +1,12 @@
 //! Bugs to plant between the engine and its world, each one a mistake a programmer could make.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use umbel::{Env, Result};
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
-};
+use umbel_env::{Access, File, FileIdentity, FileSystem, Lock, Mapping};
 use umbel_sim::Sim;
 
 use crate::crash::Plant;
@@ -114,33 +111,14 @@ impl BadFiles {
 }
 
 impl FileSystem for BadFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.absolute(path)
+    umbel_env::pass_on! {
+        inner: absolute reaches place identity innermost create_dir_all hard_link remove_dir
+            read_dir exists sync_dir pin
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let inner = self.inner.hold(path)?;
         Ok(Arc::new(BadFiles { inner, notes: Arc::clone(&self.notes) }))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.inner.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.inner.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.inner.identity(path)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.inner.innermost()
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.inner.create_dir_all(path)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -171,10 +149,6 @@ impl FileSystem for BadFiles {
         }
     }
 
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.inner.hard_link(source, target_files, target)
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         if is(path, "log") {
             self.notes.logs().retain(|made| made != path);
@@ -185,31 +159,11 @@ impl FileSystem for BadFiles {
         }
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.inner.read_dir(path)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.inner.sync_dir(path)
-    }
-
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         match self.notes.bug {
             Bug::IgnoredLock => Ok(Box::new(NoLock)),
             _ => self.inner.lock(path),
         }
-    }
-
-    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        self.inner.pin(path, version)
     }
 }
 

@@ -1,9 +1,8 @@
 //! An environment that tells an observer before and after every call of the file system, so that
 //! one run of a script can be looked at as if the power had failed at each of its calls.
 
-use std::any::Any;
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel::{Env, Result};
@@ -71,17 +70,11 @@ impl WatchFiles {
 }
 
 impl FileSystem for WatchFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.absolute(path)
-    }
+    umbel_env::pass_on!(inner: absolute reaches innermost);
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let inner = self.watch.call(false, || self.inner.hold(path))?;
         Ok(Arc::new(WatchFiles { inner, watch: self.watch.clone() }))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.inner.reaches(path)
     }
 
     fn place(&self) -> Result<DirectoryPlace> {
@@ -90,10 +83,6 @@ impl FileSystem for WatchFiles {
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         self.watch.call(false, || self.inner.identity(path))
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.inner.innermost()
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {

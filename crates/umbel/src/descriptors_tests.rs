@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use umbel_env::{DirectoryEntry, DirectoryPlace, Env, Lock, Pin};
-
-use std::any::Any;
+use umbel_env::Env;
 
 use super::*;
 use crate::patient_files::PatientFiles;
@@ -75,8 +73,9 @@ impl Scarce {
 }
 
 impl FileSystem for Scarce {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.files.absolute(path)
+    umbel_env::pass_on! {
+        files: absolute reaches place identity innermost create_dir_all rename hard_link
+            remove_file remove_dir read_dir exists sync_dir lock pin
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
@@ -84,58 +83,11 @@ impl FileSystem for Scarce {
         Ok(Arc::new(Scarce { files: inner, left: Arc::clone(&self.left) }))
     }
 
-    fn reaches(&self, path: &Path) -> bool {
-        self.files.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.files.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.files.identity(path)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.files.innermost()
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.files.create_dir_all(path)
-    }
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.take(|| self.files.create(path), path)
     }
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         self.take(|| self.files.open(path, access), path)
-    }
-    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        self.files.rename(source, target)
-    }
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.files.hard_link(source, target_files, target)
-    }
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.files.remove_file(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.files.remove_dir(path)
-    }
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.files.read_dir(path)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.files.exists(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.files.sync_dir(path)
-    }
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.files.lock(path)
-    }
-
-    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        self.files.pin(path, version)
     }
 }
 

@@ -1,14 +1,11 @@
 //! [`PatientFiles`]: the files of a store, patient where there is no descriptor left, and changed
 //! only while they are the store's.
 
-use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Pin,
-};
+use umbel_env::{Access, DirectoryEntry, File, FileSystem};
 
 use crate::descriptors::Descriptors;
 use crate::version::Ownership;
@@ -34,30 +31,15 @@ impl PatientFiles {
 }
 
 impl FileSystem for PatientFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.files.absolute(path)
+    umbel_env::pass_on! {
+        files: absolute reaches place identity innermost create_dir_all hard_link remove_dir
+            exists resolved lock pin
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let files = self.pool.with_room(|| self.files.hold(path))?;
         let (pool, ownership) = (Arc::clone(&self.pool), Arc::clone(&self.ownership));
         Ok(Arc::new(PatientFiles::new(files, pool, ownership)))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.files.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.files.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.files.identity(path)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.files.create_dir_all(path)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -73,33 +55,13 @@ impl FileSystem for PatientFiles {
         self.files.rename(source, target)
     }
 
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.files.hard_link(source, target_files, target)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.files.innermost()
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.ownership.check()?;
         self.files.remove_file(path)
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.files.remove_dir(path)
-    }
-
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.pool.with_room(|| self.files.read_dir(path))
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.files.exists(path)
-    }
-
-    fn resolved(&self, path: &Path) -> PathBuf {
-        self.files.resolved(path)
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
@@ -110,13 +72,5 @@ impl FileSystem for PatientFiles {
             Error::Full { operation, path, source } => Error::Io { operation, path, source },
             other => other,
         })
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.files.lock(path)
-    }
-
-    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        self.files.pin(path, version)
     }
 }

@@ -1,15 +1,12 @@
 //! A file system that tells somebody before a file is read or written and after it was synced, so
 //! that a test can hold a thread there.
 
-use std::any::Any;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::Result;
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, Env, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
-};
+use umbel_env::{Access, Env, File, FileIdentity, FileSystem, Lock, Mapping};
 
 /// A call at which somebody may hold the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,33 +60,14 @@ impl Files {
 }
 
 impl FileSystem for Files {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.absolute(path)
+    umbel_env::pass_on! {
+        inner: absolute reaches place identity innermost create_dir_all rename hard_link
+            remove_file remove_dir read_dir exists sync_dir pin
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let inner = self.inner.hold(path)?;
         Ok(Arc::new(Files { inner, hook: Arc::clone(&self.hook) }))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.inner.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.inner.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.inner.identity(path)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.inner.innermost()
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.inner.create_dir_all(path)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -102,41 +80,9 @@ impl FileSystem for Files {
         Ok(self.file(self.inner.open(path, access)?))
     }
 
-    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        self.inner.rename(source, target)
-    }
-
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.inner.hard_link(source, target_files, target)
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.inner.read_dir(path)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.inner.sync_dir(path)
-    }
-
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         (self.hook)(Moment::Locking, path);
         self.inner.lock(path)
-    }
-
-    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        self.inner.pin(path, version)
     }
 }
 

@@ -1,15 +1,12 @@
 //! The world of a script: it notes which directories were held, and may have a planted mistake.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbel::{Env, Error, Result};
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Pin,
-};
+use umbel_env::{Access, File, FileIdentity, FileSystem, Lock};
 use umbel_sim::Sim;
 
 /// What a planted file system leaves out.
@@ -116,6 +113,10 @@ impl Drop for FileLock {
 }
 
 impl FileSystem for RigFiles {
+    umbel_env::pass_on! {
+        inner: place innermost create_dir_all hard_link remove_dir read_dir sync_dir pin
+    }
+
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
         match self.notes.left_out {
             LeftOut::Absolute => Ok(path.to_path_buf()),
@@ -142,20 +143,8 @@ impl FileSystem for RigFiles {
         self.held_at.as_ref().is_none_or(|held| path.starts_with(held))
     }
 
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.inner.place()
-    }
-
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         self.files(path)?.identity(path)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.inner.innermost()
-    }
-
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.inner.create_dir_all(path)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -170,32 +159,12 @@ impl FileSystem for RigFiles {
         self.files(source)?.rename(source, target)
     }
 
-    fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
-        self.inner.hard_link(source, target_files, target)
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.files(path)?.remove_file(path)
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.inner.read_dir(path)
-    }
-
     fn exists(&self, path: &Path) -> Result<bool> {
         self.files(path)?.exists(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        self.inner.pin(path, version)
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {

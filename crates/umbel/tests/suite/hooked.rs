@@ -1,15 +1,12 @@
 //! A file system that calls the test back in the middle of what the engine does, so that two
 //! things that must not disturb each other meet on purpose.
 
-use std::any::Any;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use umbel::{Env, Result};
-use umbel_env::{
-    Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
-};
+use umbel_env::{Access, DirectoryEntry, File, FileIdentity, FileSystem, Mapping, Pin};
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -167,30 +164,14 @@ struct HookedFiles {
 }
 
 impl FileSystem for HookedFiles {
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.absolute(path)
+    umbel_env::pass_on! {
+        inner: absolute reaches place identity innermost rename remove_dir sync_dir lock
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.hooks.meet("hold", path);
         let inner = self.inner.hold(path)?;
         Ok(Arc::new(HookedFiles { inner, hooks: self.hooks.clone() }))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        self.inner.reaches(path)
-    }
-
-    fn place(&self) -> Result<DirectoryPlace> {
-        self.inner.place()
-    }
-
-    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        self.inner.identity(path)
-    }
-
-    fn innermost(&self) -> &dyn Any {
-        self.inner.innermost()
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -212,10 +193,6 @@ impl FileSystem for HookedFiles {
         }
     }
 
-    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        self.inner.rename(source, target)
-    }
-
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         self.hooks.meet("hard_link", target);
         self.inner.hard_link(source, target_files, target)
@@ -226,10 +203,6 @@ impl FileSystem for HookedFiles {
         self.inner.remove_file(path)
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.inner.remove_dir(path)
-    }
-
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         self.hooks.meet("read_dir", path);
         self.inner.read_dir(path)
@@ -238,14 +211,6 @@ impl FileSystem for HookedFiles {
     fn exists(&self, path: &Path) -> Result<bool> {
         self.hooks.meet("exists", path);
         self.inner.exists(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.inner.lock(path)
     }
 
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
