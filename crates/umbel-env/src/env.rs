@@ -74,6 +74,12 @@ pub trait Clock: Send + Sync + Debug {
 pub trait Entropy: Send + Sync + Debug {
     /// Fills `buffer` with bytes nobody can guess.
     fn fill(&self, buffer: &mut [u8]) -> Result<()>;
+    /// Sixteen such bytes, for an id or a seed.
+    fn id(&self) -> Result<[u8; 16]> {
+        let mut id = [0; 16];
+        self.fill(&mut id)?;
+        Ok(id)
+    }
 }
 
 /// Threads.
@@ -82,9 +88,9 @@ pub trait Threads: Send + Sync + Debug {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
     /// How many threads can run at the same time, at least 1.
     fn parallelism(&self) -> usize;
-    /// Has the calling thread wait about so long. For what tells nobody when it changes, such as
-    /// the lock of another process; everything else waits on a condition variable.
-    #[expect(clippy::disallowed_methods, reason = "this is the pause that everybody else asks for")]
+    /// Makes the calling thread wait for about this time. For a change that no condition variable
+    /// reports, such as the release of a lock by another process.
+    #[expect(clippy::disallowed_methods, reason = "this is the pause that every other crate calls")]
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }

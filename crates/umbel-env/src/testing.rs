@@ -9,6 +9,7 @@
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
 use std::time::Duration;
 
 /// What tells a process that it is the one of a test.
@@ -54,6 +55,36 @@ pub fn in_own_process(name: &str, work: impl FnOnce()) {
 /// Where `work` panics in the child, the child dies otherwise or does not end within a minute.
 pub fn in_forked_child(work: impl FnOnce()) {
     fork(work).wait();
+}
+
+/// Forks while another thread is in `hold`, which calls what it is given and waits there: once by
+/// the C library, and once by the system call alone. `work` runs in each child.
+///
+/// # Panics
+/// As [`in_forked_child`], and where `look` does not find the same after a child as before it.
+pub fn in_children_while<T: PartialEq + std::fmt::Debug>(
+    hold: impl FnOnce(&dyn Fn()) + Send,
+    look: impl Fn() -> T,
+    work: impl Fn(),
+) {
+    let held = Barrier::new(2);
+    let until_told = || {
+        held.wait();
+        held.wait();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| hold(&until_told));
+        held.wait();
+        for without_handlers in [false, true] {
+            let before = look();
+            match without_handlers {
+                false => in_forked_child(&work),
+                true => fork_without_handlers(&work).wait(),
+            }
+            assert_eq!(look(), before, "the child left a trace");
+        }
+        held.wait();
+    });
 }
 
 /// A forked child.

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_base::checksum::checksum;
-use umbel_env::{Access, Clock, Env, File};
+use umbel_env::{Access, Clock, Env, File, Threads};
 
 use crate::backup_manifest::{BLOCK_BYTES, BackupFile};
 use crate::error::Result;
-use crate::lock::locked;
 
 /// How far a backup, a restore or the check of a backup is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +45,7 @@ impl fmt::Debug for CopyOptions<'_> {
 pub struct Pace<'a> {
     options: CopyOptions<'a>,
     clock: Arc<dyn Clock>,
+    threads: Arc<dyn Threads>,
     started: Duration,
     done: CopyProgress,
 }
@@ -53,9 +53,10 @@ pub struct Pace<'a> {
 impl<'a> Pace<'a> {
     /// Begins with work of so many bytes.
     pub fn begin(env: &Env, options: CopyOptions<'a>, total_bytes: u64) -> Pace<'a> {
-        let clock = Arc::clone(&env.clock);
+        let (clock, threads) = (Arc::clone(&env.clock), Arc::clone(&env.threads));
         let started = clock.now();
-        Pace { options, clock, started, done: CopyProgress { bytes: 0, total_bytes } }
+        let done = CopyProgress { bytes: 0, total_bytes };
+        Pace { options, clock, threads, started, done }
     }
 
     /// Notes that so many bytes were done, and waits where that was too fast.
@@ -68,9 +69,7 @@ impl<'a> Pace<'a> {
         let due = Duration::from_secs_f64(self.done.bytes as f64 / rate.max(1) as f64);
         let elapsed = self.clock.now().saturating_sub(self.started);
         if let Some(left) = due.checked_sub(elapsed).filter(|left| !left.is_zero()) {
-            let (never, nobody) = (Mutex::new(()), Condvar::new());
-            // Nobody wakes it; waking up too early only means a higher rate for a moment.
-            drop(nobody.wait_timeout(locked(&never), left));
+            self.threads.pause(left);
         }
     }
 }

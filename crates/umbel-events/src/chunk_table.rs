@@ -166,10 +166,7 @@ impl Eq for ChunkTable {}
 impl ChunkTable {
     /// That of a new store, with a seed and an instance id of its own.
     pub fn create(env: &Env) -> Result<ChunkTable> {
-        let (mut seed, mut instance) = ([0; 16], [0; 16]);
-        env.entropy.fill(&mut seed)?;
-        env.entropy.fill(&mut instance)?;
-        Ok(ChunkTable::new(seed, instance))
+        Ok(ChunkTable::new(env.entropy.id()?, env.entropy.id()?))
     }
 
     /// One without chunks.

@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, mpsc};
 
-use umbel_env::testing::{fork_without_handlers, in_forked_child, in_own_process};
+use umbel_env::testing::{in_children_while, in_forked_child, in_own_process};
 
 use super::*;
 use crate::{Batch, CopyOptions, StoreOptions};
@@ -146,30 +146,14 @@ fn a_child_changes_nothing_and_waits_for_nothing() {
         let path = folder.path().join("events");
         let handles = handles(Store::open(&path, StoreOptions::default()).unwrap());
         let shared = Arc::clone(handles.store.shared());
-        let (handles, held) = (Cell::new(Some(handles)), Barrier::new(2));
-        let hold_until_told = || {
-            held.wait();
-            held.wait();
+        let handles = Cell::new(Some(handles));
+        let work = || {
+            let mut inherited = handles.take().unwrap();
+            write_with(&mut inherited);
+            read_with(&mut inherited);
+            drop(inherited);
         };
-        std::thread::scope(|scope| {
-            scope.spawn(|| hold_everything(&shared, hold_until_told));
-            held.wait();
-            for without_handlers in [false, true] {
-                let before = bytes_of(&path);
-                let work = || {
-                    let mut inherited = handles.take().unwrap();
-                    write_with(&mut inherited);
-                    read_with(&mut inherited);
-                    drop(inherited);
-                };
-                match without_handlers {
-                    false => in_forked_child(work),
-                    true => fork_without_handlers(work).wait(),
-                }
-                assert_eq!(bytes_of(&path), before, "the child left a trace");
-            }
-            held.wait();
-        });
+        in_children_while(|then| hold_everything(&shared, then), || bytes_of(&path), work);
         drop(shared);
         let refused = Store::open(&path, StoreOptions::default());
         assert!(matches!(refused, Err(Error::Store(umbel::Error::Locked(_)))));

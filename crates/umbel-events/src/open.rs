@@ -62,7 +62,7 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
     recover(&env, folder, &mut table, read_only)?;
     if !read_only && table.instance == [0; 16] {
-        env.entropy.fill(&mut table.instance)?;
+        table.instance = env.entropy.id()?;
         table.write(&env, folder)?;
     }
     check_files(&env, folder, &table)?;

@@ -80,9 +80,7 @@ impl Parts {
 
     /// A random event id.
     pub fn new_id(&self) -> Result<EventId> {
-        let mut bytes = [0; 16];
-        self.env.entropy.fill(&mut bytes)?;
-        Ok(EventId::from_random(bytes))
+        Ok(EventId::from_random(self.env.entropy.id()?))
     }
 
     /// The head of a stream that is in the index.

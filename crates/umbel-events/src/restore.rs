@@ -108,7 +108,7 @@ fn hold(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn 
 /// after the backup.
 fn table_of(env: &Env, manifest: &BackupManifest) -> Result<ChunkTable> {
     let mut table = manifest.table.clone();
-    env.entropy.fill(&mut table.instance)?;
+    table.instance = env.entropy.id()?;
     let moved = table.next_start.saturating_add(RESTORE_GAP_BYTES);
     if moved < POSITION_MAX / 2 {
         table.next_start = moved;

@@ -109,9 +109,7 @@ impl Target {
             self.take(store, &name, &mut report)?;
         }
         drop(views);
-        let mut instance = [0; 16];
-        self.env.entropy.fill(&mut instance)?;
-        state.set_instance(instance);
+        state.set_instance(self.env.entropy.id()?);
         let ids = Arc::new(AtomicU64::new(state.next_file_id));
         let ownership = Arc::new(Ownership::new(Arc::clone(&self.env.files), &self.path));
         let poison = Arc::new(Poison::default());

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Barrier, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use umbel_base::{Error, Result};
-use umbel_env::testing::{fork_without_handlers, in_forked_child, in_own_process};
+use umbel_env::testing::{in_children_while, in_forked_child, in_own_process};
 
 use crate::store::Store;
 use crate::{Batch, Db, DbCursor, Durability, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
@@ -159,30 +159,13 @@ fn a_child_changes_nothing_and_waits_for_nothing() {
         let handles = handles(Db::open(&path, options.clone()).unwrap());
         let store = Arc::clone(&handles.keys.handle.store);
         let handles = Cell::new(Some(handles));
-        let held = Barrier::new(2);
-        let hold_until_told = || {
-            held.wait();
-            held.wait();
+        let work = || {
+            let mut inherited = handles.take().unwrap();
+            write_with(&mut inherited);
+            read_with(&mut inherited);
+            drop(inherited);
         };
-        std::thread::scope(|scope| {
-            scope.spawn(|| hold_everything(&store, hold_until_told));
-            held.wait();
-            for without_handlers in [false, true] {
-                let before = bytes_of(&path);
-                let work = || {
-                    let mut inherited = handles.take().unwrap();
-                    write_with(&mut inherited);
-                    read_with(&mut inherited);
-                    drop(inherited);
-                };
-                match without_handlers {
-                    false => in_forked_child(work),
-                    true => fork_without_handlers(work).wait(),
-                }
-                assert_eq!(bytes_of(&path), before, "the child left a trace");
-            }
-            held.wait();
-        });
+        in_children_while(|then| hold_everything(&store, then), || bytes_of(&path), work);
         drop(store);
         let refused = Db::open(&path, options.clone());
         assert!(matches!(refused, Err(Error::Locked(_))), "the child gave up the lock");

@@ -61,9 +61,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     };
     take_stock(&env, folder, &listing, &mut state, found, read_only)?;
     if !read_only && state.instance.is_none() {
-        let mut instance = [0; 16];
-        env.entropy.fill(&mut instance)?;
-        state.set_instance(instance);
+        state.set_instance(env.entropy.id()?);
     }
     let instance = state.instance;
     let ids = Arc::new(AtomicU64::new(state.next_file_id));
@@ -451,9 +449,7 @@ fn holds_data(env: &Env, path: &Path, id: u64) -> Result<bool> {
 }
 
 fn new_state(env: &Env) -> Result<State> {
-    let (mut store_id, mut hash_seed) = ([0; 16], [0; 16]);
-    env.entropy.fill(&mut store_id)?;
-    env.entropy.fill(&mut hash_seed)?;
+    let (store_id, hash_seed) = (env.entropy.id()?, env.entropy.id()?);
     let identity = Identity { store_id, hash_seed, seed_id: 1, features: 0 };
     Ok(State { identity: Some(identity), next_file_id: 1, ..State::default() })
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_base::{Error, Result};
@@ -46,7 +46,11 @@ pub fn open(folder: &Path, options: Options) -> Result<Arc<Store>> {
             return Err(error);
         }
         last = Some(found);
-        pause(attempt);
+        // Longer each time, and not at all before the second attempt.
+        if attempt > 0 {
+            let time = Duration::from_millis(1 << attempt.min(16));
+            outside.threads.pause(time.min(PAUSE_MAX));
+        }
     }
     let reason = format!("a writer changed it during each of {ATTEMPTS_MAX} attempts to read it");
     Err(Error::Stale { path, reason })
@@ -59,15 +63,4 @@ fn place_of(error: &Error) -> Option<(PathBuf, u64)> {
         Error::Io { path, .. } if error.is_missing_file() => Some((path.clone(), 0)),
         _ => None,
     }
-}
-
-/// Waits a moment, longer each time, and not at all before the second attempt.
-fn pause(attempt: u32) {
-    if attempt == 0 {
-        return;
-    }
-    let (nothing, never) = (Mutex::new(()), Condvar::new());
-    let guard = nothing.lock().unwrap_or_else(PoisonError::into_inner);
-    let time = Duration::from_millis(1 << attempt.min(16)).min(PAUSE_MAX);
-    drop(never.wait_timeout(guard, time));
 }

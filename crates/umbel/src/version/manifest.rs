@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
 use umbel_env::Env;
-use umbel_log::{
-    Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Outcome, Sealed,
-};
+use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Outcome};
 
 use super::current::Current;
 use super::edit::{self, Edit, State};
@@ -43,8 +41,8 @@ pub struct Manifest {
     /// Where a manifest that was rewritten goes; it is removed at once where this is not set.
     obsolete: Option<Arc<ObsoleteFiles>>,
     records: u64,
-    /// Where the first record ends, as `CURRENT` says.
-    durable_first: u64,
+    /// What `CURRENT` says.
+    current: Current,
     rewrite_at: u64,
 }
 
@@ -81,17 +79,14 @@ impl Manifest {
         let ownership = Arc::clone(&manifest.ownership);
         let mut written = ownership.own()?;
         Current::put_in_place(env, folder)?;
-        *written = Some(manifest.written(None)?);
+        *written = Some(manifest.written(manifest.writer.end())?);
         drop(written);
         Ok(manifest)
     }
 
-    /// What this handle has written now that `CURRENT` names the manifest, with this seal.
-    fn written(&self, sealed: Option<Sealed>) -> Result<Written> {
-        let end = sealed.map_or(self.writer.end(), |sealed| sealed.len);
-        let current = Current { manifest_id: self.id(), sealed, durable: self.durable_first };
-        let current = if sealed.is_some() { Current { durable: end, ..current } } else { current };
-        Written::note(current, self.writer.file(), end)
+    /// What this handle has written, where the manifest ends at `end`.
+    fn written(&self, end: u64) -> Result<Written> {
+        Written::note(self.current, self.writer.file(), end)
     }
 
     /// Writes a manifest, and what `CURRENT` is to be, and makes both durable.
@@ -117,10 +112,11 @@ impl Manifest {
         writer.set_durable(writer.end());
         env.files.sync_dir(folder)?;
         let durable = writer.end();
-        Current { manifest_id: id, sealed: None, durable }.prepare(env, folder)?;
+        let current = Current { manifest_id: id, sealed: None, durable };
+        current.prepare(env, folder)?;
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let rewrite_at = REWRITE_BYTES.max(durable * 4);
-        let (records, durable_first) = (1, durable);
+        let records = 1;
         Ok(Manifest {
             env,
             folder,
@@ -131,7 +127,7 @@ impl Manifest {
             ownership,
             obsolete: None,
             records,
-            durable_first,
+            current,
             rewrite_at,
         })
     }
@@ -223,7 +219,7 @@ impl Manifest {
         let mut written = ownership.own()?;
         let refused = self.write(record)?;
         if refused.is_none() {
-            *written = Some(self.written(None)?);
+            *written = Some(self.written(self.writer.end())?);
         }
         Ok(refused)
     }
@@ -291,9 +287,9 @@ impl Manifest {
         let mut written = owned.map_err(|error| self.poison.set(error))?;
         let sealed = self.writer.seal()?;
         self.writer.file().sync().map_err(|error| self.poison.set(error))?;
-        let current = Current { manifest_id: self.id(), sealed: Some(sealed), durable: sealed.len };
-        current.write(&self.env, &self.folder)?;
-        *written = Some(self.written(Some(sealed))?);
+        self.current = Current { sealed: Some(sealed), durable: sealed.len, ..self.current };
+        self.current.write(&self.env, &self.folder)?;
+        *written = Some(self.written(sealed.len)?);
         Ok(())
     }
 }
