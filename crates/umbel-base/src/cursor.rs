@@ -47,8 +47,7 @@ pub trait Cursor: Send {
     }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
-    /// Lets go of memory that it holds of what it walks over, where it does. The next call is a
-    /// seek.
+    /// Releases the memory that it holds of what it walks over, if any. The next call is a seek.
     fn release(&mut self) {}
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;

@@ -146,7 +146,7 @@ impl Default for Lender {
     }
 }
 
-/// A forked child lends anew: what its parent had lent never comes back there.
+/// A forked child starts with nothing lent: what its parent had lent never comes back there.
 static LENDER: PerProcess<Lender> = PerProcess::new();
 
 fn memories() -> MutexGuard<'static, Memories> {

@@ -266,7 +266,7 @@ struct WaitedFor {
 }
 
 impl Interrupts {
-    /// Waits until somebody does. Returns at once in a forked child, which nobody can stop by it.
+    /// Waits for an interrupt. Returns at once in a forked child, which none reaches.
     pub fn wait(self) {
         let Some(mut this) = self.0.into_inner() else { return };
         let asked = async {

@@ -34,9 +34,9 @@ use crate::writes::{Action, Writes, check_operation};
 /// Old log segments above which a clean close, or an open, flushes.
 pub const OLD_LOGS_MAX: usize = 4;
 
-/// How long work waits that could not be done for want of a descriptor.
 /// After how long to look again whether obsolete files are still pinned.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+/// How long work waits that could not be done for want of a descriptor.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// Work that was claimed.

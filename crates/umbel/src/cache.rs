@@ -62,7 +62,7 @@ impl ClockCache {
         &self.cursors
     }
 
-    /// Notes the bytes of blocks that left their slots, and are in memory only because somebody
+    /// Notes the bytes of blocks that left their slots, and are in memory only because a cursor
     /// stands in them.
     pub fn note_cursors(&self) {
         let used = self.arena.bytes().used as u64;

@@ -4,7 +4,7 @@
 //! there, in the cache or not: a thousand iterators at different keys of four sources keep four
 //! thousand blocks. These count within the budget, and the cache yields to them. Where they and the
 //! cursors themselves take more than their share, cursors park: each keeps a copy of its entry,
-//! lets go of its blocks, and seeks when it is moved.
+//! releases its blocks, and seeks when it is moved.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -150,7 +150,7 @@ impl Db {
                 let core = Arc::new(core);
                 store.add_keyspace(Arc::clone(&core));
                 if store.check_open().is_err() {
-                    // Whoever closes the store may have looked for keyspaces before.
+                    // A close may have looked for keyspaces before.
                     core.open.close();
                 }
                 core
@@ -237,8 +237,8 @@ impl Db {
         self.handle.store.budget.is_working()
     }
 
-    /// Which filters are kept and why, and what other memory would bring, of each keyspace. Has it
-    /// decided anew first. Nothing in a forked child.
+    /// Which filters are kept and why, and what other memory would bring, of each keyspace. Decides
+    /// again first. Empty in a forked child.
     pub fn advice(&self) -> Vec<FilterAdvice> {
         if self.handle.store.open.is_forked() {
             return Vec::new();

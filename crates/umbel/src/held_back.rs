@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// Frozen memtables of one keyspace at which its writers wait for a flush.
 const FROZEN_MAX: usize = 4;
-/// Owed delay below which a writer is not held back yet.
+/// Delay below which a writer is not held back yet.
 const DELAY_GRAIN_NS: u64 = 1_000_000;
 /// How often a writer without background threads tries again until its write is refused.
 const TRIES_MAX: usize = 100;
@@ -49,7 +49,7 @@ pub fn hold_back(
 ) -> Result<()> {
     let full = || is_full(store, keyspace);
     if store.options.background_threads == 0 {
-        // Several threads may write: one that finds the work taken waits for whoever took it.
+        // Several threads may write: one that finds the work taken waits for the one that took it.
         let mut tries = 0;
         let waits = full().then(|| WaitingWriter::new(store));
         while full() {
@@ -70,7 +70,7 @@ pub fn hold_back(
     if delay == 0.0 && !full() {
         return Ok(());
     }
-    // Where nobody flushes there is nothing to wait for.
+    // Without a flush there is nothing to wait for.
     store.check_writable()?;
     keyspace.check_not_dropped()?;
     let clock = &store.options.env.clock;

@@ -14,7 +14,7 @@ pub fn put_off(store: &Store, need: Need, error: &Error) -> bool {
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
     store.work_lock().shortage.put_off(need, error.clone(), moment);
     store.note_put_off(Some(error.clone()));
-    // Whoever waits for all work, or for this, learns of it.
+    // Threads that wait for all work, or for this, are woken.
     store.signal();
     true
 }

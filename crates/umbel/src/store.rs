@@ -229,7 +229,7 @@ impl Store {
 
     /// Keeps `error` as the reason why nothing may be written any more, unless it passes: for want
     /// of a descriptor or of room nothing was done, and what was to be done is tried again. Where a
-    /// want of room is final, whoever met it has poisoned the store already.
+    /// want of room is final, the store is poisoned already.
     pub fn final_error(&self, error: Error) -> Error {
         let passes = error.is_short_of_descriptors() || matches!(error, Error::Full { .. });
         if passes && !self.poison.is_set() {
@@ -257,8 +257,8 @@ impl Store {
         self.moved.notify_all();
     }
 
-    /// Lets go of a state held by [`Snapshots::hold`], and wakes whoever waits for that. Nothing in
-    /// a forked child.
+    /// Releases a state held by [`Snapshots::hold`], and wakes the threads that wait for that. Does
+    /// nothing in a forked child.
     pub fn release(&self, sequence: SequenceNumber) {
         if !self.open.is_forked() && self.snapshots.release(sequence) {
             self.signal();

@@ -24,7 +24,7 @@ fn check_left_out(folder: Option<&Path>, limits: Limits) -> Outcome<()> {
     // What another process is about to write looks torn, but is not.
     let _lock = match env.lock(&folder.join("LOCK"), limits.lock_wait()) {
         Err(error @ umbel::Error::Locked(_)) => return Err(error.into()),
-        // Where nobody may write, the open says what is in the way, if anything is.
+        // Without permission to write, the open reports what is in the way, if anything is.
         lock => lock.ok(),
     };
     let left_out = umbel_events::left_out(&env, folder)?;

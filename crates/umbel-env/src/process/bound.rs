@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "a value that is dropped or not, and a static made anew by a child"
+    reason = "a value that is dropped or not, and a static that each child makes for itself"
 )]
 
 use std::fmt;
@@ -78,8 +78,8 @@ impl<T: fmt::Debug> fmt::Debug for ProcessBound<T> {
     }
 }
 
-/// A static that every process has of its own: a forked child begins with a new one, whatever the
-/// parent's held and whoever had locked it. What the parent's held stays leaked in the child.
+/// A static that every process has of its own: a forked child begins with a new one, whatever
+/// the parent's held, locked or not. What the parent's held stays leaked in the child.
 pub struct PerProcess<T: 'static> {
     now: AtomicPtr<(ProcessMark, T)>,
 }
@@ -104,7 +104,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             let made = Box::into_raw(Box::new((ProcessMark::current(), T::default())));
             let order = (Ordering::AcqRel, Ordering::Acquire);
             if self.now.compare_exchange(known, made, order.0, order.1).is_err() {
-                // SAFETY: made above from a box, and nobody else has seen it.
+                // SAFETY: made above from a box, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(made) });
             }
         }

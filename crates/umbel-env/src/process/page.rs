@@ -85,7 +85,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     // SAFETY: no address is asked for, so nothing that is mapped is replaced.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
     let page = page.ok()?;
-    // SAFETY: the advice is about the whole page that was mapped above, which nobody knows yet.
+    // SAFETY: the advice is about the whole page that was mapped above, which is not shared yet.
     let advised = unsafe { madvise(page, bytes, Advice::LinuxWipeOnFork) };
     if advised.is_err() {
         // SAFETY: as above; nothing points into it.

@@ -170,7 +170,7 @@ impl HeldDirectory {
         Ok(())
     }
 
-    /// Lets go of a subdirectory that was removed or renamed, and of those in it.
+    /// Closes a subdirectory that was removed or renamed, and those in it.
     pub(super) fn forget(&self, path: &Path) {
         if let Ok(rest) = self.rest(path) {
             self.subdirectories().retain(|held, _| !held.starts_with(rest));

@@ -144,7 +144,7 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_or_park(sought)
     }
 
-    /// Lets go of the memory that it holds. It stands nowhere then.
+    /// Releases the memory that it holds. It stands nowhere then.
     pub fn release(&mut self) {
         self.position = Position::Nowhere;
         self.failure = None;
@@ -301,7 +301,7 @@ impl<C: Cursor> VisibleCursor<C> {
         Ok(())
     }
 
-    /// Copies the entry shown, and has the inner cursor let go of its memory.
+    /// Copies the entry shown, and releases the memory of the inner cursor.
     #[cold]
     fn park(&mut self) {
         if matches!(self.position, Position::Lent | Position::LentPointer) {

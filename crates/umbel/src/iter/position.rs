@@ -16,7 +16,7 @@ pub enum Position {
     Buffered,
     /// The same, where what stands there points at the value.
     BufferedPointer,
-    /// On the entry in the buffers; the inner cursor has let go of its memory and has to be sought.
+    /// On the entry in the buffers; the inner cursor has released its memory and needs a seek.
     Parked,
     /// The same, where what stands there points at the value.
     ParkedPointer,

@@ -143,7 +143,7 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
     }
     let refused = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits no more");
     assert!(refused.is_some_and(|error| error.to_string().contains("make room")));
-    // What was refused was final then, whoever made room.
+    // A refusal was final then, also after room was made.
     assert_eq!(db.stats().read_only_reason, None);
     sim.heal();
     fill(&keyspace, 0..1, 2);

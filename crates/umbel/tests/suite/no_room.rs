@@ -127,7 +127,7 @@ fn a_log_that_is_written_goes_on_once_there_is_room() {
             let refused = keyspace.put("refused", vec![0; 3000]).unwrap_err();
             assert!(matches!(refused, Error::Full { .. }), "{refused}");
             sim.heal();
-            // Nobody syncs in between.
+            // No sync comes in between.
             for policy in [Survival::None, Survival::All, Survival::Random(0.5)] {
                 let image = sim.crash_image(&policy, seed);
                 let kept = existing(&again(&image), "a");

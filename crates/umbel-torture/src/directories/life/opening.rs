@@ -50,7 +50,7 @@ impl Life {
             self.handle = Some(handle);
             return self.read();
         }
-        // What such a directory holds nobody can say.
+        // What such a directory holds is unknown.
         self.has_failed = true;
         drop(handle);
         self.closed(false);
