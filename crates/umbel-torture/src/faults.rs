@@ -77,6 +77,16 @@ pub fn run(
     Ok(trial.noticed)
 }
 
+/// How a script goes on after a failed operation.
+enum Next {
+    /// Not at all: the handle refuses writes, or the fault stays.
+    End,
+    /// With the next operation: the failed one is there.
+    Go,
+    /// With the failed operation, which left nothing: the fault has passed, so it must succeed.
+    Retry,
+}
+
 struct Trial {
     runner: Runner,
     examiner: Examiner,
@@ -125,8 +135,13 @@ impl Trial {
             if already {
                 return Err(format!("{what} failed although the fault had passed"));
             }
-            if !self.go_on_after(before)? {
-                return Ok(());
+            match self.go_on_after(before)? {
+                Next::End => return Ok(()),
+                Next::Go => {}
+                Next::Retry => {
+                    let again = self.runner.step(op);
+                    again.map_err(|f| format!("{what}, tried again: {}", f.text()))?;
+                }
             }
         }
         Ok(())
@@ -152,11 +167,11 @@ impl Trial {
         }
     }
 
-    /// Whether the script can go on after a failed operation.
-    fn go_on_after(&mut self, before: Model) -> Result<bool, String> {
+    /// How the script goes on after a failed operation.
+    fn go_on_after(&mut self, before: Model) -> Result<Next, String> {
         if !self.runner.is_open() {
             if !self.is_once() {
-                return Ok(false);
+                return Ok(Next::End);
             }
             let kept = if self.reverts { Loss::Power } else { Loss::Kill };
             let again = self.runner.open().and_then(|()| self.runner.recovered(kept));
@@ -167,22 +182,22 @@ impl Trial {
             self.check_poisoned()?;
         }
         if !self.is_once() {
-            return Ok(false);
+            return Ok(Next::End);
         }
         // Reads go on, and show the operation or do not.
         if let Err(failure) = self.runner.read() {
             let after = std::mem::replace(&mut *self.runner.model(), before);
             let second = self.runner.read();
             if second.is_ok() && !poisoned {
-                return Ok(true);
+                return Ok(Next::Retry);
             }
             // What was issued may still be on the disk.
             *self.runner.model() = after;
-            let Err(second) = second else { return Ok(false) };
+            let Err(second) = second else { return Ok(Next::End) };
             let text = format!("{} / {}", failure.text(), second.text());
             return Err(format!("after a failed operation: {text}"));
         }
-        Ok(!poisoned)
+        Ok(if poisoned { Next::End } else { Next::Go })
     }
 
     fn check_poisoned(&self) -> Result<(), String> {
