@@ -175,9 +175,7 @@ impl EventLog {
                 done = index + 1;
             }
         }
-        if durable > self.durable() {
-            self.check_kept()?;
-        }
+        self.check_kept()?;
         unsynced.drain(..done);
         self.durable.fetch_max(durable, Ordering::Release);
         Ok(())

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::Mutex;
 
+use umbel::DirectoryStats;
 use umbel_env::JoinHandle;
 use umbel_existence::Progress;
 
@@ -58,6 +59,13 @@ impl Shared {
     #[inline]
     pub fn prefetch(&self, request: &Request<'_>) {
         request.prefetched().for_each(|append| self.existence.prefetch(append.stream));
+    }
+
+    /// Where the directory is. Of a forked child, which must wait for no lock, without the id.
+    pub fn directory(&self) -> DirectoryStats {
+        let instance = self.check_process().map(|()| locked(&self.log.table).instance).ok();
+        let instance = instance.filter(|id| *id != [0; 16]);
+        DirectoryStats::new(&*self.env.files, &self.folder, instance)
     }
 
     /// Does a task as far as the log. Returns the answers, and the position that has to be visible

@@ -23,6 +23,8 @@ pub struct Stats {
     pub view_tail_bytes: usize,
     /// The existence filter.
     pub existence: ExistenceStats,
+    /// Where the store's directory is.
+    pub directory: umbel::DirectoryStats,
     /// The store the index is.
     pub index: umbel::Stats,
 }
@@ -40,6 +42,7 @@ pub(crate) fn of(shared: &Shared) -> Result<Stats> {
         indexed_through: shared.index.durable_through()?,
         view_tail_bytes: shared.index.views.bytes(),
         existence: shared.existence.stats(),
+        directory: shared.directory(),
         index: shared.index.db().stats(),
     })
 }

@@ -344,6 +344,11 @@ impl Store {
         stats::of(self.shared())
     }
 
+    /// Where the store's directory is: looks at the path by which it was opened.
+    pub fn directory(&self) -> umbel::DirectoryStats {
+        self.shared().directory()
+    }
+
     /// Which filters of the index are kept and why, for each of its keyspaces.
     ///
     /// # Errors

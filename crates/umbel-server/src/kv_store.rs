@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
-use umbel::{Db, Error, Keyspace, KeyspaceOptions, Snapshot};
+use umbel::{Db, DirectoryStats, Error, Keyspace, KeyspaceOptions, Snapshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_proto::kv::DEFAULT_KEYSPACE;
 
@@ -146,6 +146,12 @@ impl KvStore {
     /// The present state.
     pub fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
+    }
+
+    /// Where its directory is.
+    pub async fn directory(&self) -> Option<DirectoryStats> {
+        let db = self.db.clone();
+        tokio::task::spawn_blocking(move || db.directory()).await.ok()
     }
 
     /// What it has and does.

@@ -53,6 +53,7 @@ mod credentials;
 mod cut;
 mod deadline;
 mod delete;
+mod directory_watch;
 mod encoded;
 mod failure;
 mod features;

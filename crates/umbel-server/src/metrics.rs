@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
+use umbel::DirectoryStats;
 use umbel_events::{ExistenceStats, Stats};
 
 use crate::calls::Labels;
@@ -73,6 +74,21 @@ fn of_log(registry: &mut Registry, stats: &Stats) {
     gauge(registry, "log_bytes", "Bytes of the event log", stats.log_bytes as f64);
     gauge(registry, "log_chunks", "Files of the event log", stats.chunks as f64);
     gauge(registry, "index_lag_bytes", "Positions that a crash would read again", lag as f64);
+    of_directory(registry, "", &stats.directory);
+}
+
+/// Where the directory of a store is.
+fn of_directory(registry: &mut Registry, prefix: &str, directory: &DirectoryStats) {
+    for (name, help, is_so) in [
+        (
+            "directory_moved",
+            "1 where the store's path leads elsewhere, and the server goes on in its directory",
+            directory.is_moved,
+        ),
+        ("directory_removed", "1 where the store's directory was removed", directory.is_removed),
+    ] {
+        gauge(registry, &format!("{prefix}{name}"), help, f64::from(u8::from(is_so)));
+    }
 }
 
 fn of_existence(registry: &mut Registry, stats: &ExistenceStats) {
@@ -115,6 +131,12 @@ fn of_index(registry: &mut Registry, index: &umbel::Stats) {
         ("write_amplification", "Bytes written for each byte given", index.write_amplification),
         ("stall_seconds", "Time writers were held back", index.stall_micros as f64 / MICROS),
         (
+            "pinned_files",
+            "Obsolete files that readers of other processes keep",
+            index.readers.pinned_files as f64,
+        ),
+        ("pinned_file_bytes", "Bytes of these", index.readers.pinned_file_bytes as f64),
+        (
             "read_only",
             "1 where nothing can be written any more",
             f64::from(u8::from(index.read_only_reason.is_some())),
@@ -146,6 +168,7 @@ fn of_key_values(registry: &mut Registry, kv: &KvStats) {
     ] {
         gauge(registry, &format!("kv_{name}"), help, value);
     }
+    of_directory(registry, "kv_", &engine.directory);
     counter(registry, "kv_watches_let_go", "Watches that did not keep up", kv.let_go);
 }
 

@@ -18,6 +18,7 @@ use umbel_events::Store;
 use crate::backups::Backups;
 use crate::config::Config;
 use crate::connections::{self, Limits};
+use crate::directory_watch;
 use crate::gates::Gates;
 use crate::kv_store::{KeyValues, KvStore};
 use crate::passwords::Secret;
@@ -175,7 +176,12 @@ impl Prepared {
                 .map_err(|error| StartError::system("choose an identifier", other(&error)))?;
         service.kv = kv;
         let ask = service.ask.clone();
-        let serve = connections::serve(listener, Arc::new(service), tls.clone(), limits, stopped);
+        let service = Arc::new(service);
+        let watch = directory_watch::watch(Arc::clone(&service), stopped.clone());
+        let serve = connections::serve(listener, service, tls.clone(), limits, stopped);
+        let serve = async {
+            tokio::join!(serve, watch);
+        };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
         let parts = Parts { address, stop, ask, connections, runtime, writers, made, tls };

@@ -24,7 +24,7 @@ use crate::open_read_only;
 use crate::options::{KeyspaceOptions, Options};
 use crate::room::{self, Extent};
 use crate::snapshot::Snapshot;
-use crate::stats::{self, Stats};
+use crate::stats::{self, DirectoryStats, Stats};
 use crate::verify::{self, VerifyReport};
 use crate::version::{Edit, Version};
 
@@ -251,7 +251,9 @@ impl Db {
         let store = &self.handle.store;
         store.check_writable()?;
         let through = store.commit_lock().wal.last_sequence();
-        store.sync_through(through)
+        store.sync_through(through)?;
+        // Where all was durable already, nothing looked at the directory.
+        store.syncer.check_kept().map_err(|error| store.poison.set(error))
     }
 
     /// Writes every memtable into tables and waits for it.
@@ -312,6 +314,11 @@ impl Db {
     /// calls it while another handle closes the store, or later, waits and gets the same answer.
     pub fn close(self) -> Result<()> {
         close::close(&self.handle.store)
+    }
+
+    /// Where the store's directory is: looks at the path by which it was opened.
+    pub fn directory(&self) -> DirectoryStats {
+        DirectoryStats::of_store(&self.handle.store)
     }
 
     /// The store's folder.

@@ -42,7 +42,7 @@ pub fn flush_then<R>(
     begin_flush(store, &ids)?;
     let jobs = freeze_all(store, keyspaces, marker);
     let flushed = match jobs.is_empty() {
-        true => Ok(()),
+        true => store.manifest_lock().and_then(|manifest| manifest.check_owned()),
         false => room::with_room(store, Extent::Spare, || flush::flush(store, &jobs)),
     };
     commit::weigh_buffers(store);

@@ -225,7 +225,7 @@ pub fn of_store(store: &Store) -> Stats {
         blobs,
         last_sequence,
         write_amplification: ratio(written, user),
-        directory: directory::of_store(store),
+        directory: DirectoryStats::of_store(store),
         read_only_reason: store.poison.check().err().map(|error| error.to_string()),
     }
 }

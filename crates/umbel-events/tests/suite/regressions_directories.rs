@@ -25,6 +25,23 @@ fn a_synced_append_into_a_removed_directory_is_refused() {
     store.sync().expect_err("nor is anything synced");
 }
 
+/// A flush, or a sync, of an event store whose directory was removed answered `Ok` where everything
+/// was durable already.
+#[test]
+fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
+    for by_sync in [false, true] {
+        let sim = Sim::new(1);
+        let store = Store::open("/data/events", options(&sim)).expect("a new store");
+        append(&store, "a", 1..10);
+        let call = || if by_sync { store.sync() } else { store.flush() };
+        call().expect("done");
+        call().expect("nothing to do");
+        sim.remove_tree("/data/events");
+        let error = call().expect_err("nothing is kept there");
+        assert!(error.to_string().contains("the directory was removed"), "{error}");
+    }
+}
+
 /// A backup, and a restore, looked whether its target was empty, and then opened it. Where an
 /// operator put another store there in between, chunks of that store were written over.
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+#[cfg(unix)]
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,8 +26,10 @@ use umbel_proto::streams::ReadReq;
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_server::Config;
 
-use super::client::{ANY, Client, at_most, events, of_stream, subscription};
+use super::client::{ANY, Client, NO_STREAM, at_most, events, of_stream, subscription};
 use super::ground::Ground;
+#[cfg(unix)]
+use super::watching::{asked, metric};
 
 /// What the traces of these tests begin with: other tests are logged, too.
 const OURS: &str = "7e577e577e577e57";
@@ -93,6 +97,23 @@ async fn line(trace: &str, message: &str) -> Value {
     }
 }
 
+/// The newest line about this path that says this, once it is there.
+#[cfg(unix)]
+async fn last_of(path: &str, says: &str) -> Value {
+    let until = Instant::now() + PATIENCE;
+    let is_it = |line: &Value| {
+        line["path"] == path && line["message"].as_str().is_some_and(|text| text.contains(says))
+    };
+    loop {
+        let read = |line: &String| serde_json::from_str::<Value>(line).unwrap();
+        if let Some(line) = lines().iter().map(read).rfind(is_it) {
+            return line;
+        }
+        assert!(Instant::now() < until, "{path}: no line says {says}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// A trace with this number, and what a client says of it.
 fn trace(number: u64) -> (String, String) {
     let trace = format!("{OURS}{number:016x}");
@@ -140,6 +161,36 @@ fn a_call_that_fails_is_found_under_the_number_that_its_client_gave_or_is_told()
             assert!(made.len() == 32 && !made.eq_ignore_ascii_case(&trace(1).0), "{made}");
             line(&made, "call failed").await;
         }
+    });
+}
+
+/// An operator swapped the directory of a served store for a restored one. The server went on in its
+/// own, and nothing but `stats()` told.
+#[test]
+#[cfg(unix)]
+fn a_directory_that_is_moved_is_a_line_of_the_log_and_a_metric() {
+    listen();
+    Ground::new().run(async |client, ground| {
+        let (address, store) = (ground.address(), ground.store.clone());
+        let path = store.path().to_path_buf();
+        let moved = |text: &str| metric(text, "umbel_directory_moved", &[]);
+        let page = async move || {
+            let page = tokio::task::spawn_blocking(move || asked(address, "GET", "/metrics").1);
+            page.await.unwrap()
+        };
+        assert_eq!(moved(&page().await), 0.0);
+        let (aside, says) = (path.with_extension("aside"), "the event store was moved");
+        Command::new("mv").args([&path, &aside]).status().unwrap();
+        let line = last_of(&path.display().to_string(), says).await;
+        assert_eq!(
+            (&line["level"], &line["path_now"]),
+            (&"WARN".into(), &Value::from(aside.to_str()))
+        );
+        assert_eq!(moved(&page().await), 1.0);
+        let _ = client.append("cart", NO_STREAM, &events(0..3)).await.expect("it goes on there");
+        Command::new("mv").args([&aside, &path]).status().unwrap();
+        last_of(&path.display().to_string(), "is at its path again").await;
+        assert_eq!(moved(&page().await), 0.0);
     });
 }
 

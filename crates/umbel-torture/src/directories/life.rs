@@ -256,7 +256,7 @@ impl Life {
     fn sync(&mut self) -> Step {
         let before = self.begin("sync");
         let done = self.handle()?.sync();
-        if self.judge(&before, done, &[])?.is_some()
+        if self.judge(&before, done, &[Condition::Removed])?.is_some()
             && let Some(ledger) = self.world().ledger()
         {
             ledger.make_durable();
@@ -268,10 +268,10 @@ impl Life {
         self.write()?;
         let before = self.begin("flush");
         let done = self.handle()?.flush();
-        // That of an event store has nothing to do where an append before it flushed the index.
+        // That of an event store has no table of chunks to compare where nothing is to be done.
         let noticed: &[Condition] = match self.kind {
             Kind::Keys => &[Condition::Removed, Condition::Replaced],
-            Kind::Events => &[],
+            Kind::Events => &[Condition::Removed],
         };
         self.judge(&before, done, noticed)?;
         self.world().check_put_there(&self.sim)

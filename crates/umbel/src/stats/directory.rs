@@ -1,15 +1,15 @@
 //! Where a store's directory is.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use umbel_env::DirectoryPlace;
+use umbel_env::{DirectoryPlace, FileSystem};
 
 use crate::store::Store;
 
 /// The directory of an open store. The handle keeps the directory it opened, whatever happens to
 /// the path.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryStats {
     /// The path it was opened by, from the root on.
     pub path: PathBuf,
@@ -24,17 +24,23 @@ pub struct DirectoryStats {
     pub instance_id: Option<[u8; 16]>,
 }
 
-/// The directory of a store.
-pub(super) fn of_store(store: &Store) -> DirectoryStats {
-    let (path, instance_id) = (store.folder.clone(), store.instance);
-    let stats = DirectoryStats { path, instance_id, ..DirectoryStats::default() };
-    match store.options.env.files.place() {
-        Ok(DirectoryPlace::Moved { now }) => {
-            DirectoryStats { is_moved: true, path_now: now, ..stats }
+impl DirectoryStats {
+    /// The directory that `files` are held at, which was opened by `path`, of this copy of a store.
+    pub fn new(files: &dyn FileSystem, path: &Path, instance_id: Option<[u8; 16]>) -> Self {
+        let path = path.to_path_buf();
+        let stats = DirectoryStats { path, instance_id, ..DirectoryStats::default() };
+        match files.place() {
+            Ok(DirectoryPlace::Moved { now }) => {
+                DirectoryStats { is_moved: true, path_now: now, ..stats }
+            }
+            Ok(DirectoryPlace::Removed) => DirectoryStats { is_removed: true, ..stats },
+            // A directory that cannot be looked at shows in the next call that needs it.
+            Ok(DirectoryPlace::Unchanged) | Err(_) => stats,
         }
-        Ok(DirectoryPlace::Removed) => DirectoryStats { is_removed: true, ..stats },
-        // A directory that cannot be looked at shows in the next call that needs it.
-        Ok(DirectoryPlace::Unchanged) | Err(_) => stats,
+    }
+
+    pub(crate) fn of_store(store: &Store) -> DirectoryStats {
+        DirectoryStats::new(&*store.options.env.files, &store.folder, store.instance)
     }
 }
 

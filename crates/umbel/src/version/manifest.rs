@@ -170,6 +170,15 @@ impl Manifest {
         self.writer.log_id()
     }
 
+    /// Poisons the store where the directory was removed or holds another state of a store. A
+    /// failure to look proves nothing.
+    pub fn check_owned(&self) -> Result<()> {
+        match self.ownership.check() {
+            Err(replaced @ Error::Replaced { .. }) => Err(self.poison.set(replaced)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Makes `edits` durable, all or none. An [`Error::Full`] that did not poison the store leaves
     /// everything as it was, as [`Manifest::commit_if_room`] says; any other failure poisons it.
     pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {

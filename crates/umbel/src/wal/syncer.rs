@@ -118,7 +118,7 @@ impl Syncer {
 
     /// An error where the directory was removed: what is synced in it goes with this handle. A
     /// failure to look proves nothing.
-    fn check_kept(&self) -> Result<()> {
+    pub fn check_kept(&self) -> Result<()> {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
             return Ok(());

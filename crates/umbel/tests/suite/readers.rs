@@ -277,8 +277,8 @@ fn reads_beside_a_process_that_writes() {
 }
 
 /// A process that writes without a pause, and one that opens the store for reading 100 times or
-/// more and verifies it each time, at its path and through a mount that is read-only: 127 of 200 opens said
-/// "corruption" through such a mount.
+/// more and verifies it each time, at its path and through a mount that is read-only: 127 of 200
+/// opens said "corruption" through such a mount.
 #[test]
 fn a_process_reads_beside_one_that_writes() {
     let root = tempfile::tempdir().unwrap();

@@ -33,6 +33,24 @@ fn a_synced_write_into_a_removed_directory_is_refused() {
     }
 }
 
+/// A flush, or a sync, of a store whose directory was removed answered `Ok` where everything was
+/// durable already, because there was nothing to do that would have looked at the directory.
+#[test]
+fn a_flush_or_sync_with_nothing_to_do_tells_that_the_directory_was_removed() {
+    for by_sync in [false, true] {
+        let sim = Sim::new(1);
+        let db = Db::open("/data/store", inline(&sim.env())).unwrap();
+        db.keyspace("k", tiny()).unwrap().put("key", "value").unwrap();
+        let call = || if by_sync { db.sync() } else { db.flush() };
+        call().unwrap();
+        call().expect("nothing to do");
+        sim.remove_tree("/data/store");
+        let error = call().unwrap_err();
+        assert!(error.to_string().contains("the directory was removed"), "{error}");
+        assert!(matches!(call(), Err(Error::ReadOnly(_))));
+    }
+}
+
 /// A checkpoint looked whether its target was empty, and then opened it. An operator put another
 /// store there in between: files were linked into that store, and when that failed the checkpoint
 /// removed every file of it.
