@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::smoke::target;
-use crate::steps::{Counts, Outcome, cargo, run};
+use crate::smoke::released;
+use crate::steps::{Counts, Outcome};
 use crate::tree;
 
 /// Where the baseline lies.
@@ -45,6 +45,7 @@ const SLACK: f64 = 0.90;
 type Row = (String, u64);
 
 /// Counts every operation and compares with the baseline, or writes a new one.
+/// REQUIRES: the release build is there.
 pub fn instructions(write: bool) -> Outcome {
     if !responds("valgrind") {
         return Outcome::skip(
@@ -59,10 +60,6 @@ pub fn instructions(write: bool) -> Outcome {
             "instruction counts: {BASELINE} was made with {made_with}, this is {compiler}; \
              `cargo xtask instructions --write` makes a new one"
         ));
-    }
-    let mut build = cargo();
-    if run(build.args(["build", "--quiet", "--release", "-p", "umbel-lab"])).counts.failed > 0 {
-        return Outcome::of(false);
     }
     let folder = std::env::temp_dir().join(format!("umbel-hot-{}", std::process::id()));
     let counted = count_all(&folder);
@@ -91,7 +88,7 @@ pub fn instructions(write: bool) -> Outcome {
 
 /// Counts workloads without and with the advisor: it must not cost what it cannot win.
 fn count_advised(folder: &Path) -> Result<Outcome, String> {
-    let program = target().join("release").join(format!("hot{}", std::env::consts::EXE_SUFFIX));
+    let program = released("hot");
     let store = folder.join(SHAPES[0]);
     let mut outcome = Outcome::default();
     for workload in WORKLOADS {
@@ -111,7 +108,7 @@ fn count_advised(folder: &Path) -> Result<Outcome, String> {
 }
 
 fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
-    let program = target().join("release").join(format!("hot{}", std::env::consts::EXE_SUFFIX));
+    let program = released("hot");
     let mut rows = Vec::new();
     for shape in SHAPES {
         let store = folder.join(shape);

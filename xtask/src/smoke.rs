@@ -85,7 +85,12 @@ fn complaint(check: &Check, output: &Output) -> Option<String> {
 
 /// The release binary.
 pub fn binary() -> PathBuf {
-    target().join("release").join(format!("umbel{}", std::env::consts::EXE_SUFFIX))
+    released("umbel")
+}
+
+/// A program of the release build.
+pub fn released(name: &str) -> PathBuf {
+    target().join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
 
 /// The folder that cargo builds into.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::client_programs::Languages;
+use crate::smoke::released;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
 use crate::{
     Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, smoke, tree,
@@ -14,6 +15,10 @@ const DEPENDENCIES_END: usize = 15;
 
 /// The hashes besides the keyed one are behind features that nothing in the workspace asks for.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
+
+/// What is built for release, always together: built alone, a package gets fewer features of what it
+/// shares with the others, and all of that is compiled once more.
+const RELEASED: [&str; 3] = ["umbel-cli", "umbel-torture", "umbel-lab"];
 
 /// Runs every check. Whether nothing failed.
 pub fn test(fast: bool) -> bool {
@@ -42,7 +47,7 @@ pub fn test(fast: bool) -> bool {
         });
         return report.finish();
     }
-    if release_build(&mut report, &["umbel-cli", "umbel-torture", "umbel-lab"]) {
+    if release_build(&mut report, &RELEASED) {
         report.step(SMOKE, smoke::smoke);
         report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
         report.step(CLIENTS, || clients::clients(Languages::Few));
@@ -137,7 +142,9 @@ pub fn console_alone() -> bool {
 /// Counts the instructions of the hot operations alone. Whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
     let mut report = Report::default();
-    report.step(INSTRUCTIONS, || instructions::instructions(write));
+    if release_build(&mut report, &RELEASED) {
+        report.step(INSTRUCTIONS, || instructions::instructions(write));
+    }
     report.finish()
 }
 
@@ -255,8 +262,6 @@ fn unit_tests(packages: &[&str]) -> Outcome {
 }
 
 fn small_torture() -> Outcome {
-    run_counting(
-        cargo().args(["run", "--quiet", "--release", "-p", "umbel-torture", "--", "--small"]),
-        |_| true,
-    )
+    let mut command = Command::new(released("umbel-torture"));
+    run_counting(command.arg("--small").current_dir(tree::root()), |_| true)
 }
