@@ -135,7 +135,7 @@ pub use stats::Stats;
 pub use store::Store;
 pub use subscription::{Batch, Since, Subscribed, Subscription};
 pub use ticket::Ticket;
-pub use umbel::Durability;
+pub use umbel::{Durability, MemoryBudget, MemoryBudgetStats};
 pub use verify::VerifyReport;
 pub use view_name::{ViewKind, is_view};
 pub use view_reader::{ViewEvent, ViewReader, ViewState};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbel::{Durability, Options};
+use umbel::{Durability, MemoryBudget, Options};
 use umbel_env::Env;
 use umbel_existence::{ExistenceOptions, Size};
 
@@ -23,6 +23,9 @@ pub struct StoreOptions {
     pub durability: Durability,
     /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
     pub memory_bytes: Option<u64>,
+    /// A budget that the indexes share with other stores of the process, in the place of
+    /// `memory_bytes`; as `umbel::Options::memory_budget`.
+    pub memory_budget: Option<MemoryBudget>,
     /// The most bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
     /// The first has 4 MiB at most, and each next one twice as many up to this.
     pub chunk_bytes: u64,
@@ -44,6 +47,7 @@ impl Default for StoreOptions {
             lock_wait: Duration::ZERO,
             durability: Durability::Buffered,
             memory_bytes: None,
+            memory_budget: None,
             chunk_bytes: CHUNK_BYTES_MAX,
             existence: ExistenceOptions::default().size,
             background_threads: 2,
@@ -58,6 +62,7 @@ impl StoreOptions {
         Options {
             lock_wait: self.lock_wait,
             memory_bytes: self.memory_bytes,
+            memory_budget: self.memory_budget.clone(),
             background_threads: self.background_threads,
             log_segment_bytes: 64 << 10,
             env: self.env.clone(),

@@ -40,6 +40,7 @@ mod suite {
     pub mod scavenge_histories;
     pub mod scavenge_speed;
     pub mod scavenging;
+    pub mod shared_budget;
     pub mod subscriptions;
     pub mod support;
     pub mod together;

@@ -29,6 +29,7 @@ pub fn options(script: &Script, env: Env) -> Options {
         durability: script.durability,
         cache_bytes: (!least).then_some(1 << 20),
         memory_bytes: least.then_some(MEMORY_LEAST),
+        memory_budget: None,
         open_tables_max: least.then_some(FILES_LEAST),
         // Half of the scripts have each way.
         direct_writes: Some(script.ops.len().is_multiple_of(2)),

@@ -12,6 +12,7 @@ use umbel_table::FilterChoice;
 use crate::advisor::{Offer, PLAIN_FOR_GETS, choose, too_few};
 use crate::filter_choice::Choice;
 use crate::keyspace_core::KeyspaceCore;
+use crate::sharing;
 use crate::store::Store;
 use crate::version::{Edit, Keeper, Version};
 use crate::weigh;
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 64;
 
 impl Keeper for Store {
     fn close_readers(&self) {
-        weigh::close_readers(self);
+        sharing::close_readers(self);
     }
 
     fn advise_for(&self, table: u64) {

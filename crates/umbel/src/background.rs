@@ -21,10 +21,12 @@ use crate::garbage::{self, Found, Look};
 use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
 use crate::long_values::{self, NewBlobs};
+use crate::memory_budget::{Turn, Work};
 use crate::options::Durability;
 use crate::put_off::put_off;
 use crate::room::{self, Extent};
 use crate::segments;
+use crate::sharing;
 use crate::shortage::Need;
 use crate::snapshots::Awaited;
 use crate::store::{Store, WorkState};
@@ -43,11 +45,11 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Job {
     /// Writes a memtable into a table.
-    Flush(FlushJob),
+    Flush(FlushJob, Turn),
     /// Merges tables.
-    Compact(Arc<CompactionJob>),
+    Compact(Arc<CompactionJob>, Turn),
     /// Finds out whether garbage is worth merging tables.
-    Look(Look),
+    Look(Look, Turn),
     /// Has a memtable flushed that nobody writes to.
     Freeze(Arc<KeyspaceCore>),
 }
@@ -55,7 +57,7 @@ pub enum Job {
 impl Job {
     fn need(&self) -> Need {
         match self {
-            Job::Compact(job) if !job.is_needed() => Need::Useful,
+            Job::Compact(job, _) if !job.is_needed() => Need::Useful,
             _ => Need::Needed,
         }
     }
@@ -279,6 +281,7 @@ pub fn find_job(
     keyspaces: &[Arc<KeyspaceCore>],
     state: &mut WorkState,
 ) -> Option<Job> {
+    state.waits_for_turn = false;
     if state.stop || waits_for_room(store, state, Need::Needed) {
         return None;
     }
@@ -294,8 +297,10 @@ pub fn find_job(
     if let Some((_, keyspace, buffer)) =
         idle.copied().filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
     {
+        let turn = sharing::turn(store, state, Work::Flush, true)?;
         state.flushing.push(keyspace.id);
-        return Some(Job::Flush(FlushJob { keyspace, buffers: vec![buffer], marker: None }));
+        let job = FlushJob { keyspace, buffers: vec![buffer], marker: None };
+        return Some(Job::Flush(job, turn));
     }
     if !way::has_room(store, state.compactions) {
         return None;
@@ -304,17 +309,34 @@ pub fn find_job(
         |keyspace: &&Arc<KeyspaceCore>| Some((compact::urgency(keyspace)?, Arc::clone(*keyspace)));
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
-        Some((_, keyspace)) => Some(compact::pick_most_urgent(&keyspace)?),
+        Some((_, keyspace)) => {
+            let turn = sharing::turn(store, state, Work::Compaction, true)?;
+            Job::Compact(Arc::new(compact::pick_most_urgent(&keyspace)?), turn)
+        }
         None if waits_for_room(store, state, Need::Useful) => return None,
-        None => find_leftovers(store, &keyspaces),
-    };
-    let job = match job {
-        Some(job) => Job::Compact(Arc::new(job)),
-        // What is owed may wait for a compaction that a caller runs.
-        None if way::owing(all).next().is_some() => return None,
-        None => find_garbage(store, &keyspaces, state)?,
+        None => find_useful(store, &keyspaces, all, state)?,
     };
     state.compactions += 1;
+    Some(job)
+}
+
+/// Where nothing is needed: what is of use.
+fn find_useful(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceCore>],
+    all: &[Arc<KeyspaceCore>],
+    state: &mut WorkState,
+) -> Option<Job> {
+    let mut job = match find_leftovers(store, keyspaces) {
+        Some(job) => Job::Compact(Arc::new(job), Turn::default()),
+        // What is owed may wait for a compaction that a caller runs.
+        None if way::owing(all).next().is_some() => return None,
+        None => find_garbage(store, keyspaces, state)?,
+    };
+    // Only a store that found something waits for its turn.
+    if let Job::Compact(_, turn) | Job::Look(_, turn) = &mut job {
+        *turn = sharing::turn(store, state, Work::Compaction, false)?;
+    }
     Some(job)
 }
 
@@ -339,8 +361,8 @@ fn find_garbage(
         return None;
     }
     match garbage::find(store, keyspaces, state) {
-        Found::Job(job) => Some(Job::Compact(Arc::new(job))),
-        Found::Look(look) => Some(Job::Look(look)),
+        Found::Job(job) => Some(Job::Compact(Arc::new(job), Turn::default())),
+        Found::Look(look) => Some(Job::Look(look, Turn::default())),
         Found::Freeze(keyspace) => Some(Job::Freeze(keyspace)),
         Found::Later(wait) => {
             state.look_again = Some(wait);
@@ -408,7 +430,7 @@ pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
 
 fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
-        Job::Flush(job) => {
+        Job::Flush(job, _turn) => {
             let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
             let flush = || flush::flush(store, std::slice::from_ref(&job));
             let result = room::with_room(store, Extent::Spare, flush);
@@ -416,7 +438,7 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             update_pressure(store, &job.keyspace);
             result
         }
-        Job::Compact(job) => {
+        Job::Compact(job, _turn) => {
             let _claim = Claim { store, flushing: None, by_caller };
             let keyspace = Arc::clone(&job.keyspace);
             let extent = if by_caller { Extent::All } else { Extent::Spare };
@@ -432,7 +454,7 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             update_pressure(store, &keyspace);
             result
         }
-        Job::Look(look) => {
+        Job::Look(look, _turn) => {
             let _claim = Claim { store, flushing: None, by_caller };
             look.run(store);
             Ok(())

@@ -11,42 +11,17 @@ use std::time::Duration;
 use umbel_base::limits::LEVELS;
 use umbel_base::{Error, Result};
 
+use crate::cache::ClockCache;
 use crate::cursor_memory::CursorMemory;
+use crate::memory_budget::{Membership, MemoryBudget, Part, Turn, Work};
 use crate::options::{Caps, Options};
 use crate::residence::{Needs, Residence, plan};
+use crate::shares::{CURSORS_SHARE, LAST_TABLES_FACTOR, LEAST, Shares};
 
 /// What is taken where nothing says how much memory there is.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
 /// The most a store takes without being told.
 const DEFAULT_MAX: u64 = 4 << 30;
-/// The least that works: below it the log, a memtable, a compaction and the reader of one table do
-/// not fit side by side.
-const LEAST: u64 = 6 << 20;
-/// Kept out of all shares: memory for blocks and indexes comes in chunks of this size, of which one
-/// is only partly filled.
-pub const CHUNK_BYTES: u64 = 2 << 20;
-/// Kept out of all shares too: what the process has besides that no part counts, program and stacks
-/// and what the allocator keeps between. A share of the budget, up to a limit.
-const BESIDES: (u64, u64) = (4, 32 << 20);
-/// The most that all memtables take before the fullest is flushed, without being told.
-const BUFFERS_MAX: u64 = 256 << 20;
-/// The least size of a memtable, a table and a log segment that a small budget brings about.
-const SIZE_LEAST: u64 = 256 << 10;
-/// How many times larger tables of the last level may be, which holds nearly all of the data: what
-/// every table takes, open or not, and what every edit of the manifest and every pick looks at, is
-/// less by as much. A table of the level above then meets few of them, and takes its neighbours
-/// along that lie within their bounds.
-const LAST_TABLES_FACTOR: u64 = 4;
-/// The least and the most that a compaction reads ahead in each source.
-const AHEAD_BYTES: (u64, u64) = (16 << 10, 256 << 10);
-/// Sources of a large compaction: level 0 just before writers wait, and one table of each level.
-const SOURCES: u64 = 32;
-/// What a table being written takes besides its filter's hashes and its index.
-const WRITER_BYTES: u64 = 320 << 10;
-
-/// One in so many bytes may be held by open cursors; from then on they park.
-const CURSORS_SHARE: u64 = 8;
-
 /// Up to this budget the allocator is asked to give back what it keeps of freed memory.
 const TRIMMED_MAX: u64 = 1 << 30;
 /// It is asked so often at most.
@@ -87,6 +62,7 @@ impl Options {
     /// `Invalid`, also where the memory is too little for the rest.
     pub fn check(&self) -> Result<()> {
         self.check_ranges()?;
+        self.memory_budget.as_ref().map_or(Ok(()), MemoryBudget::check_room)?;
         Sizes::new(self).map(drop)
     }
 }
@@ -96,6 +72,9 @@ impl Sizes {
     /// says the least that works.
     pub fn new(options: &Options) -> Result<Sizes> {
         let machine = options.env.resources.memory_bytes();
+        if let Some(budget) = &options.memory_budget {
+            return Ok(Sizes::of(options, budget.shares(), machine));
+        }
         let asked = options.cache_bytes.unwrap_or(0);
         let asked =
             asked.saturating_add(options.write_buffer_total_bytes.unwrap_or(0).saturating_mul(2));
@@ -108,33 +87,36 @@ impl Sizes {
                 .min(DEFAULT_MAX)
                 .max(least.saturating_add(asked / 4)),
         };
-        let besides = (total.saturating_sub(asked) / BESIDES.0).min(BESIDES.1);
-        let shared = total - CHUNK_BYTES - besides;
-        let buffers = options.write_buffer_total_bytes.unwrap_or((shared / 8).min(BUFFERS_MAX));
-        let size = (shared / 16).max(SIZE_LEAST);
-        let caps = Caps {
-            memtable_bytes: size,
-            table_bytes: size,
-            last_table_bytes: size.saturating_mul(LAST_TABLES_FACTOR),
-            level_bytes_base: total.saturating_mul(4),
+        Ok(Sizes::of(options, &Shares::new(total, asked), machine))
+    }
+
+    fn of(options: &Options, shares: &Shares, machine: Option<u64>) -> Sizes {
+        let most_buffers = match options.memory_budget {
+            // Of one store, it is never more than that of all.
+            Some(_) => shares.buffers,
+            None => u64::MAX,
         };
-        let ahead = (shared / 8 / SOURCES).clamp(AHEAD_BYTES.0, AHEAD_BYTES.1);
-        let job = 12 * ahead + writing_bytes(caps.last_table_bytes.min(64 << 20));
-        let compactions = (shared / 8 / job).clamp(1, 64);
-        let at_once = compactions.min(options.background_threads.max(1) as u64);
-        Ok(Sizes {
-            total,
+        let buffers = options.write_buffer_total_bytes.unwrap_or(shares.buffers);
+        let caps = Caps {
+            memtable_bytes: shares.size,
+            table_bytes: shares.size,
+            last_table_bytes: shares.size.saturating_mul(LAST_TABLES_FACTOR),
+            level_bytes_base: shares.total.saturating_mul(4),
+        };
+        let at_once = shares.compactions.min(options.background_threads.max(1) as u64);
+        Sizes {
+            total: shares.total,
             machine,
-            buffers,
+            buffers: buffers.min(most_buffers),
             caps,
-            segment: options.log_segment_bytes.min(size),
-            besides,
-            tables: (shared / 2).min(shared.saturating_sub(asked)),
-            cache: (shared / 32, options.cache_bytes.unwrap_or(u64::MAX)),
-            compactions: compactions as usize,
-            ahead,
-            working: (at_once * job).min(shared / 8),
-        })
+            segment: options.log_segment_bytes.min(shares.size),
+            besides: shares.besides,
+            tables: shares.tables,
+            cache: (shares.cache_least, options.cache_bytes.unwrap_or(u64::MAX)),
+            compactions: shares.compactions as usize,
+            ahead: shares.ahead,
+            working: (at_once * shares.job).min(shares.jobs),
+        }
     }
 
     /// What the cache may hold while nothing else holds anything.
@@ -161,17 +143,6 @@ fn too_small(options: &Options, given: u64, least: u64) -> Error {
     ))
 }
 
-/// What writing a table of `table_bytes` takes, about: its filter's hashes and its index, at
-/// entries of 64 bytes, and what is collected for the next call.
-pub fn writing_bytes(table_bytes: u64) -> u64 {
-    WRITER_BYTES + table_bytes / 8 + table_bytes / 64
-}
-
-/// What merging so many sources into a table of `table_bytes` takes, about.
-pub fn merging_bytes(sources: usize, ahead: u64, table_bytes: u64) -> u64 {
-    (sources as u64).saturating_mul(ahead).saturating_add(writing_bytes(table_bytes))
-}
-
 /// The budget of an open store.
 #[derive(Debug)]
 pub struct Budget {
@@ -184,7 +155,7 @@ pub struct Budget {
     pub known: AtomicU64,
     /// Bytes of the existence filters of keyspaces, when it was last decided what stays of tables.
     pub existence: AtomicU64,
-    /// What open cursors hold.
+    /// What open cursors hold: those of this store, or of all that share the budget.
     pub cursors: Arc<CursorMemory>,
     /// Bytes that running compactions and flushes hold, about.
     pub compactions: AtomicU64,
@@ -198,14 +169,28 @@ pub struct Budget {
     pub closing: Mutex<()>,
     /// When the allocator was last asked to give memory back, in milliseconds of the clock.
     trimmed: AtomicU64,
+    /// The store's place in a budget that it shares.
+    membership: Option<Membership>,
 }
 
 impl Budget {
-    /// A budget of these sizes of which nothing is used.
-    pub fn new(sizes: Sizes) -> Budget {
+    /// The budget of a store with these options, of which nothing is used.
+    ///
+    /// # Errors
+    /// `Invalid` where it is too small, or is shared by as many stores as it has room for.
+    pub fn of(options: &Options) -> Result<Budget> {
+        let own = Budget::new(Sizes::new(options)?);
+        let Some(shared) = &options.memory_budget else { return Ok(own) };
+        let membership = shared.join()?;
+        let cursors = Arc::clone(membership.shared().cursors());
+        Ok(Budget { cursors, membership: Some(membership), ..own })
+    }
+
+    fn new(sizes: Sizes) -> Budget {
         Budget {
             close_at: AtomicU64::new(sizes.tables),
             cursors: Arc::new(CursorMemory::new(sizes.total / CURSORS_SHARE)),
+            membership: None,
             sizes,
             tables: Arc::default(),
             known: AtomicU64::new(0),
@@ -218,9 +203,49 @@ impl Budget {
         }
     }
 
+    /// The store's place in a budget that it shares; `None` where the budget is its own.
+    #[inline]
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    /// The block cache: a new one, or that of all stores which share the budget.
+    pub fn cache(&self) -> Arc<ClockCache> {
+        match &self.membership {
+            Some(membership) => Arc::clone(membership.shared().cache()),
+            None => {
+                let cursors = Arc::clone(&self.cursors);
+                Arc::new(ClockCache::new(self.sizes.cache_at_first(), cursors))
+            }
+        }
+    }
+
+    /// Bytes that the store's next log segment may have.
+    pub fn segment_bytes(&self) -> u64 {
+        let most = self.sizes.segment;
+        self.membership.as_ref().map_or(most, |own| most.min(own.shared().segment_bytes()))
+    }
+
+    /// Bytes written after which the memtables are added up again.
+    pub fn weighing_bytes(&self) -> u64 {
+        let buffers = self.sizes.buffers / 64;
+        self.membership.as_ref().map_or(buffers, |own| {
+            (own.shared().fair_buffers().min(self.sizes.buffers) / 16).min(buffers)
+        })
+    }
+
+    /// Bytes that memtables may take while logs are replayed.
+    pub fn replay_most(&self) -> u64 {
+        let most = self.sizes.buffers * 2;
+        self.membership.as_ref().map_or(most, |own| most.min(own.replay_most()))
+    }
+
     /// Bytes that readers of tables may hold: the share of all that tables take, without what is
     /// known of them whether they are open or not, and without existence filters and cursors.
     pub fn readers_most(&self) -> u64 {
+        if let Some(membership) = &self.membership {
+            return membership.readers_most();
+        }
         let most = self.sizes.tables;
         let known = self.known.load(Ordering::Relaxed);
         let existence = self.existence.load(Ordering::Relaxed);
@@ -229,7 +254,44 @@ impl Budget {
 
     /// Whether readers of tables hold so much that some are to be closed.
     pub fn is_over(&self) -> bool {
-        self.tables.load(Ordering::Relaxed) > self.close_at.load(Ordering::Relaxed)
+        let held = self.tables.load(Ordering::Relaxed);
+        held > self.close_at.load(Ordering::Relaxed)
+            && self.membership.as_ref().is_none_or(|own| held > own.readers_most())
+    }
+
+    /// As [`Budget::is_over`], or whether those of all stores together do. Publishes what this
+    /// store's readers hold. For when one was opened.
+    pub fn is_over_with_others(&self) -> bool {
+        let Some(membership) = &self.membership else { return self.is_over() };
+        membership.publish_part(Part::Readers, self.tables.load(Ordering::Relaxed));
+        membership.shared().readers_are_over() || self.is_over()
+    }
+
+    /// Sets at which bytes readers are closed next, where they may hold `most` and `left` are left
+    /// of them.
+    pub fn closes_at(&self, most: u64, left: u64) {
+        // What cursors and compactions hold goes only with them: looking again at once is in vain.
+        let in_vain = left + most / 8;
+        let at = match &self.membership {
+            // What the other stores leave changes: there `most` is looked at each time.
+            Some(_) if left <= most => 0,
+            Some(_) => in_vain,
+            None => most.max(in_vain),
+        };
+        self.close_at.store(at, Ordering::Relaxed);
+    }
+
+    /// Takes a turn to run a part of a compaction beside the others.
+    pub fn take_turn(&self) -> Option<Turn> {
+        match &self.membership {
+            Some(membership) => membership.take_turn(Work::Compaction),
+            None => Some(Turn::default()),
+        }
+    }
+
+    /// Whether a compaction that another store needs waits for a turn.
+    pub fn is_turn_needed(&self) -> bool {
+        self.membership.as_ref().is_some_and(|own| own.shared().is_turn_needed())
     }
 
     /// Whether the allocator is to be asked at `now` to give back what it keeps of freed memory.
@@ -239,16 +301,20 @@ impl Budget {
             return false;
         }
         let now = now.as_millis() as u64;
-        let last = self.trimmed.load(Ordering::Relaxed);
+        let trimmed = self.membership.as_ref().map_or(&self.trimmed, |own| &own.shared().trimmed);
+        let last = trimmed.load(Ordering::Relaxed);
         // Of several threads one is enough.
-        let set =
-            |from| self.trimmed.compare_exchange(from, now, Ordering::Relaxed, Ordering::Relaxed);
-        now >= last + TRIM_EVERY_MILLIS && set(last).is_ok()
+        let set = |from| trimmed.compare_exchange(from, now, Ordering::Relaxed, Ordering::Relaxed);
+        // Stores that share a budget may have clocks that differ.
+        now.abs_diff(last) >= TRIM_EVERY_MILLIS && set(last).is_ok()
     }
 
     /// Counts `bytes` as those of a compaction or flush until the answer is dropped.
     pub fn claim(self: &Arc<Self>, bytes: u64) -> Claim {
         self.compactions.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(membership) = &self.membership {
+            membership.shared().compactions().fetch_add(bytes, Ordering::Relaxed);
+        }
         Claim { budget: Arc::clone(self), bytes }
     }
 
@@ -296,6 +362,9 @@ pub struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.budget.compactions.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(membership) = &self.budget.membership {
+            membership.shared().compactions().fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -367,7 +436,7 @@ mod tests {
             let parts =
                 2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.besides;
             assert!(parts <= sizes.total, "{sizes:?}");
-            assert!(sizes.caps.memtable_bytes.min(BUFFERS_MAX) <= sizes.buffers);
+            assert!(sizes.caps.memtable_bytes.min(crate::shares::BUFFERS_MAX) <= sizes.buffers);
             assert!(sizes.compactions >= 1);
         }
     }

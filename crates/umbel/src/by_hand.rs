@@ -11,6 +11,7 @@ use crate::counters::read;
 use crate::facts;
 use crate::flush_now;
 use crate::keyspace_core::KeyspaceCore;
+use crate::memory_budget::{LOOK_AGAIN, Turn};
 use crate::segments;
 use crate::store::Store;
 
@@ -91,19 +92,25 @@ pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
         let quiet = state.flushing.is_empty() && state.compactions + state.callers == 0;
         if quiet {
             match background::find_job(store, &keyspaces, &mut state) {
+                // Stores that share the budget work first.
+                None if state.waits_for_turn => {}
                 None => {
                     let put_off = state.shortage.reason().cloned();
                     drop(state);
                     return put_off.map_or_else(|| segments::rest(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
-                Some(Job::Flush(job)) => state.flushing.retain(|id| *id != job.keyspace.id),
+                Some(Job::Flush(job, _)) => state.flushing.retain(|id| *id != job.keyspace.id),
                 Some(_) => state.compactions -= 1,
             }
             state.ticks += 1;
             store.moved.notify_all();
         }
-        drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+        if state.waits_for_turn {
+            drop(store.moved.wait_timeout(state, LOOK_AGAIN));
+        } else {
+            drop(store.moved.wait(state).unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 
@@ -163,7 +170,7 @@ fn step(store: &Arc<Store>, pick: impl Fn() -> Step) -> Result<Option<Behind>> {
         state.callers += 1;
         drop(state);
         let end = job.end();
-        let done = background::run(store, Job::Compact(Arc::new(job)), true);
+        let done = background::run(store, Job::Compact(Arc::new(job), Turn::default()), true);
         done.map_err(|error| store.final_error(error))?;
         return Ok(Some(end));
     }

@@ -25,7 +25,7 @@ struct Seat {
     bytes: usize,
 }
 
-/// A clock over the cached blocks of all tables of a store.
+/// A clock over the cached blocks of all tables of a store, or of the stores that share a budget.
 #[derive(Debug)]
 pub struct ClockCache {
     capacity: AtomicU64,
@@ -126,6 +126,18 @@ impl ClockCache {
             }
         }
         chunks
+    }
+
+    /// Forgets the blocks of tables that were dropped, as when a store of a shared budget was.
+    pub fn forget_dropped(&self) {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.retain(|seat| {
+            let is_there = seat.slots.strong_count() > 0;
+            if !is_there {
+                self.held.fetch_sub(seat.bytes as u64, Ordering::Relaxed);
+            }
+            is_there
+        });
     }
 
     /// Bytes of the chunks that blocks take, and of those that what stays of tables takes.

@@ -10,6 +10,7 @@ use crate::existence_upkeep;
 use crate::flush::{self, FlushJob};
 use crate::flush_now;
 use crate::segments;
+use crate::sharing;
 use crate::store::Store;
 use crate::version::Edit;
 
@@ -46,6 +47,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
         segments::wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { finish(store) };
+    sharing::leave(store);
     // Only now may somebody else open it, and from now on its files may be another's.
     store.context.descriptors.end();
     store.context.obsolete.end();

@@ -15,14 +15,12 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::options::Durability;
 use crate::read;
 use crate::segments;
+use crate::sharing::{self, BUFFERS_HARD};
 use crate::store::{CommitState, Store};
 use crate::weigh;
 use crate::writes::{
     Action, Committed, Condition, Request, Write, Writes, check_operation, encode_head,
 };
-
-/// How many times the bytes allowed for all memtables they may take before writers wait.
-pub const BUFFERS_HARD: u64 = 2;
 
 /// How often the long values of a batch's conditions are compared outside the commit lock, each
 /// time because somebody put the same value again, before they are compared under it.
@@ -337,43 +335,45 @@ fn settle(
 #[inline]
 fn weigh_if_due(store: &Store, state: &mut CommitState, bytes: usize) -> bool {
     state.bytes_unweighed += bytes as u64;
-    state.bytes_unweighed > store.budget.sizes.buffers / 64 && weigh_all(store, state)
+    state.bytes_unweighed > state.weighing_bytes && weigh_all(store, state)
 }
 
 #[cold]
 fn weigh_all(store: &Store, state: &mut CommitState) -> bool {
     let total = store.budget.sizes.buffers;
     state.bytes_unweighed = 0;
-    let mut frozen = freeze_fullest(store, total);
+    let mut frozen = match store.budget.membership() {
+        Some(membership) => sharing::weigh_memtables(store, membership),
+        None => freeze_fullest(store, total),
+    };
     frozen |= freeze_idle(store, state, total);
     weigh::settle_cache(store, &weigh::parts(store, state.wal.mapped_bytes()));
+    state.weighing_bytes = store.budget.weighing_bytes();
     frozen
+}
+
+/// Weighs all memtables now. Answers whether one was frozen.
+pub fn weigh_now(store: &Store) -> bool {
+    weigh_all(store, &mut store.commit_lock())
 }
 
 /// Freezes the fullest memtables where all together are over `total`, until what is left to write
 /// to is half of that; where even that came too late, writers have to wait.
 fn freeze_fullest(store: &Store, total: u64) -> bool {
-    let mut keyspaces = store.keyspaces();
-    let bytes: u64 = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+    let bytes = memtable_bytes(store);
     if bytes <= total {
         return false;
     }
-    let active =
-        |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().active.memtable.memory_bytes() as u64;
-    keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
-    keyspaces.sort_by_cached_key(|keyspace| std::cmp::Reverse(active(keyspace)));
-    let mut left: u64 = keyspaces.iter().map(active).sum();
-    let mut frozen = false;
-    for keyspace in &keyspaces {
-        if left <= total / 2 {
-            break;
-        }
-        left -= active(keyspace);
-        keyspace.view.freeze(&keyspace.options());
-        frozen = true;
+    let frozen = weigh::freeze_fullest(store, total / 2);
+    match bytes > total * BUFFERS_HARD {
+        true => sharing::hold_writers(store, || memtable_bytes(store) > total * BUFFERS_HARD),
+        false => store.buffers_full.store(false, Ordering::Release),
     }
-    store.buffers_full.store(bytes > total * BUFFERS_HARD, Ordering::Release);
     frozen
+}
+
+fn memtable_bytes(store: &Store) -> u64 {
+    store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum()
 }
 
 /// Freezes keyspaces whose old entries alone keep old log segments from being dropped.
@@ -396,8 +396,11 @@ fn freeze_idle(store: &Store, state: &CommitState, total: u64) -> bool {
 
 /// Lets writers go on once the memtables are within bounds again.
 pub fn weigh_buffers(store: &Store) {
-    let bytes: u64 = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum();
-    if bytes <= store.budget.sizes.buffers * BUFFERS_HARD {
+    let must_wait = match store.budget.membership() {
+        Some(membership) => sharing::must_wait(store, membership),
+        None => memtable_bytes(store) > store.budget.sizes.buffers * BUFFERS_HARD,
+    };
+    if !must_wait {
         store.buffers_full.store(false, Ordering::Release);
     }
 }

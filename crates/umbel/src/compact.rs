@@ -8,7 +8,6 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 use crate::advise;
 use crate::advisor;
 use crate::blobs;
-use crate::budget::merging_bytes;
 use crate::carry::carry_over;
 use crate::compaction::last::{self, Behind, LAST, LastPick, Wanted};
 use crate::compaction::pick::{self, Pick, RangePick};
@@ -17,7 +16,9 @@ use crate::counters::add;
 use crate::facts;
 use crate::inputs::{self, CompactionInputs};
 use crate::keyspace_core::KeyspaceCore;
+use crate::memory_budget::Turn;
 use crate::output::{self, Output, Plan};
+use crate::shares::merging_bytes;
 use crate::snapshots::Awaited;
 use crate::store::Store;
 use crate::version::{Edit, TableFile, Version};
@@ -261,7 +262,7 @@ impl CompactionJob {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
         let tombstones = Arc::new(self.tombstones()?);
-        let parts = self.parts(store)?;
+        let (parts, _turns) = self.parts(store)?;
         let mut outputs = self.merge_parts(store, parts, &boundaries, &tombstones)?;
         if outputs.iter().any(|output| output.is_given_up) {
             return Ok(None);
@@ -388,14 +389,17 @@ impl CompactionJob {
         })
     }
 
-    /// The keys at which the work is cut into parts of about the same size.
-    fn parts(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
+    /// The keys at which the work is cut into parts of about the same size, and a turn for each
+    /// part but one.
+    fn parts(&self, store: &Store) -> Result<(Vec<Vec<u8>>, Vec<Turn>)> {
         let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
         let threads = threads.min(store.budget.sizes.compactions);
         let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
-        let parts = threads.min(tables / 2);
-        if parts < 2 || self.target == 0 {
-            return Ok(Vec::new());
+        let parts = if self.target == 0 { 1 } else { threads.min(tables / 2) };
+        let turns: Vec<Turn> = (1..parts).map_while(|_| store.budget.take_turn()).collect();
+        let parts = turns.len() + 1;
+        if parts < 2 {
+            return Ok((Vec::new(), turns));
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for (_, table) in &self.walked {
@@ -407,7 +411,7 @@ impl CompactionJob {
         let cut = |part: usize| keys.get(keys.len() * part / parts).cloned();
         let mut cuts: Vec<_> = (1..parts).filter_map(cut).collect();
         cuts.dedup();
-        Ok(cuts)
+        Ok((cuts, turns))
     }
 
     /// Merges each part, all but the last on a thread of its own.

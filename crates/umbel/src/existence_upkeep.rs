@@ -27,11 +27,11 @@ use umbel_env::Env;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
 
 use crate::advise;
-use crate::budget::CHUNK_BYTES;
 use crate::existence_keys::Keys;
 use crate::keyspace_core::KeyspaceCore;
 use crate::names;
 use crate::options::ExistenceSize;
+use crate::shares::CHUNK_BYTES;
 use crate::store::Store;
 use crate::version::Edit;
 use crate::version::edit::{Identity, State};

@@ -11,7 +11,6 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 use crate::advise;
 use crate::advisor;
 use crate::blobs;
-use crate::budget::writing_bytes;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
 use crate::existence_upkeep;
@@ -20,6 +19,7 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
 use crate::output::{self, Output, Plan};
 use crate::segments;
+use crate::shares::writing_bytes;
 use crate::store::Store;
 use crate::version::{Edit, TableFile};
 

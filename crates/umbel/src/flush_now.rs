@@ -87,6 +87,10 @@ pub fn after_open(store: &Arc<Store>) -> Result<()> {
         let keyspaces = store.keyspaces();
         freeze_all(store, &keyspaces, None);
     }
+    if store.budget.membership().is_some() {
+        // What was replayed counts among the memtables of all stores.
+        commit::weigh_now(store);
+    }
     if store.options.background_threads == 0 {
         return run_inline(store);
     }

@@ -70,6 +70,7 @@ mod keyspace;
 mod keyspace_core;
 mod long_values;
 mod memory;
+mod memory_budget;
 mod memory_walk;
 mod names;
 mod obsolete;
@@ -91,6 +92,8 @@ mod residence;
 mod room;
 mod scan;
 mod segments;
+mod shares;
+mod sharing;
 mod shortage;
 mod snapshot;
 mod snapshots;
@@ -111,6 +114,7 @@ pub use batch::Batch;
 pub use checkpoint::CheckpointReport;
 pub use db::Db;
 pub use keyspace::Keyspace;
+pub use memory_budget::{MemoryBudget, MemoryBudgetStats};
 pub use options::{
     Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushGate, HashKind,
     KeyPrefix, KeyspaceOptions, LevelFilter, Options,

@@ -14,8 +14,7 @@ use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
 use crate::blobs::Blobs;
-use crate::budget::{Budget, Sizes};
-use crate::cache::ClockCache;
+use crate::budget::Budget;
 use crate::counters::StoreCounters;
 use crate::descriptors::{self, Descriptors};
 use crate::existence_upkeep;
@@ -36,13 +35,13 @@ use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
 use crate::version::edit::{Identity, KeyspaceRecord, State};
 use crate::version::{Keeper, Manifest, Ownership, TableContext, TableFile, Version};
-use crate::wal::{self, Bell, Syncer, Wal, WalOptions};
+use crate::wal::{self, Bell, SegmentBytes, Syncer, Wal, WalOptions};
 
 /// Opens or creates the store in `folder`.
 pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Store>> {
     check_path("the store", folder)?;
     options.check()?;
-    let budget = Arc::new(Budget::new(Sizes::new(&options)?));
+    let budget = Arc::new(Budget::of(&options)?);
     let outside = &options.env;
     let folder = &*outside.files.absolute(folder)?;
     create_directory(outside, folder, &options, read_only)?;
@@ -110,6 +109,7 @@ impl Built<'_> {
         (wal, last_sequence): (Wal, u64),
     ) -> Store {
         let folder = self.folder.to_path_buf();
+        let weighing_bytes = context.budget.weighing_bytes();
         let syncer = Syncer::new(wal.tail(), Arc::clone(&self.env.files), folder.clone());
         Store {
             folder,
@@ -133,6 +133,7 @@ impl Built<'_> {
                 last_sequence,
                 scratch: Vec::new(),
                 bytes_unweighed: 0,
+                weighing_bytes,
             }),
             manifest,
             keyspaces: RwLock::new(keyspaces),
@@ -197,7 +198,7 @@ fn wal_options(
     WalOptions {
         env: env.clone(),
         folder: context.folder.clone(),
-        segment_bytes: context.budget.sizes.segment,
+        segment_bytes: SegmentBytes::of(&context.budget),
         secret: context.hashers.secret,
         ids: Arc::clone(ids),
         obsolete: Arc::clone(&context.obsolete),
@@ -221,7 +222,7 @@ fn new_context(
     Arc::new(TableContext {
         folder: folder.to_path_buf(),
         hashers,
-        cache: Arc::new(ClockCache::new(budget.sizes.cache_at_first(), budget.cursors.clone())),
+        cache: budget.cache(),
         poison,
         descriptors,
         budget: Arc::clone(budget),
@@ -236,6 +237,9 @@ fn new_context(
 /// Has the store close readers of tables when they hold too much.
 fn keep_readers(store: &Arc<Store>) {
     let weak = Arc::downgrade(store);
+    if let Some(membership) = store.budget.membership() {
+        membership.list(Weak::<Store>::clone(&weak), &store.poison);
+    }
     let keeper: Weak<dyn Keeper> = weak;
     // Nobody else sets it.
     let _ = store.context.keeper.set(keeper);

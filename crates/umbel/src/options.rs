@@ -14,6 +14,7 @@ use umbel_table::TableHasher;
 
 use crate::descriptors::OPEN_TABLES_MIN;
 pub use crate::flush_gate::FlushGate;
+use crate::memory_budget::MemoryBudget;
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +45,10 @@ pub struct Options {
     /// where that is more. It is taken only as data needs it; with less than the
     /// data would like, memtables, tables and log segments stay smaller than their options say.
     pub memory_bytes: Option<u64>,
+    /// A budget shared with other stores of the process, in the place of `memory_bytes`: neither
+    /// that nor `cache_bytes` is given with it. `write_buffer_total_bytes` bounds this one store
+    /// still. `None`: the store has a budget of its own.
+    pub memory_budget: Option<MemoryBudget>,
     /// Bytes of blocks kept in memory at most, uncompressed, inside of `memory_bytes`. `None`: what
     /// the other parts leave.
     pub cache_bytes: Option<u64>,
@@ -85,6 +90,7 @@ impl Default for Options {
             lock_wait: Duration::ZERO,
             durability: Durability::Buffered,
             memory_bytes: None,
+            memory_budget: None,
             cache_bytes: None,
             background_threads: 2,
             log_segment_bytes: 64 << 20,
@@ -105,6 +111,15 @@ impl Options {
         check_range("background_threads", self.background_threads as u64, 0, 64)?;
         let inline = self.inline_value_bytes_max as u64;
         check_range("inline_value_bytes_max", inline, 64, limits::VALUE_BYTES_MAX as u64)?;
+        let own = [("memory_bytes", self.memory_bytes), ("cache_bytes", self.cache_bytes)];
+        if self.memory_budget.is_some()
+            && let Some((name, _)) = own.iter().find(|(_, bytes)| bytes.is_some())
+        {
+            return Err(Error::invalid(format!(
+                "memory_budget and {name} are both given, but a store with a shared budget has no \
+                 {name} of its own: leave one of them out"
+            )));
+        }
         if let Some(memory) = self.memory_bytes {
             check_range("memory_bytes", memory, 1, 1 << 50)?;
         }

@@ -19,16 +19,17 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 use umbel_env::Env;
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
-use crate::budget::{WALKED, writing_bytes};
-use crate::commit::BUFFERS_HARD;
+use crate::budget::WALKED;
 use crate::compaction::stream::{CompactionStream, Stripes, surviving_tombstones};
 use crate::counters::add;
 use crate::inputs;
 use crate::keyspace_core::KeyspaceCore;
 use crate::memory::Buffer;
+use crate::memory_budget::Part;
 use crate::names;
 use crate::output::piece_bytes;
 use crate::reserve::Reserve;
+use crate::shares::writing_bytes;
 use crate::version::edit::State;
 use crate::version::{Edit, TableContext, TableFile};
 
@@ -96,13 +97,20 @@ impl<'a> Spill<'a> {
         last: SequenceNumber,
         bytes: usize,
     ) -> Result<()> {
-        let most = self.context.budget.sizes.buffers * BUFFERS_HARD;
+        let budget = &self.context.budget;
+        let most = budget.replay_most();
         self.bytes_unweighed += bytes as u64;
         if self.ids.is_none() || self.bytes_unweighed < GRAIN_BYTES.min(most / 16) {
             return Ok(());
         }
         self.bytes_unweighed = 0;
-        let total = || keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum::<u64>();
+        let total = || {
+            let bytes = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+            if let Some(membership) = budget.membership() {
+                membership.publish_part(Part::Memtables, bytes);
+            }
+            bytes
+        };
         while total() > most {
             let Some(ids) = self.ids else { break };
             let largest = keyspaces.iter().max_by_key(|keyspace| keyspace.memtable_bytes());

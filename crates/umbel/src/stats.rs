@@ -30,7 +30,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// How often a get that searched a table found the block in memory. What scans do is not in it.
     pub cache_hits: u64,
-    /// Blocks that had to be loaded into the cache, by gets and by scans.
+    /// Blocks that had to be loaded into the cache, by gets and by scans. Where stores share a
+    /// budget, this and the other numbers of the cache are those of all of them.
     pub cache_misses: u64,
     /// Blocks that compactions loaded in the place of cached ones, before they were asked for.
     pub cache_carried: u64,

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::cache::ClockCache;
 use crate::counters::StoreCounters;
 use crate::keyspace_core::KeyspaceCore;
+use crate::memory_budget::TurnWait;
 use crate::options::SharedOptions;
 use crate::poison::Poison;
 use crate::shortage::Shortage;
@@ -34,6 +35,8 @@ pub struct CommitState {
     pub scratch: Vec<u8>,
     /// Bytes written since the memtables were last added up.
     pub bytes_unweighed: u64,
+    /// How many may be written before they are added up again.
+    pub weighing_bytes: u64,
 }
 
 /// What the work lock guards: who does what in the background.
@@ -61,6 +64,10 @@ pub struct WorkState {
     pub look_again: Option<Duration>,
     /// When the advisor decides next.
     pub advising: Advising,
+    /// Since when flushes, and compactions, have been waiting for a turn in a shared budget.
+    pub turn_waits: [Option<TurnWait>; 2],
+    /// Whether work that was found last waits for one.
+    pub waits_for_turn: bool,
 }
 
 impl WorkState {
@@ -251,7 +258,7 @@ impl Store {
         self.keyspaces().iter().for_each(|keyspace| keyspace.view.note_time(now));
     }
 
-    /// Wakes whoever waits for background work.
+    /// Wakes the threads that wait for background work.
     pub fn signal(&self) {
         self.work_lock().ticks += 1;
         self.moved.notify_all();

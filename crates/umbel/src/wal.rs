@@ -36,7 +36,7 @@ use crate::version::{Edit, LogState, Manifest};
 
 pub use bell::{Bell, Call};
 pub use files::{create, log_options, read};
-pub use options::WalOptions;
+pub use options::{SegmentBytes, WalOptions};
 pub use segment::{Chore, LogShape, OldSegment, Reusable, Surplus};
 pub use syncer::{Syncer, Tail};
 use write_back::WriteBack;
@@ -53,7 +53,7 @@ pub struct Wal {
     env: Env,
     folder: PathBuf,
     /// The most bytes of a segment, unless a record needs more.
-    segment_bytes: u64,
+    segment_bytes: SegmentBytes,
     secret: HashSecret,
     ids: Arc<AtomicU64>,
     /// Whether a thread makes pages ready.
@@ -293,12 +293,12 @@ impl Wal {
         if self.is_at_rest && current == 0 {
             return self.resting_bytes;
         }
-        self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes))
+        self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes.next()))
     }
 
     /// The bytes of the first segment.
     pub fn small_bytes(&self) -> u64 {
-        SMALL_SEGMENT_BYTES.min(self.segment_bytes)
+        SMALL_SEGMENT_BYTES.min(self.segment_bytes.next())
     }
 
     /// What is to be done next.

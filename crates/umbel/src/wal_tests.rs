@@ -18,7 +18,7 @@ fn wal(sim: &Sim) -> Wal {
         env,
         obsolete,
         folder: PathBuf::from(FOLDER),
-        segment_bytes: 64 << 10,
+        segment_bytes: SegmentBytes::Fixed(64 << 10),
         secret: HashSecret::from_seed([7; 16]),
         ids,
         is_tended: true,

@@ -2,7 +2,8 @@
 //!
 //! Garbage is compacted when nothing else is to do, but may take long. It is given up where the
 //! store is being closed, and where a flush or a compaction waits that nobody else may run or that
-//! wants the tables it reads. What it wrote by then is removed.
+//! wants the tables it reads, or where a store that shares the budget waits for its turn. What it
+//! wrote by then is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,10 @@ impl Way {
     /// Whether something waits for what a compaction of `keyspace` takes.
     pub fn is_wanted(&self, store: &Store, keyspace: &Arc<KeyspaceCore>) -> bool {
         if self.is_made.load(Ordering::Relaxed) {
+            return true;
+        }
+        if store.budget.is_turn_needed() {
+            self.is_made.store(true, Ordering::Relaxed);
             return true;
         }
         let ticks = store.work_lock().ticks;

@@ -8,14 +8,12 @@ use std::sync::atomic::Ordering;
 use umbel_arena::ArenaBytes;
 use umbel_base::limits::LEVELS;
 
-use crate::budget::CHUNK_BYTES;
 use crate::keyspace_core::KeyspaceCore;
+use crate::memory_budget::Holding;
 use crate::residence::Needs;
+use crate::shares::{CHUNK_BYTES, SEATS_SHARE};
 use crate::store::Store;
 use crate::version::TableFile;
-
-/// Bytes of a seat in the cache, for each byte of a block of 4 KiB: one in so many.
-const SEATS_SHARE: u64 = 64;
 
 /// What the parts of a store hold, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,24 +86,56 @@ fn existence_bytes(keyspaces: &[Arc<KeyspaceCore>]) -> u64 {
 /// chunks of the arena only with [`give_back`].
 ///
 /// Where writes may come, what they are going to need is kept free from the start.
+///
+/// In a shared budget the other parts are those of all stores.
 pub fn settle_cache(store: &Store, parts: &Parts) {
+    if let Some(membership) = store.budget.membership() {
+        publish(store, Some(parts.log));
+        return membership.shared().settle_cache();
+    }
     let (least, most) = store.budget.sizes.cache;
     let left = left_to_blocks(store, parts);
     let left = left - left / SEATS_SHARE;
     store.cache.set_capacity(left.max(least).min(most));
 }
 
+/// Publishes what `store` holds where it shares a budget; `log` is what its log holds, if known.
+pub fn publish(store: &Store, log: Option<u64>) {
+    let Some(membership) = store.budget.membership() else { return };
+    membership.publish(|| {
+        let mut holding = Holding {
+            readers: store.budget.tables.load(Ordering::Relaxed),
+            known: store.budget.known.load(Ordering::Relaxed),
+            log,
+            can_flush: !store.read_only && !store.poison.is_set(),
+            ..Holding::default()
+        };
+        for keyspace in store.keyspaces() {
+            holding.memtables += keyspace.memtable_bytes();
+            holding.writable += keyspace.view.load().active.memtable.memory_bytes() as u64;
+            holding.memtables_held += keyspace.view.past().memtable_bytes;
+            holding.known += keyspace.existence.memory_bytes();
+        }
+        holding
+    });
+}
+
 /// Gives back chunks that the cache has too many, and what the allocator keeps. Takes its time: it
 /// looks at every cached block.
 pub fn give_back(store: &Store) {
     let log = store.commit_lock().wal.mapped_bytes();
-    let parts = parts(store, log);
-    let left = left_to_blocks(store, &parts);
-    // The chunk that is filled, and the empty one that the arena keeps.
-    let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
-    // What cursors stand in lies in these chunks, too, and was counted apart.
-    store.cache.give_back(left.max(least) + store.budget.cursors.block_bytes());
-    settle_cache(store, &parts);
+    if let Some(membership) = store.budget.membership() {
+        publish(store, Some(log));
+        membership.shared().give_back();
+    } else {
+        let parts = parts(store, log);
+        let left = left_to_blocks(store, &parts);
+        // The chunk that is filled, and the empty one that the arena keeps.
+        let least = store.budget.sizes.cache.0 + CHUNK_BYTES;
+        // What cursors stand in lies in these chunks, too, and was counted apart.
+        store.cache.give_back(left.max(least) + store.budget.cursors.block_bytes());
+        settle_cache(store, &parts);
+    }
     if store.budget.is_time_to_trim(store.options.env.clock.now()) {
         store.options.env.resources.give_back_memory();
     }
@@ -143,7 +173,7 @@ pub fn decide(store: &Store) {
     // cursors go.
     let past = budget.tables.load(Ordering::Relaxed).saturating_sub(current);
     budget.decide_residence(&levels, past);
-    budget.close_at.store(budget.readers_most(), Ordering::Relaxed);
+    budget.closes_at(budget.readers_most(), 0);
 }
 
 /// Closes readers where they take too much, and leaves the rest to the blocks.
@@ -156,6 +186,27 @@ pub fn keep_within(store: &Store) {
     if let Some(log) = log {
         settle_cache(store, &parts(store, log));
     }
+}
+
+/// Freezes the fullest memtables until what is left to write to takes `most` bytes. Answers whether
+/// one was frozen. REQUIRES: the commit lock of `store`.
+pub fn freeze_fullest(store: &Store, most: u64) -> bool {
+    let mut keyspaces = store.keyspaces();
+    let active =
+        |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().active.memtable.memory_bytes() as u64;
+    keyspaces.retain(|keyspace| !keyspace.view.load().active.is_empty());
+    keyspaces.sort_by_cached_key(|keyspace| std::cmp::Reverse(active(keyspace)));
+    let mut left: u64 = keyspaces.iter().map(active).sum();
+    let mut frozen = false;
+    for keyspace in &keyspaces {
+        if left <= most {
+            break;
+        }
+        left -= active(keyspace);
+        keyspace.view.freeze(&keyspace.options());
+        frozen = true;
+    }
+    frozen
 }
 
 /// References of a table that its version has: in its level, and as point reads want it.
@@ -233,9 +284,7 @@ pub fn close_readers(store: &Store) {
     close(&keyspaces, &closed);
     let count: usize = closed.iter().map(HashSet::len).sum();
     store.budget.readers_closed.fetch_add(count as u64, Ordering::Relaxed);
-    // What cursors and compactions hold goes only with them: looking again at once is in vain.
-    let left = held.saturating_sub(freed);
-    store.budget.close_at.store(most.max(left + most / 8), Ordering::Relaxed);
+    store.budget.closes_at(most, held.saturating_sub(freed));
 }
 
 fn close(keyspaces: &[Arc<KeyspaceCore>], closed: &[HashSet<u64>]) {

@@ -39,6 +39,7 @@ mod suite {
     mod regressions_upkeep;
     mod segments;
     mod settings;
+    mod shared_budget;
     mod space;
     mod stage;
     mod together;

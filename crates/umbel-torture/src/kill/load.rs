@@ -67,6 +67,7 @@ pub fn options(seed: u64) -> Options {
         durability: if is_synced { Durability::Synced } else { Durability::Buffered },
         cache_bytes: Some(1 << 20),
         memory_bytes: None,
+        memory_budget: None,
         open_tables_max: None,
         direct_writes: Some(join(seed, 4).is_multiple_of(2)),
         before_flush: None,

@@ -8,6 +8,7 @@ use umbel_table::FilterKeep;
 
 use super::MEBIBYTE;
 use crate::filter_choice::Choice;
+use crate::memory_budget::MemoryBudgetStats;
 use crate::store::Store;
 use crate::weigh;
 
@@ -53,6 +54,9 @@ pub struct MemoryStats {
     pub huge_pages: Option<bool>,
     /// Tables that were closed, to be opened again when needed, to stay within the budget.
     pub tables_closed: u64,
+    /// What all stores hold together, where the budget is shared. Blocks, spare bytes and cursors
+    /// are those of all stores then, in the other fields, too.
+    pub shared: Option<MemoryBudgetStats>,
 }
 
 /// File descriptors of tables.
@@ -124,6 +128,7 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
         cursors_park: budget.cursors.is_tight(),
         huge_pages: store.options.env.resources.huge_pages(),
         tables_closed: budget.readers_closed.load(Ordering::Relaxed),
+        shared: budget.membership().map(|own| own.shared().stats()),
         ..kept
     }
 }
@@ -215,6 +220,9 @@ impl fmt::Display for MemoryStats {
             self.filters_left_out,
             self.tables_closed
         )?;
+        if let Some(shared) = &self.shared {
+            writeln!(f, "memory of the shared budget: {shared}")?;
+        }
         if self.huge_pages == Some(false) {
             writeln!(f, "memory: the system gives no huge pages; small ones do")?;
         }

@@ -255,7 +255,7 @@ impl TableFile {
     fn open_now(&self) -> Result<&OpenTable> {
         let reader = self.open_once()?;
         let context = &self.file.context;
-        if context.budget.is_over()
+        if context.budget.is_over_with_others()
             && let Some(keeper) = context.keeper.get().and_then(Weak::upgrade)
         {
             keeper.close_readers();
