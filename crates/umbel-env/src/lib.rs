@@ -8,6 +8,7 @@
 pub mod aligned;
 pub mod env;
 pub mod file;
+mod kept_files;
 mod lock_wait;
 pub mod pass_on;
 pub mod path;
@@ -24,5 +25,6 @@ pub use file::{
     Access, DirectoryEntry, DirectoryPlace, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Populator,
 };
+pub use kept_files::KeptFiles;
 pub use path::check_path;
 pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};

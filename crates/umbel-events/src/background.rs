@@ -14,6 +14,8 @@ use crate::shared::Shared;
 
 /// Where nothing becomes visible for so long, there is time for what can wait.
 const QUIET_TIME: Duration = Duration::from_millis(10);
+/// After how long to look again whether obsolete files are still pinned.
+const SWEEP_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The store whose thread this is; null where it is nobody's. Only compared.
@@ -48,7 +50,10 @@ fn run(shared: &Weak<Shared>) {
     // when that was last looked at.
     let (mut is_left, mut visible) = (false, 0);
     while let Some(shared) = shared.upgrade() {
-        let Some(wanted) = shared.bell.wait(is_left.then_some(QUIET_TIME)) else { return };
+        let sweep_again = shared.log.kept.has_some().then_some(SWEEP_TIME);
+        let most = is_left.then_some(QUIET_TIME).or(sweep_again);
+        let Some(wanted) = shared.bell.wait(most) else { return };
+        shared.log.kept.sweep();
         let before = std::mem::replace(&mut visible, shared.visible.position());
         let is_quiet = is_left && !wanted.is_something() && before == visible;
         // Whoever needs what failed here meets the failure himself: an append that finds no chunk

@@ -64,6 +64,7 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
     check_path("the backup", target)?;
     let target = &*shared.outside.files.absolute(target)?;
     check_backup_folder(&shared.outside, &own_directory(shared)?, target)?;
+    check_durable(shared)?;
     // Files of chunks do not go while they are copied.
     let _copying = locked(&shared.log.copying);
     let (env, _lock, old) = prepare(shared, target, options.lock_wait)?;
@@ -104,6 +105,21 @@ pub fn backup(shared: &Shared, target: &Path, options: CopyOptions<'_>) -> Resul
         copied_files,
         copied_bytes,
     })
+}
+
+/// An error where what is read may not be durable, and this handle cannot make it so: a power cut
+/// could take from the store what the backup has.
+fn check_durable(shared: &Shared) -> Result<()> {
+    let chunks = shared.log.chunks.all();
+    if !shared.read_only || chunks.iter().all(|chunk| chunk.ended.get().is_some()) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the event store in {} has a writer or was not closed, and a handle that is open for \
+         reading only cannot make durable what it would back up: have the writer make the backup, \
+         or open the store for writing",
+        shared.folder.display()
+    )))
 }
 
 impl Backup<'_> {

@@ -9,7 +9,7 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 use umbel_log::{HEADER_BYTES, LogProgress, RECORD_HEADER_BYTES};
 
-use crate::chunk_table::{ChunkEntry, Ended, Packed, unopened};
+use crate::chunk_table::{ChunkEntry, Ended, Packed, removed_since, unopened};
 use crate::lock::locked;
 use crate::packed::{self, Points};
 
@@ -96,6 +96,11 @@ impl Chunk {
         Chunk { progress: Arc::downgrade(progress), ..Chunk::new(folder, entry) }
     }
 
+    /// One that a writer of another process may have open, as far as the entry says.
+    pub fn growing(folder: &Path, entry: &ChunkEntry) -> Chunk {
+        Chunk { ended: OnceLock::new(), ..Chunk::new(folder, entry) }
+    }
+
     /// Which of its files this is.
     pub fn version(&self) -> u64 {
         self.packed.map_or(0, |packed| packed.version)
@@ -170,13 +175,20 @@ pub struct ChunkList {
     env: Env,
     chunks: RwLock<Arc<Vec<Arc<Chunk>>>>,
     open: Mutex<VecDeque<Arc<Chunk>>>,
+    /// Whether a writer of another process may remove files.
+    is_of_reader: bool,
 }
 
 impl ChunkList {
     /// These chunks.
     pub fn new(env: &Env, chunks: Vec<Arc<Chunk>>) -> ChunkList {
         let chunks = RwLock::new(Arc::new(chunks));
-        ChunkList { env: env.clone(), chunks, open: Mutex::default() }
+        ChunkList { env: env.clone(), chunks, open: Mutex::default(), is_of_reader: false }
+    }
+
+    /// These chunks of a store that is only read.
+    pub fn of_reader(env: &Env, chunks: Vec<Arc<Chunk>>) -> ChunkList {
+        ChunkList { is_of_reader: true, ..ChunkList::new(env, chunks) }
     }
 
     /// The chunks there are now.
@@ -282,7 +294,11 @@ impl ChunkList {
             return Ok(Arc::clone(file));
         }
         let opened = self.env.files.open(&chunk.path, Access::Read);
-        let file = opened.map_err(|error| unopened(&chunk.path, error))?;
+        let file = opened.map_err(|error| {
+            let is_removed = self.is_of_reader && error.is_missing_file();
+            let removed = if is_removed { removed_since(&self.env, &chunk.path) } else { None };
+            removed.unwrap_or_else(|| unopened(&chunk.path, error))
+        })?;
         *held = Some(Arc::clone(&file));
         drop(held);
         let mut open = locked(&self.open);

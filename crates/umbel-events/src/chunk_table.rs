@@ -346,6 +346,11 @@ impl ChunkTable {
         file.sync()
     }
 
+    /// The last generation whose readers may know a file that this table does not name.
+    pub fn generation_before(&self) -> u64 {
+        self.generation.saturating_sub(1)
+    }
+
     /// Goes on behind the ids and positions of another table, which may or may not be the one on
     /// the disk.
     pub fn skip(&mut self, other: &ChunkTable) {
@@ -356,6 +361,17 @@ impl ChunkTable {
     /// The last chunk.
     pub fn last(&self) -> Option<&ChunkEntry> {
         self.chunks.last()
+    }
+
+    /// The chunks whose end it does not say, all of which come last. `folder` is the store's.
+    pub fn open_chunks(&self, folder: &Path) -> Result<&[ChunkEntry]> {
+        let from = self.chunks.iter().position(|entry| entry.ended.is_none());
+        let open = from.map_or(&[][..], |from| &self.chunks[from..]);
+        if open.iter().any(|entry| entry.ended.is_some()) {
+            let reason = "a chunk has ended that comes after one that has not";
+            return Err(Error::corruption(&folder.join(NAME), 0, reason));
+        }
+        Ok(open)
     }
 
     /// Takes out the chunks that have ended and hold nothing, and returns their ids. Their files go
@@ -416,12 +432,27 @@ pub fn version_path(folder: &Path, id: u64, version: u64) -> PathBuf {
     chunk_folder(folder).join(name)
 }
 
-/// Removes the files of chunks that no table names any more. One that stays costs room and nothing
-/// else.
-pub fn remove_chunks(env: &Env, folder: &Path, ids: &[u64]) {
-    for id in ids {
-        let _ = env.files.remove_file(&chunk_path(folder, *id));
+/// The id and the version of the chunk whose file has this name; `None` where none has.
+pub fn parse_name(name: &str) -> Option<(u64, u64)> {
+    let stem = name.strip_suffix(".chunk")?;
+    let (id, version) = match stem.split_once('-') {
+        Some((id, version)) => (id.parse().ok()?, version.parse().ok()?),
+        None => (stem.parse().ok()?, 0),
+    };
+    let path = version_path(Path::new(""), id, version);
+    path.file_name().is_some_and(|expected| expected == name).then_some((id, version))
+}
+
+/// The error for a file of a chunk that is missing, where the table on the disk does not name it:
+/// the writer removed it after the reader read the table. `None` where the table names it.
+pub fn removed_since(env: &Env, path: &Path) -> Option<Error> {
+    let folder = path.parent()?.parent()?;
+    let table = ChunkTable::read(env, folder).ok()?;
+    if table.chunks.iter().any(|entry| entry.path(folder) == path) {
+        return None;
     }
+    let reason = "the writer has removed this file since it was opened for reading".into();
+    Some(Error::Stale { path: path.to_path_buf(), reason })
 }
 
 /// An error where the file of a chunk could not be opened: one that is missing is damage.
@@ -476,6 +507,20 @@ mod tests {
         let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..new.len() - 8]].concat();
         old.extend(checksum(0, 0, &old).to_le_bytes());
         assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
+    }
+
+    #[test]
+    fn a_name_of_a_file_comes_back_and_no_other_is_taken_for_one() {
+        for (id, version) in [(1, 0), (7, 3), (123_456_789, 1_234_567)] {
+            let path = version_path(Path::new("/store"), id, version);
+            let name = path.file_name().expect("a name").to_string_lossy();
+            assert_eq!(parse_name(&name), Some((id, version)), "{name}");
+        }
+        for name in
+            ["1.chunk", "00000001.chunk.left-out", "00000001-000000.chunk", "CHUNKS", "-1.chunk"]
+        {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
     }
 
     #[test]

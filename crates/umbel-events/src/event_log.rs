@@ -5,19 +5,19 @@
 //! the next chunk's begin behind the room this one was given, and no chunk is written again after
 //! the process that wrote it ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryPlace, Env, Populator};
+use umbel_env::{Access, DirectoryPlace, Env, KeptFiles, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, Sealed,
     record_bytes,
 };
 
 use crate::chunk::{Chunk, ChunkList};
-use crate::chunk_table::{ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks};
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path};
 use crate::format::{BETWEEN_RECORDS, Place};
 use crate::lock::locked;
 
@@ -57,6 +57,9 @@ pub struct EventLog {
     pub copying: Mutex<()>,
     /// Why nothing can be written any more.
     pub failed: Arc<OnceLock<String>>,
+    /// Files that no table names any more and readers of other processes may know. A version is the
+    /// generation of the table that a reader read.
+    pub kept: Arc<KeptFiles>,
 }
 
 /// A chunk that was written and not synced to its end.
@@ -88,16 +91,43 @@ impl Unsynced {
 impl EventLog {
     /// The log whose table was read; every chunk in it has ended. The shape is the most bytes of a
     /// chunk, and whether nobody relies on an event before it is synced.
-    pub fn new(env: &Env, folder: PathBuf, shape: (u64, bool), table: ChunkTable) -> EventLog {
-        let (chunk_bytes, holds) = shape;
-        let chunks: Vec<_> =
-            table.chunks.iter().map(|entry| Arc::new(Chunk::new(&folder, entry))).collect();
+    pub fn new(
+        env: &Env,
+        folder: PathBuf,
+        shape: (u64, bool),
+        table: ChunkTable,
+        kept: Arc<KeptFiles>,
+    ) -> EventLog {
+        let chunks = table.chunks.iter().map(|entry| Arc::new(Chunk::new(&folder, entry)));
+        let chunks = ChunkList::new(env, chunks.collect());
+        EventLog::with_chunks(env, folder, shape, (table, chunks), kept)
+    }
+
+    /// The log as it is only read. `growing` are the ids of the chunks that a writer may have open:
+    /// of them the reader has what stands before the end that `table` says.
+    pub fn of_reader(env: &Env, folder: &Path, table: ChunkTable, growing: &[u64]) -> EventLog {
+        let chunk = |entry: &ChunkEntry| match growing.contains(&entry.id) {
+            true => Arc::new(Chunk::growing(folder, entry)),
+            false => Arc::new(Chunk::new(folder, entry)),
+        };
+        let chunks = ChunkList::of_reader(env, table.chunks.iter().map(chunk).collect());
+        let kept = Arc::new(KeptFiles::new(Arc::clone(&env.files), None));
+        EventLog::with_chunks(env, folder.to_path_buf(), (0, false), (table, chunks), kept)
+    }
+
+    fn with_chunks(
+        env: &Env,
+        folder: PathBuf,
+        (chunk_bytes, holds): (u64, bool),
+        (table, chunks): (ChunkTable, ChunkList),
+        kept: Arc<KeptFiles>,
+    ) -> EventLog {
         EventLog {
             env: env.clone(),
             folder,
             chunk_bytes,
             holds,
-            chunks: ChunkList::new(env, chunks),
+            chunks,
             durable: AtomicU64::new(table.next_start),
             table: Mutex::new(table),
             unsynced: Mutex::default(),
@@ -105,6 +135,7 @@ impl EventLog {
             skipped: Mutex::default(),
             copying: Mutex::default(),
             failed: Arc::default(),
+            kept,
         }
     }
 
@@ -240,21 +271,45 @@ impl EventLog {
         writer.file().sync()?;
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
-        if let Err(error) = changed.write(&self.env, &self.folder) {
-            // The table on the disk may name it already or not: the file stays, and neither its id
-            // nor its positions are given again.
-            table.skip(&changed);
+        if let Err(error) = self.publish(&mut table, changed) {
+            // The table on the disk may name it already or not: the file stays.
             locked(&self.skipped).push(entry.id);
             return Err(error);
         }
-        *table = changed;
         drop(table);
         self.let_go(&empty);
-        remove_chunks(&self.env, &self.folder, &std::mem::take(&mut *locked(&self.skipped)));
+        self.remove_chunks(&std::mem::take(&mut *locked(&self.skipped)));
         let chunk = Arc::new(Chunk::written_by(&self.folder, &entry, writer.progress()));
         self.chunks.add(&chunk);
         *next = Some((chunk, writer));
         Ok(())
+    }
+
+    /// Puts a changed table in the place of the present one, on the disk first.
+    fn publish(&self, table: &mut ChunkTable, mut changed: ChunkTable) -> Result<()> {
+        let written = changed.write(&self.env, &self.folder);
+        match written {
+            Ok(()) => *table = changed,
+            // The one on the disk may be either: a reader may have read the changed one. Neither
+            // its generation nor ids and positions in it are given again.
+            Err(_) => table.skip(&changed),
+        }
+        written
+    }
+
+    /// Removes a file that the table does not name any more, or keeps it while a reader may know
+    /// it.
+    /// REQUIRES: the table is durable.
+    pub fn remove_file(&self, path: &Path) {
+        let version = locked(&self.table).generation_before();
+        self.kept.sweep();
+        self.kept.remove(path, version);
+    }
+
+    /// Removes the files of chunks that no table names any more. One that stays costs room and
+    /// nothing else.
+    fn remove_chunks(&self, ids: &[u64]) {
+        ids.iter().for_each(|id| self.remove_file(&chunk_path(&self.folder, *id)));
     }
 
     fn take_next(&self, payload_bytes: usize) -> Result<(Arc<Chunk>, LogWriter)> {
@@ -323,14 +378,13 @@ impl EventLog {
         if changed == *table {
             return Ok(());
         }
-        changed.write(&self.env, &self.folder)?;
         let newly_ended = changed.chunks.iter().filter_map(|entry| {
             let was_known =
                 table.chunks.iter().any(|old| old.id == entry.id && old.ended.is_some());
             entry.ended.filter(|_| !was_known).map(|ended| (entry.id, ended))
         });
         let newly_ended: Vec<(u64, Ended)> = newly_ended.collect();
-        *table = changed;
+        self.publish(&mut table, changed)?;
         drop(table);
         self.let_go(&empty);
         for (id, ended) in newly_ended {
@@ -350,7 +404,7 @@ impl EventLog {
     /// Forgets chunks that the table does not name any more.
     fn let_go(&self, empty: &[u64]) {
         self.chunks.retain(|chunk| !empty.contains(&chunk.id));
-        remove_chunks(&self.env, &self.folder, empty);
+        self.remove_chunks(empty);
     }
 
     /// A cursor over the events.

@@ -15,7 +15,8 @@ fn log(holds: bool) -> EventLog {
     env.files.create_dir_all(&chunk_folder(folder)).unwrap();
     let mut table = ChunkTable::new([7; 16], [8; 16]);
     table.write(&env, folder).unwrap();
-    EventLog::new(&env, folder.to_path_buf(), (64 << 10, holds), table)
+    let kept = Arc::new(KeptFiles::new(Arc::clone(&env.files), None));
+    EventLog::new(&env, folder.to_path_buf(), (64 << 10, holds), table, kept)
 }
 
 /// A chunk is ready before the one before it has its end record. Who syncs in between saw the new

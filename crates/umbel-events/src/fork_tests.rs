@@ -131,7 +131,7 @@ fn hold_everything(shared: &Shared, then: impl FnOnce()) {
     let _driver = locked(&shared.driver);
     let _appender = locked(&shared.appender);
     let _thread = locked(&shared.thread);
-    let _lock = locked(&shared.lock);
+    let _lock = locked(&shared.pin);
     let _table = locked(&shared.log.table);
     let _copying = locked(&shared.log.copying);
     then();

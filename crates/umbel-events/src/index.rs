@@ -35,6 +35,7 @@ const LEVEL0_TABLES: usize = 8;
 #[derive(Debug)]
 pub struct Index {
     db: Db,
+    read_only: bool,
     heads: Keyspace,
     events: Keyspace,
     /// The numbers of events in views.
@@ -77,7 +78,7 @@ impl Index {
         let (heads, events, views) = (keyspace(HEADS)?, keyspace(EVENTS)?, keyspace(VIEWS)?);
         let through = marker(&views)?;
         let views = Views::new(&db, views, seed, through);
-        Ok(Index { db, heads, events, views })
+        Ok(Index { db, read_only, heads, events, views })
     }
 
     /// The position up to which all of it holds what the log has, after a crash too; 0 where it
@@ -153,13 +154,24 @@ impl Index {
         batch.put(&self.heads, change.stream.as_bytes(), head);
     }
 
-    /// Commits a batch that makes the index hold everything up to `position`.
+    /// Commits a batch that makes the index hold everything up to `position`. Where the store is
+    /// open for reading only, the batch is kept in memory.
     pub fn commit(&self, batch: &mut IndexBatch, position: u64) -> Result<()> {
         let batch = &mut batch.batch;
+        if self.read_only {
+            return batch.replay();
+        }
         let marker = position.to_le_bytes();
         batch.set_marker(&self.heads, marker);
         batch.set_marker(&self.events, marker);
         batch.try_commit(Durability::Buffered)
+    }
+
+    /// Whether what is only in memory takes more than half of the memory budget, as it may where
+    /// the store is open for reading only.
+    pub fn is_too_long_for_memory(&self) -> bool {
+        let (bytes, budget) = self.db.memtable_bytes();
+        bytes + self.views.bytes() as u64 > budget / 2
     }
 
     /// Whether a commit would be held back now.

@@ -1,13 +1,11 @@
 //! Opening a store: which chunks there are and where each ends, then what of them the index lacks.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, Lock, OpenMark, check_path};
+use umbel_env::{Access, Env, KeptFiles, OpenMark, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -17,9 +15,7 @@ use crate::bell::Bell;
 use crate::callbacks::Callbacks;
 use crate::changes::Changes;
 use crate::chunk_read::{ChunkRead, read_chunk};
-use crate::chunk_table::{
-    ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, remove_chunks, unopened,
-};
+use crate::chunk_table::{ChunkEntry, ChunkTable, Ended, chunk_folder, chunk_path, unopened};
 use crate::commit;
 use crate::error::{Error, Result};
 use crate::event_log::EventLog;
@@ -37,49 +33,51 @@ use crate::turn::Turn;
 use crate::view_gaps::ViewGaps;
 use crate::visible::Visible;
 
+/// The lock file, which readers pin versions in.
+pub const LOCK: &str = "LOCK";
 /// What the names of chunks end with of which nothing counts, but in which events stand.
 const LEFT_OUT: &str = "chunk.left-out";
 /// How many events are put into the index at a time when catching up.
 const CATCH_UP_EVENTS: usize = 4096;
 
 /// Opens the store in a folder.
-pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc<Shared>> {
+pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     check_path("the event store", folder)?;
     options.check()?;
     let outside = &options.env;
     let folder = &*outside.files.absolute(folder)?;
-    if !admit(outside, folder, &options, read_only)? {
+    if !admit(outside, folder, &options, false)? {
         create_folders(outside, folder)?;
     }
     let env = outside.of_this_process().hold(folder)?;
-    let lock = lock(&env, folder, read_only, options.lock_wait)?;
+    let lock = env.lock(&folder.join(LOCK), options.lock_wait)?;
+    let kept = Arc::new(KeptFiles::new(Arc::clone(&env.files), Some(lock)));
     // Another process may have created it meanwhile.
     let exists = ChunkTable::exists(&env, folder)?;
-    if !exists || (options.error_if_exists && !read_only) {
-        admit(outside, folder, &options, read_only)?;
+    if !exists || options.error_if_exists {
+        admit(outside, folder, &options, false)?;
     }
     repair_marker::check_none(&env, folder)?;
     let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
-    recover(&env, folder, &mut table, read_only)?;
-    if !read_only && table.instance == [0; 16] {
+    recover(&env, folder, &mut table, &kept)?;
+    if table.instance == [0; 16] {
         table.instance = env.entropy.id()?;
         table.write(&env, folder)?;
     }
     check_files(&env, folder, &table)?;
     let seed = table.seed;
     let syncs = options.durability == Durability::Synced;
-    let shape = (options.chunk_bytes, syncs && !read_only);
-    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, table));
+    let shape = (options.chunk_bytes, syncs);
+    let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, table, kept));
     let failed = Arc::clone(&log.failed);
     let index_options = index_options(&options, &env, &log, &failed);
-    let existence = match read_only {
-        true => Existence::none(seed),
-        false => Existence::open(&env, &folder.join("existence"), options.existence, seed)?,
-    };
-    let index = Index::open(&folder.join("index"), index_options, read_only, seed)?;
+    let existence = Existence::open(&env, &folder.join("existence"), options.existence, seed)?;
+    let index = Index::open(&folder.join("index"), index_options, false, seed);
+    // What is left of an index that failed to open may hold the log for a moment.
+    let index = index.inspect_err(|_| log.kept.end())?;
     let parts = Parts {
         folder: folder.to_path_buf(),
-        read_only,
+        read_only: false,
         syncs,
         log,
         index,
@@ -88,18 +86,26 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         bell: Bell::default(),
         failed,
         open: OpenMark::new(),
-        lock: Mutex::new(lock),
+        pin: Mutex::default(),
         env,
         outside: options.env.clone(),
     };
     let last_created = catch_up(&parts)?;
-    if !read_only {
-        sweep::remove_unnamed(&parts)?;
-        sweep::finish(&parts)?;
-    }
+    sweep::remove_unnamed(&parts)?;
+    sweep::finish(&parts)?;
     let window = window(&parts, HashSecret::from_seed(seed))?;
+    let shared = share(parts, window, last_created);
+    if options.background_threads > 0 {
+        background::start(&shared)?;
+    }
+    Ok(shared)
+}
+
+/// What the handles of a store share. `window` has the ids of the newest events, the last of which
+/// was appended at `last_created`.
+pub fn share(parts: Parts, window: IdWindow, last_created: u64) -> Arc<Shared> {
     let appender = Appender::new(&parts, window, last_created);
-    let shared = Arc::new(Shared {
+    Arc::new(Shared {
         parts,
         callbacks: Callbacks::default(),
         appender: Mutex::new(Some(appender)),
@@ -107,35 +113,11 @@ pub fn open(folder: &Path, options: StoreOptions, read_only: bool) -> Result<Arc
         scavenger: Turn::default(),
         flusher: Mutex::default(),
         thread: Mutex::default(),
-    });
-    if options.background_threads > 0 && !read_only {
-        background::start(&shared)?;
-    }
-    Ok(shared)
-}
-
-/// The lock of a store; `None` where it is only read, in a folder that may not be written to.
-fn lock(
-    env: &Env,
-    folder: &Path,
-    read_only: bool,
-    wait: Duration,
-) -> Result<Option<Box<dyn Lock>>> {
-    match env.lock(&folder.join("LOCK"), wait) {
-        // Whoever changes nothing can look at what he may not write to.
-        Err(umbel::Error::Io { source, .. })
-            if read_only
-                && [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]
-                    .contains(&source.kind()) =>
-        {
-            Ok(None)
-        }
-        locked => Ok(Some(locked?)),
-    }
+    })
 }
 
 /// Whether there is a store in the folder; an error where it may not be opened or made.
-fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) -> Result<bool> {
+pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) -> Result<bool> {
     let exists = ChunkTable::exists(env, folder)?;
     let shown = folder.display();
     if read_only && !exists {
@@ -197,7 +179,7 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     }
     // What an earlier attempt to make one left may stay.
     // Another process may be creating the store: with the lock held it is looked for again.
-    let ours = ["LOCK", "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
+    let ours = [LOCK, "log", "index", "existence", "CHUNKS.new", "CHUNKS"];
     let entries = env.files.read_dir(folder)?;
     if let Some(other) = entries.iter().find(|entry| !ours.contains(&&entry.name[..])) {
         return Err(Error::invalid(format!(
@@ -229,48 +211,60 @@ fn index_options(
 
 /// Finds out where the chunks end that were in use when the process or the machine died, writes
 /// that down, and lets go of those that hold nothing.
-fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, read_only: bool) -> Result<()> {
+fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, kept: &KeptFiles) -> Result<()> {
     check_next(env, folder, table)?;
-    let path = folder.join("CHUNKS");
-    let Some(from) = table.chunks.iter().position(|entry| entry.ended.is_none()) else {
+    let ends = find_ends(env, folder, table.open_chunks(folder)?)?;
+    if ends.is_empty() {
         return Ok(());
-    };
-    if table.chunks[from..].iter().any(|entry| entry.ended.is_some()) {
-        let reason = "a chunk has ended that comes after one that has not";
-        return Err(umbel::Error::corruption(&path, 0, reason).into());
     }
-    let mut whole = true;
     let mut left = Vec::new();
-    for entry in &mut table.chunks[from..] {
-        let read = read_chunk(env, folder, entry, Expectation::Open)?;
-        let ended = judge(folder, entry, &read, whole)?;
-        whole &= read.outcome.sealed;
-        if read.has_more || ended.last_event < read.last_event {
+    for (entry, FoundEnd { ended, has_more }) in
+        table.chunks.iter_mut().rev().zip(ends.iter().rev())
+    {
+        if *has_more {
             // Damage looks the same as what a power cut does: what may be events is not cut off.
             left.extend((ended.last_event == 0).then_some(entry.id));
-        } else if !read_only {
+        } else {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
             file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
             file.sync()?;
         }
-        entry.ended = Some(ended);
-    }
-    if read_only {
-        return Err(Error::invalid(format!(
-            "the event store in {} was not closed, or another process has it open for writing: \
-             it can be read only once it is closed, so close it there, or open it for writing once",
-            folder.display()
-        )));
+        entry.ended = Some(*ended);
     }
     let mut empty = table.take_empty();
     empty.retain(|id| !left.contains(id));
     table.write(env, folder)?;
-    remove_chunks(env, folder, &empty);
+    for id in empty {
+        kept.remove(&chunk_path(folder, id), table.generation_before());
+    }
     for id in left {
         let path = chunk_path(folder, id);
         env.files.rename(&path, &path.with_extension(LEFT_OUT))?;
     }
     Ok(())
+}
+
+/// How a chunk ended that was in use.
+#[derive(Debug, Clone, Copy)]
+pub struct FoundEnd {
+    /// Where what counts of it ends.
+    pub ended: Ended,
+    /// Whether more stands in it that may be events.
+    pub has_more: bool,
+}
+
+/// Finds out where chunks end that the table does not say the end of.
+pub fn find_ends(env: &Env, folder: &Path, chunks: &[ChunkEntry]) -> Result<Vec<FoundEnd>> {
+    let mut whole = true;
+    let mut ends = Vec::with_capacity(chunks.len());
+    for entry in chunks {
+        let read = read_chunk(env, folder, entry, Expectation::Open)?;
+        let ended = judge(folder, entry, &read, whole)?;
+        whole &= read.outcome.sealed;
+        let has_more = read.has_more || ended.last_event < read.last_event;
+        ends.push(FoundEnd { ended, has_more });
+    }
+    Ok(ends)
 }
 
 /// An error where a chunk has events that the table does not know, so that it is an older copy.
@@ -324,7 +318,7 @@ fn judge(
 }
 
 /// An error where a file is missing or shorter than the table says.
-fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
+pub fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     for entry in &table.chunks {
         let Some(ended) = entry.ended else { continue };
         let path = entry.path(folder);
@@ -342,7 +336,7 @@ fn check_files(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
 
 /// Puts into the index what the log has and the index lacks. Returns when the last event was
 /// appended.
-fn catch_up(parts: &Parts) -> Result<u64> {
+pub fn catch_up(parts: &Parts) -> Result<u64> {
     let through = parts.index.durable_through()?;
     let streams_through = parts.index.streams_through()?;
     let most = streams_through.max(parts.index.views_through()?);
@@ -352,9 +346,7 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     let last = parts.log.last_position();
     check_reach(parts, (streams_through, most), last.unwrap_or(0))?;
     let Some(last) = last else {
-        if !parts.read_only {
-            ViewGaps::new(parts).tell(parts, u64::MAX)?;
-        }
+        ViewGaps::new(parts).tell(parts, u64::MAX)?;
         return Ok(0);
     };
     let mut cursor = parts.log.cursor();
@@ -367,12 +359,6 @@ fn catch_up(parts: &Parts) -> Result<u64> {
     if through >= last {
         parts.visible.advance(last, std::iter::empty());
         return Ok(created);
-    }
-    if parts.read_only {
-        return Err(Error::invalid(format!(
-            "the index of {} lacks events; open the store for writing once",
-            parts.folder.display()
-        )));
     }
     let mut next = match through {
         0 => cursor.seek(0)?,
@@ -423,10 +409,27 @@ fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> 
     }
     parts.insert(changes.iter());
     changes.clear();
+    if parts.read_only {
+        return check_memory(parts, position);
+    }
     if parts.index.views.wants_flush() {
         parts.index.flush(position)?;
     }
     Ok(())
+}
+
+/// An error where a reader, which cannot flush its index, has no memory for more of it.
+fn check_memory(parts: &Parts, position: u64) -> Result<()> {
+    if !parts.index.is_too_long_for_memory() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the index of {} lacks the events after position {}, and those up to position {position} \
+         take half of memory_bytes; a handle that is open for reading only cannot write them to \
+         the index: give it more memory, or open the store for writing once",
+        parts.folder.display(),
+        parts.index.durable_through()?
+    )))
 }
 
 /// An error where the index holds more than the log, whose last event stands at `last`. Where the
@@ -447,7 +450,7 @@ fn window(parts: &Parts, secret: HashSecret) -> Result<IdWindow> {
     let mut window = IdWindow::new(secret);
     let mut newest = Vec::new();
     let mut cursor = parts.log.cursor();
-    let mut next = parts.log.last_position().filter(|_| !parts.read_only);
+    let mut next = parts.log.last_position();
     #[cfg(feature = "canary")]
     if umbel_base::canary::Switch::EventsWindowLost.is_on() {
         next = None;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use umbel_env::{Env, Lock, OpenMark, OpenState};
+use umbel_env::{Env, OpenMark, OpenState, Pin};
 
 use crate::bell::Bell;
 use crate::changes::Change;
@@ -43,8 +43,15 @@ pub struct Parts {
     /// Whether it is open, in this process: it was closed, or this is a forked child, which must
     /// wait for none of the locks of a store.
     pub open: OpenMark,
-    /// The lock of the folder.
-    pub lock: Mutex<Option<Box<dyn Lock>>>,
+    /// Keeps the files that are read, where the store is open for reading only.
+    pub pin: Mutex<Option<Box<dyn Pin>>>,
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // Readers of the index may outlive it, and hold what the lock lies in.
+        self.log.kept.end();
+    }
 }
 
 impl Parts {

@@ -21,6 +21,11 @@ pub struct Stats {
     pub indexed_through: u64,
     /// Bytes of memory, about, that views take until the index is flushed.
     pub view_tail_bytes: usize,
+    /// Files of the event log that no table of chunks names any more, kept for readers of other
+    /// processes.
+    pub pinned_files: u64,
+    /// Their bytes.
+    pub pinned_file_bytes: u64,
     /// The existence filter.
     pub existence: ExistenceStats,
     /// Where the store's directory is.
@@ -31,6 +36,8 @@ pub struct Stats {
 
 pub(crate) fn of(shared: &Shared) -> Result<Stats> {
     shared.check_process()?;
+    shared.log.kept.sweep();
+    let (pinned_files, pinned_file_bytes) = shared.log.kept.sums();
     let chunks = shared.log.chunks.all();
     let scavenged = chunks.iter().filter(|chunk| chunk.packed.is_some());
     Ok(Stats {
@@ -41,6 +48,8 @@ pub(crate) fn of(shared: &Shared) -> Result<Stats> {
         scavenged_bytes: scavenged.map(|c| c.end().saturating_sub(c.file_bytes())).sum(),
         indexed_through: shared.index.durable_through()?,
         view_tail_bytes: shared.index.views.bytes(),
+        pinned_files,
+        pinned_file_bytes,
         existence: shared.existence.stats(),
         directory: shared.directory(),
         index: shared.index.db().stats(),

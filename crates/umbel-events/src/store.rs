@@ -69,16 +69,26 @@ impl Store {
     /// store, was written by a newer Umbel or an option is out of range, `Corruption` where files
     /// do not agree with what was written.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
-        let shared = open::open(path.as_ref(), options, false)?;
+        let shared = open::open(path.as_ref(), options)?;
         Ok(Store { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Opens the store in `path` without changing a byte of it. Where the folder may not be
-    /// written to, nothing keeps others from writing meanwhile who may.
+    /// Opens the store in `path` for reading only and changes no byte of it. Appends through the
+    /// handle are refused.
+    ///
+    /// Any number of handles, of this process and of others, read a store while one writes to it.
+    /// Each sees every event acknowledged before this call, and stays at the state it opened. The
+    /// writer keeps the files of that state until the handle is closed; on a medium where it cannot
+    /// know of the reader (no `LOCK` file, or one that may not be read), it may remove them.
+    ///
+    /// Events that the index lacks are read from the log and indexed in memory. After a writer was
+    /// killed these are the events of two chunks, about.
     ///
     /// # Errors
-    /// As [`Store::open`]; `Invalid` where it was not closed, or another process has it open for
-    /// writing; `Stale` where another process changed it during each attempt to read it.
+    /// As [`Store::open`], without `Locked`; `Invalid` where the index is missing, or lacks more
+    /// events than half of `memory_bytes` can hold: open the store for writing once.
+    /// [`umbel::Error::Stale`] where the writer changed the store during each attempt to read it,
+    /// or later removed a file: open it again.
     pub fn open_read_only(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
         let shared = open_read_only::open(path.as_ref(), options)?;
         Ok(Store { handle: Arc::new(Handle { shared }) })
@@ -437,7 +447,8 @@ fn close_once(shared: &Arc<Shared>) -> Result<()> {
     shared.callbacks.run(&shared.parts);
     shared.visible.end();
     let index = shared.index.db().clone().close();
-    *locked(&shared.lock) = None;
+    shared.log.kept.end();
+    *locked(&shared.pin) = None;
     closed?;
     Ok(index?)
 }

@@ -7,7 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use umbel_log::Expectation;
+
 use crate::chunk::Chunk;
+use crate::chunk_read::read_chunk;
+use crate::chunk_table::{ChunkEntry, chunk_folder, parse_name};
 use crate::error::Result;
 use crate::parts::Parts;
 
@@ -60,7 +64,7 @@ pub fn settle(parts: &Parts, swapped: &[(Arc<Chunk>, Arc<Chunk>)]) -> Result<()>
     for (old, _) in swapped {
         parts.log.chunks.retire(old)?;
         // One that stays costs room until the store is opened again.
-        let _ = parts.env.files.remove_file(&old.path);
+        parts.log.remove_file(&old.path);
     }
     Ok(())
 }
@@ -72,6 +76,7 @@ pub fn finish(parts: &Parts) -> Result<()> {
     let mut swapped = Vec::new();
     for chunk in parts.log.chunks.all().iter() {
         if let Some(old) = parts.log.made_of(chunk)
+            && !parts.log.kept.holds(&old.path)
             && parts.env.files.exists(&old.path)?
         {
             swapped.push((old, Arc::clone(chunk)));
@@ -83,20 +88,36 @@ pub fn finish(parts: &Parts) -> Result<()> {
     }
 }
 
-/// Removes files that were made of chunks and never came into the table.
+/// Removes files of chunks that the table does not name: those that were made and never came into
+/// it, and those that were kept for readers when the store was closed. What a chunk was made of
+/// stays for [`finish`].
 ///
 /// REQUIRES: the table was read from the disk and not written since.
 pub fn remove_unnamed(parts: &Parts) -> Result<()> {
-    for chunk in parts.log.chunks.all().iter() {
-        let (made_of, named) = (chunk.packed.map_or(0, |p| p.made_of), chunk.version());
-        for version in made_of + 1.. {
-            let path = parts.log.path(chunk.id, version);
-            if version != named && parts.env.files.exists(&path)? {
-                parts.env.files.remove_file(&path)?;
-            } else if version > named {
-                break;
+    let chunks = parts.log.chunks.all();
+    for entry in parts.env.files.read_dir(&chunk_folder(&parts.folder))? {
+        let Some((id, version)) = parse_name(&entry.name) else { continue };
+        let is_named = match chunks.iter().find(|chunk| chunk.id == id) {
+            Some(chunk) => {
+                let made_of = chunk.packed.map(|packed| packed.made_of);
+                version == chunk.version() || Some(version) == made_of
             }
+            None => version > 0 || !holds_nothing(parts, id)?,
+        };
+        if !is_named {
+            parts.log.remove_file(&parts.log.path(id, version));
         }
     }
     Ok(())
+}
+
+/// Whether a file that the table does not name is that of a chunk that was never used. Every other
+/// one stays: what is in it may be events.
+fn holds_nothing(parts: &Parts, id: u64) -> Result<bool> {
+    let entry = ChunkEntry { id, start: 0, capacity: 0, ended: None, packed: None };
+    match read_chunk(&parts.env, &parts.folder, &entry, Expectation::Open) {
+        Ok(read) => Ok(read.outcome.records == 0 && !read.outcome.torn && !read.has_more),
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error),
+    }
 }

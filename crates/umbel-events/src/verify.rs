@@ -6,7 +6,7 @@ use umbel_log::Expectation;
 
 use crate::chunk::Chunk;
 use crate::chunk_read::{ChunkRead, read_chunk};
-use crate::chunk_table::{ChunkEntry, Ended, chunk_path};
+use crate::chunk_table::{ChunkEntry, Ended, chunk_path, removed_since};
 use crate::error::{Error, Result};
 use crate::format::Frame;
 use crate::limits::TOMBSTONE_REVISION;
@@ -105,10 +105,11 @@ fn check_events(
 /// Compares the file of a chunk that has ended with the table of chunks.
 fn check_file(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
     let Some(packed) = &chunk.packed else {
-        let Some(ended) = chunk.ended.get() else { return Ok(()) };
+        let Some(ended) = chunk.ended.get() else { return check_growing(shared, chunk) };
         let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
         let entry = ChunkEntry { id, start, capacity, ended: Some(*ended), packed: None };
         let checked = check_records(shared, &entry, ended);
+        let checked = checked.map_err(|error| of_reader(shared, chunk, error));
         // Its file is gone where it was scavenged meanwhile.
         let is_there = shared.log.chunks.all().iter().any(|other| Arc::ptr_eq(other, chunk));
         return if is_there { checked } else { Ok(()) };
@@ -117,6 +118,33 @@ fn check_file(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
     packed::check(&*file, chunk.id, packed)?;
     shared.log.gaps(chunk)?;
     Ok(())
+}
+
+/// Checks that the records of a chunk that a writer of another process may have open are there, as
+/// far as this reader has them. Of a chunk that this process writes the events alone are checked.
+fn check_growing(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
+    if !shared.read_only {
+        return Ok(());
+    }
+    let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
+    let entry = ChunkEntry { id, start, capacity, ended: None, packed: None };
+    let read = read_chunk(&shared.env, &shared.folder, &entry, Expectation::Open);
+    let outcome = read.map_err(|error| of_reader(shared, chunk, error))?.outcome;
+    if outcome.end >= chunk.end() {
+        return Ok(());
+    }
+    let reason = format!("the chunk ends here, but had records up to byte {}", chunk.end());
+    Err(umbel::Error::corruption(&chunk.path, outcome.end, reason).into())
+}
+
+/// The error that a reader of a chunk's file met: one that the writer has removed is not damaged.
+fn of_reader(shared: &Shared, chunk: &Chunk, error: Error) -> Error {
+    let is_gone = || matches!(shared.env.files.exists(&chunk.path), Ok(false));
+    if shared.read_only && error.is_damage() && is_gone() {
+        let removed = removed_since(&shared.env, &chunk.path).map(Error::from);
+        return removed.unwrap_or(error);
+    }
+    error
 }
 
 fn check_records(shared: &Shared, entry: &ChunkEntry, ended: &Ended) -> Result<()> {

@@ -23,6 +23,8 @@ mod suite {
     pub mod no_room;
     pub mod opening;
     pub mod page;
+    pub mod readers;
+    pub mod readers_processes;
     pub mod reading;
     pub mod refused_reads;
     mod regressions_directories;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use umbel_base::Result;
 
 use crate::background;
+use crate::commit;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::options::Durability;
@@ -160,6 +161,22 @@ impl Batch {
         background::commit(&self.handle.store, &mut self.writes, durability.into())?;
         self.writes.clear();
         self.snapshots.clear();
+        Ok(())
+    }
+
+    /// Puts the writes, all to keyspaces without a log, into the memory of a handle that is open
+    /// for reading only: what the program's own log holds and the tables lack. They are in no file
+    /// and go with the handle. Markers and conditions do not count. Empties the batch.
+    ///
+    /// # Errors
+    /// `Invalid` for a handle that can write, and for a keyspace with a log.
+    #[doc(hidden)]
+    pub fn replay(&mut self) -> Result<()> {
+        if self.foreign {
+            return Err(umbel_base::Error::invalid("the batch names a keyspace of another store"));
+        }
+        commit::replay(&self.handle.store, &self.writes)?;
+        self.writes.clear();
         Ok(())
     }
 

@@ -276,6 +276,37 @@ fn log(
     Ok(Committed { logged_through: last })
 }
 
+/// Puts writes to keyspaces without a log into the memtables of a store that is open for reading
+/// only, as recovery does with those of the log. No file holds them, and no flush will.
+pub fn replay(store: &Store, writes: &Writes) -> Result<()> {
+    store.check_open()?;
+    writes.check(None)?;
+    let mut keyspaces = writes.keyspaces().iter();
+    if !store.read_only || keyspaces.any(|keyspace| keyspace.logs()) {
+        return Err(Error::invalid(
+            "internal: only what no log holds is replayed, and only into a store that is open for \
+             reading",
+        ));
+    }
+    let mut state = store.commit_lock();
+    // Checks that there are sequence numbers left, and writes nothing.
+    log(store, &mut state, 0, &[], || false)?;
+    for write in writes.iter() {
+        state.last_sequence += 1;
+        let hash = hash_ahead(&write);
+        if apply(store, &write, hash, state.last_sequence) {
+            write.keyspace.view.freeze(&write.keyspace.options());
+        }
+    }
+    store.snapshots.publish(state.last_sequence);
+    state.bytes_unweighed += writes.bytes() as u64;
+    if state.bytes_unweighed > store.budget.sizes.buffers / 64 {
+        state.bytes_unweighed = 0;
+        weigh::settle_cache(store, &weigh::parts(store, state.wal.mapped_bytes()));
+    }
+    Ok(())
+}
+
 /// The hash of a write's key, with its line of the memtable's filter on the way. Of a range it
 /// says nothing.
 #[inline]

@@ -232,6 +232,15 @@ impl Db {
         stats::of_store(&self.handle.store)
     }
 
+    /// Bytes of all memtables, and those of the whole memory budget.
+    #[doc(hidden)]
+    pub fn memtable_bytes(&self) -> (u64, u64) {
+        let store = &self.handle.store;
+        let keyspaces = store.keyspaces();
+        let bytes = keyspaces.iter().map(|keyspace| keyspace.memtable_bytes()).sum();
+        (bytes, store.budget.sizes.total)
+    }
+
     /// Whether flushes or compactions run at this moment: for who has work that can wait.
     pub fn is_working(&self) -> bool {
         self.handle.store.budget.is_working()

@@ -2,18 +2,17 @@
 //! pins a version that names them.
 //!
 //! INVARIANT: a file is removed, or used for something else, only after the edit that drops it is
-//! durable, and after that no pin of a version up to the present one was found. A reader pins
-//! before it reads `CURRENT`. So a reader whose pin was not found reads that edit, and does not
-//! know the file.
+//! durable, and after that no pin of a version up to the present one was found: see [`KeptFiles`].
+//! A reader pins before it reads `CURRENT`.
 //!
 //! A version is a manifest and a number of its records: see [`version_of`]. Each record makes a new
 //! one, and a later manifest has a higher id, over restarts too.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use umbel_env::{Access, FileSystem, Lock};
+use umbel_env::{FileSystem, KeptFiles, Lock};
 
 use crate::poison::Poison;
 
@@ -41,28 +40,13 @@ fn version_before(manifest_id: u64, records: u64) -> u64 {
     }
 }
 
-/// The obsolete files of a store, and the lock by which its owner sees pins.
+/// The obsolete files of a store: see [`KeptFiles`].
 #[derive(Debug)]
 pub struct ObsoleteFiles {
-    files: Arc<dyn FileSystem>,
     poison: Arc<Poison>,
     /// Readers of this version or an earlier one may know what is obsolete now.
     version: AtomicU64,
-    /// `None` where the store is open for reading only, and after it was closed.
-    lock: Mutex<Option<Box<dyn Lock>>>,
-    /// The oldest version first.
-    kept: Mutex<Vec<Kept>>,
-    /// The number of files kept, and their bytes.
-    sums: (AtomicU64, AtomicU64),
-}
-
-/// A file that is kept.
-#[derive(Debug)]
-struct Kept {
-    path: PathBuf,
-    bytes: u64,
-    /// Readers of this version or an earlier one may know it.
-    version: u64,
+    kept: KeptFiles,
 }
 
 impl ObsoleteFiles {
@@ -73,8 +57,7 @@ impl ObsoleteFiles {
         lock: Option<Box<dyn Lock>>,
     ) -> Arc<ObsoleteFiles> {
         let version = AtomicU64::new(MANIFESTS_MAX << RECORD_BITS);
-        let (lock, kept, sums) = (Mutex::new(lock), Mutex::default(), Default::default());
-        Arc::new(ObsoleteFiles { files, poison, version, lock, kept, sums })
+        Arc::new(ObsoleteFiles { poison, version, kept: KeptFiles::new(files, lock) })
     }
 
     /// Notes that so many records of the manifest are durable.
@@ -82,20 +65,10 @@ impl ObsoleteFiles {
         self.version.store(version_before(manifest_id, records), Ordering::Release);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a reader pins a version up to this one. A failure to find out counts as a pin.
-    fn is_pinned_through(&self, version: u64) -> bool {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        lock.as_ref().is_none_or(|lock| lock.is_pinned(version).unwrap_or(true))
-    }
-
     /// Whether a reader may know a file that is obsolete now.
     /// REQUIRES: the edit that drops the file is durable.
     pub fn is_pinned(&self) -> bool {
-        self.is_pinned_through(self.version.load(Ordering::Acquire))
+        self.kept.is_pinned_through(self.version.load(Ordering::Acquire))
     }
 
     /// Removes a file, or keeps it while a reader may know it. One that stays for another reason
@@ -103,48 +76,28 @@ impl ObsoleteFiles {
     /// REQUIRES: the edit that drops the file is durable.
     pub fn remove(&self, path: &Path) {
         self.sweep();
-        // Under the lock, so that versions stay in order.
-        let mut kept = self.kept();
-        let version = self.version.load(Ordering::Acquire);
-        if !self.is_pinned_through(version) {
-            drop(kept);
-            let _ = self.files.remove_file(path);
-            return;
-        }
-        let opened = self.files.open(path, Access::Read);
-        let bytes = opened.and_then(|file| file.len()).unwrap_or(0);
-        self.sums.0.fetch_add(1, Ordering::Relaxed);
-        self.sums.1.fetch_add(bytes, Ordering::Relaxed);
-        kept.push(Kept { path: path.to_path_buf(), bytes, version });
+        self.kept.remove(path, self.version.load(Ordering::Acquire));
     }
 
     /// Whether files are kept.
     pub fn has_kept(&self) -> bool {
-        self.sums.0.load(Ordering::Relaxed) > 0
+        self.kept.has_some()
     }
 
     /// How many files are kept, and their bytes.
     pub fn kept_sums(&self) -> (u64, u64) {
-        (self.sums.0.load(Ordering::Relaxed), self.sums.1.load(Ordering::Relaxed))
+        self.kept.sums()
     }
 
     /// Removes the kept files that no reader knows any more.
     pub fn sweep(&self) {
-        if !self.has_kept() || self.poison.is_set() {
-            return;
-        }
-        let mut kept = self.kept();
-        // A pin of one version is one of every later version.
-        let free = kept.iter().take_while(|file| !self.is_pinned_through(file.version)).count();
-        for file in kept.drain(..free) {
-            self.sums.0.fetch_sub(1, Ordering::Relaxed);
-            self.sums.1.fetch_sub(file.bytes, Ordering::Relaxed);
-            let _ = self.files.remove_file(&file.path);
+        if !self.poison.is_set() {
+            self.kept.sweep();
         }
     }
 
     /// Releases the lock. What is kept then is removed by the next open.
     pub fn end(&self) {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.kept.end();
     }
 }

@@ -82,7 +82,10 @@ pub fn run(folder: Option<&Path>, args: &MetadataArgs, limits: Limits) -> Outcom
         )));
     }
     let change = Change::read(args)?;
-    let store = store::open(folder, limits, Durability::Synced)?;
+    let store = match change {
+        Some(_) => store::open(folder, limits, Durability::Synced)?,
+        None => store::open_to_look(folder, limits)?,
+    };
     let shown = match change {
         Some(change) => change.apply(&store, &args.stream),
         None => {

@@ -1,11 +1,10 @@
 //! How a command opens the event store it was pointed at.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use umbel::Durability;
 use umbel_env::Env;
-use umbel_events::{Store, StoreOptions, check_mistaken};
+use umbel_events::{Error, Store, StoreOptions, check_mistaken};
 
 use crate::errors::{Failure, Outcome};
 use crate::folders::is_event_store;
@@ -41,33 +40,18 @@ pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outc
     Ok(Store::open(named(folder)?, options)?)
 }
 
-/// Opens a store that exists to look at it: for writing, as one that was not closed needs, or,
-/// where nobody may write to the folder or nothing more fits, without changing anything.
+/// Opens a store that exists for reading only, beside a process that writes to it too. Where the
+/// index has to be written first, as where it is missing, the store is opened for writing.
 pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
-    match open(folder, limits, Durability::Buffered) {
-        Err(Failure::Store(error)) if is_unwritable(&error) => {
-            let options = options(limits, Durability::Buffered);
-            // Where it has to be written to first, the question is why it cannot be.
-            let opened = Store::open_read_only(named(folder)?, options);
-            opened.map_err(|_| Failure::Store(error))
-        }
-        opened => opened,
+    let options = options(limits, Durability::Buffered);
+    match Store::open_read_only(existing(folder)?, options) {
+        Err(Error::Invalid(_)) => open(folder, limits, Durability::Buffered),
+        opened => Ok(opened?),
     }
 }
 
-/// Whether it is the writing that failed, which reading can do without.
-fn is_unwritable(error: &umbel::Error) -> bool {
-    match error {
-        umbel::Error::Full { .. } => true,
-        umbel::Error::Io { source, .. } => {
-            [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem].contains(&source.kind())
-        }
-        _ => false,
-    }
-}
-
-/// Opens a store that exists. One that was not closed is brought in order first, so this writes.
-pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Outcome<Store> {
+/// The folder of a store that exists.
+fn existing(folder: Option<&Path>) -> Outcome<&Path> {
     let folder = named(folder)?;
     if !is_event_store(folder) {
         check_mistaken(&Env::system(), folder)?;
@@ -76,6 +60,11 @@ pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Ou
             folder.display()
         )));
     }
+    Ok(folder)
+}
+
+/// Opens a store that exists. One that was not closed is brought in order first, so this writes.
+pub fn open(folder: Option<&Path>, limits: Limits, durability: Durability) -> Outcome<Store> {
     let options = StoreOptions { create_if_missing: false, ..options(limits, durability) };
-    Ok(Store::open(folder, options)?)
+    Ok(Store::open(existing(folder)?, options)?)
 }

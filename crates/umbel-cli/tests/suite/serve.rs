@@ -70,6 +70,18 @@ fn get(address: &str, path: &str) -> String {
     answer.lines().next().unwrap_or_default().to_string()
 }
 
+/// The answer to `POST path` from the console.
+fn post(address: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let (len, console) = (body.len(), "content-type: application/json\r\nx-umbel-console: 1");
+    let head =
+        format!("Host: {address}\r\nContent-Length: {len}\r\nConnection: close\r\n{console}");
+    write!(stream, "POST /{path} HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn a_server_says_where_it_is_and_ends_without_an_error_when_told_to() {
     let ground = Ground::new();
@@ -80,6 +92,30 @@ fn a_server_says_where_it_is_and_ends_without_an_error_when_told_to() {
         assert_eq!((code, rest.as_str()), (Some(0), ""), "{notes}");
         assert!(notes.contains("in clear") && notes.contains("stopped"), "{notes}");
     }
+}
+
+/// `read`, `streams` and `verify` of a store that a server had open were refused with exit code 5:
+/// an operator had to stop the server to look at its store.
+#[test]
+fn a_store_is_read_and_verified_beside_its_server() {
+    let ground = Ground::new();
+    ground.feed(&["append"], br#"{"stream":"cart-1","type":"Opened","data":1}"#).succeeds();
+    let serving = Serving::start(&ground, &[]);
+    let mut events = 1;
+    for _ in 0..3 {
+        let event = r#"{"stream":"cart-1","type":"Added","data":"{}"}"#;
+        let answer = post(serving.address(), "console/api/append", event);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        events += 1;
+        let read = ground.run(&["read", "--stream", "cart-1"]).succeeds().text();
+        assert_eq!(read.lines().count(), events, "{read}");
+        let streams = ground.run(&["streams"]).succeeds().text();
+        assert!(streams.contains("cart-1"), "{streams}");
+        let verified = ground.run(&["verify"]).succeeds().text();
+        assert!(verified.contains(&format!("is whole: {events} events")), "{verified}");
+    }
+    let (code, _, notes) = serving.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{notes}");
 }
 
 /// Who hangs up wants other servers of events to look at their certificates; it ended this one.

@@ -25,9 +25,7 @@ impl EventLog {
         }
         let mut changed = table.clone();
         changed.scavenge_from = position;
-        changed.write(&self.env, &self.folder)?;
-        *table = changed;
-        Ok(())
+        self.publish(&mut table, changed)
     }
 
     /// A file of a chunk.
@@ -55,8 +53,7 @@ impl EventLog {
         entry.packed = Some(packed);
         let entry = *entry;
         changed.scavenge_from = next;
-        changed.write(&self.env, &self.folder)?;
-        *table = changed;
+        self.publish(&mut table, changed)?;
         drop(table);
         let chunk = Arc::new(Chunk::new(&self.folder, &entry));
         self.chunks.replace(&chunk);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::Result;
-use umbel_env::{Access, Env, File, FileIdentity, FileSystem, Lock, Mapping};
+use umbel_env::{Access, DirectoryEntry, Env, File, FileIdentity, FileSystem, Lock, Mapping, Pin};
 
 /// A call at which somebody may hold the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Moment {
     Locking,
     /// So many bytes of a file are about to be read.
     Reading(usize),
+    /// A call that changes nothing is about to be made, or half of a file's bytes were read.
+    Looking,
 }
 
 type Hook = Arc<dyn Fn(Moment, &Path) + Send + Sync>;
@@ -62,10 +64,26 @@ impl Files {
 impl FileSystem for Files {
     umbel_env::pass_on! {
         inner: absolute reaches place identity innermost create_dir_all rename hard_link
-            remove_file remove_dir read_dir exists sync_dir pin
+            remove_file remove_dir sync_dir
+    }
+
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        (self.hook)(Moment::Looking, path);
+        self.inner.read_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        (self.hook)(Moment::Looking, path);
+        self.inner.exists(path)
+    }
+
+    fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
+        (self.hook)(Moment::Looking, path);
+        self.inner.pin(path, version)
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
+        (self.hook)(Moment::Looking, path);
         let inner = self.inner.hold(path)?;
         Ok(Arc::new(Files { inner, hook: Arc::clone(&self.hook) }))
     }
@@ -77,6 +95,7 @@ impl FileSystem for Files {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        (self.hook)(Moment::Looking, path);
         Ok(self.file(self.inner.open(path, access)?))
     }
 
@@ -96,12 +115,20 @@ impl File for HookedFile {
     }
 
     fn len(&self) -> Result<u64> {
+        (self.hook)(Moment::Looking, self.inner.path());
         self.inner.len()
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         (self.hook)(Moment::Reading(buffer.len()), self.inner.path());
-        self.inner.read_at(buffer, offset)
+        // A read is not one step.
+        let half = buffer.len() / 2;
+        let read = self.inner.read_at(&mut buffer[..half], offset)?;
+        if read < half {
+            return Ok(read);
+        }
+        (self.hook)(Moment::Looking, self.inner.path());
+        Ok(read + self.inner.read_at(&mut buffer[half..], offset + half as u64)?)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {

@@ -153,8 +153,7 @@ impl Life {
             (Err(failed), _) if failed.is_corruption => {
                 return Err(format!("read-only: damage was reported: {}", failed.text));
             }
-            // A store that was not closed can be read only after it was opened for writing.
-            (Err(failed), _) if is_known && !was_moved && !failed.text.contains("not closed") => {
+            (Err(failed), _) if is_known && !was_moved => {
                 return Err(format!("read-only: {}", failed.text));
             }
             (Err(_), _) => world.targets.extend(held),
