@@ -16,8 +16,8 @@ const DEPENDENCIES_END: usize = 15;
 /// The hashes besides the keyed one are behind features that nothing in the workspace asks for.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
 
-/// What is built for release, always together: built alone, a package gets fewer features of what it
-/// shares with the others, and all of that is compiled once more.
+/// What is built for release, always together: built alone, a package gets fewer features of what
+/// it shares with the others, and all of that is compiled once more.
 const RELEASED: [&str; 3] = ["umbel-cli", "umbel-torture", "umbel-lab"];
 
 /// Runs every check. Whether nothing failed.

@@ -74,6 +74,10 @@ fn of_log(registry: &mut Registry, stats: &Stats) {
     gauge(registry, "log_bytes", "Bytes of the event log", stats.log_bytes as f64);
     gauge(registry, "log_chunks", "Files of the event log", stats.chunks as f64);
     gauge(registry, "index_lag_bytes", "Positions that a crash would read again", lag as f64);
+    let pinned = stats.pinned_files as f64;
+    gauge(registry, "log_pinned_files", "Obsolete chunks that readers keep", pinned);
+    let pinned = stats.pinned_file_bytes as f64;
+    gauge(registry, "log_pinned_file_bytes", "Bytes of these", pinned);
     of_directory(registry, "", &stats.directory);
 }
 

@@ -164,8 +164,8 @@ fn a_call_that_fails_is_found_under_the_number_that_its_client_gave_or_is_told()
     });
 }
 
-/// An operator swapped the directory of a served store for a restored one. The server went on in its
-/// own, and nothing but `stats()` told.
+/// An operator swapped the directory of a served store for a restored one. The server went on in
+/// its own, and nothing but `stats()` told.
 #[test]
 #[cfg(unix)]
 fn a_directory_that_is_moved_is_a_line_of_the_log_and_a_metric() {
