@@ -8,7 +8,6 @@ use umbel_env::File;
 use umbel_filter::{KeyHasher, PrefixHasher};
 
 use crate::block::Block;
-use crate::find::Found;
 use crate::footer::{Footer, Region, read_part};
 use crate::format::{BlockKind, feature, open_sealed};
 use crate::heads::{Below, Way};
@@ -336,16 +335,19 @@ impl Table {
         // Where no entry is too new, the entries' own numbers need not be looked at.
         let too_new = self.sequence_max > sequence;
         let sequence = if too_new { sequence } else { SequenceNumber::MAX };
-        let read =
-            |found: Found<'_>| read(found.trailer.sequence(), found.trailer.kind(), found.value);
         let reading = self.slots.read();
-        if let Some(block) = reading.get(number) {
-            return Ok(block.find(key, hash, sequence).map(read));
-        }
-        // Reading the file takes its time: nobody's memory is to wait for it.
-        drop(reading);
-        let Some(block) = self.load_for(number, key, sequence)? else { return Ok(None) };
-        Ok(block.view().find(key, hash, sequence).map(read))
+        let loaded;
+        let found = if let Some(block) = reading.get(number) {
+            block.find(key, hash, sequence)
+        } else {
+            // Reading the file takes its time: nobody's memory is to wait for it.
+            drop(reading);
+            let Some(block) = self.load_for(number, key, sequence)? else { return Ok(None) };
+            loaded = block;
+            loaded.view().find(key, hash, sequence)
+        };
+        // In one place, so that it is always inlined.
+        Ok(found.map(|found| read(found.trailer.sequence(), found.trailer.kind(), found.value)))
     }
 
     /// Enters, for a batch of gets of blocks that are cached: until what this gives is dropped,

@@ -49,22 +49,7 @@ pub fn hold_back(
 ) -> Result<()> {
     let full = || is_full(store, keyspace);
     if store.options.background_threads == 0 {
-        // Several threads may write: one that finds the work taken waits for the one that took it.
-        let mut tries = 0;
-        let waits = full().then(|| WaitingWriter::new(store));
-        while full() {
-            store.check_writable()?;
-            keyspace.check_not_dropped()?;
-            if let Some(refusal) = waits.as_ref().and_then(WaitingWriter::refusal) {
-                return Err(refusal);
-            }
-            match run_inline() {
-                Err(error) if error.is_short_of_descriptors() && tries < TRIES_MAX => tries += 1,
-                done => done?,
-            }
-            store.wait_for_change(Duration::from_millis(10), || !full());
-        }
-        return Ok(());
+        return if full() { work_off(store, keyspace, run_inline) } else { Ok(()) };
     }
     let delay = keyspace.delay_per_byte_ns();
     if delay == 0.0 && !full() {
@@ -94,5 +79,29 @@ pub fn hold_back(
     }
     add(&store.counters.stalls, 1);
     add(&store.counters.stall_micros, (clock.now() - begun).as_micros() as u64);
+    Ok(())
+}
+
+/// Does all work there is, until `keyspace` may be written to. Several threads may write: one that
+/// finds the work taken waits for the one that took it.
+#[cold]
+fn work_off(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    run_inline: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let (waits, mut tries) = (WaitingWriter::new(store), 0);
+    while is_full(store, keyspace) {
+        store.check_writable()?;
+        keyspace.check_not_dropped()?;
+        if let Some(refusal) = waits.refusal() {
+            return Err(refusal);
+        }
+        match run_inline() {
+            Err(error) if error.is_short_of_descriptors() && tries < TRIES_MAX => tries += 1,
+            done => done?,
+        }
+        store.wait_for_change(Duration::from_millis(10), || !is_full(store, keyspace));
+    }
     Ok(())
 }
