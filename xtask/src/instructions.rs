@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::smoke::released;
-use crate::steps::{Counts, Outcome, cargo, run};
+use crate::steps::{Counts, Outcome};
 use crate::tree;
 
 /// Where the baseline lies.
@@ -45,6 +45,7 @@ const SLACK: f64 = 0.90;
 type Row = (String, u64);
 
 /// Counts every operation and compares with the baseline, or writes a new one.
+/// REQUIRES: the release build is there.
 pub fn instructions(write: bool) -> Outcome {
     if !responds("valgrind") {
         return Outcome::skip(
@@ -59,11 +60,6 @@ pub fn instructions(write: bool) -> Outcome {
             "instruction counts: {BASELINE} was made with {made_with}, this is {compiler}; \
              `cargo xtask instructions --write` makes a new one"
         ));
-    }
-    // Alone: built together with others it is inlined differently, and the counts are others.
-    let mut build = cargo();
-    if run(build.args(["build", "--quiet", "--release", "-p", "umbel-lab"])).counts.failed > 0 {
-        return Outcome::of(false);
     }
     let folder = std::env::temp_dir().join(format!("umbel-hot-{}", std::process::id()));
     let counted = count_all(&folder);

@@ -16,8 +16,8 @@ const DEPENDENCIES_END: usize = 15;
 /// The hashes besides the keyed one are behind features that nothing in the workspace asks for.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
 
-/// What the steps below run, built together: alone each would be compiled once more, with fewer
-/// features of what it shares with the others.
+/// What is built for release, always together: built alone, a package gets fewer features of what
+/// it shares with the others, and all of that is compiled once more.
 const RELEASED: [&str; 3] = ["umbel-cli", "umbel-torture", "umbel-lab"];
 
 /// Runs every check. Whether nothing failed.
@@ -142,7 +142,9 @@ pub fn console_alone() -> bool {
 /// Counts the instructions of the hot operations alone. Whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
     let mut report = Report::default();
-    report.step(INSTRUCTIONS, || instructions::instructions(write));
+    if release_build(&mut report, &RELEASED) {
+        report.step(INSTRUCTIONS, || instructions::instructions(write));
+    }
     report.finish()
 }
 
