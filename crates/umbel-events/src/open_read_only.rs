@@ -12,8 +12,8 @@
 //! 4. The events that the index lacks are indexed in memory.
 //! 5. The reader pins the generation that it read in the place of version 0.
 //!
-//! INVARIANT: a scavenge writes a chunk anew only once the index durably holds all of it. So where
-//! the table names a file that was written anew, and the index that was opened lacks events of that
+//! INVARIANT: a scavenge rewrites a chunk only once the index durably holds all of it. So where
+//! the table names a file that was rewritten, and the index that was opened lacks events of that
 //! chunk, the index is older than the scavenge. The events are then indexed from the file that was
 //! appended to, which is pinned, and they get the numbers in views that the writer gave them.
 
@@ -213,7 +213,7 @@ fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     Err(error)
 }
 
-/// The table with the file that was appended to, for each chunk that was written anew after the
+/// The table with the file that was appended to, for each chunk that was rewritten after the
 /// index was read, which holds everything up to `through`.
 fn appended_to(
     env: &Env,

@@ -1,4 +1,4 @@
-//! Tells in the log when the directory of a served store is moved, removed, or back in its place.
+//! Logs when the directory of a served store is moved, removed, or back at its path.
 //!
 //! The server goes on in the directory that it opened. An operator who swapped directories to
 //! restore a store would otherwise believe that it serves the new one.
@@ -15,21 +15,22 @@ use crate::service::Service;
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Where a directory is, as the log was told last.
+/// Where a directory was at the last look.
 #[derive(Debug, Default)]
-struct Told(DirectoryStats);
+struct LastLook(DirectoryStats);
 
-impl Told {
-    /// Tells the log where that is something new.
-    fn look(&mut self, what: &'static str, now: DirectoryStats) {
-        let before = std::mem::replace(&mut self.0, now);
-        let now = &self.0;
-        let place = |stats: &DirectoryStats| {
-            (stats.is_removed, stats.is_moved, stats.path_now.as_deref().map(Path::to_path_buf))
-        };
-        if place(&before) == place(now) {
+impl LastLook {
+    /// Logs where the directory is now, if that has changed.
+    fn compare(&mut self, what: &'static str, now: DirectoryStats) {
+        fn place(stats: &DirectoryStats) -> (bool, bool, Option<&Path>) {
+            (stats.is_removed, stats.is_moved, stats.path_now.as_deref())
+        }
+        let has_changed = place(&self.0) != place(&now);
+        self.0 = now;
+        if !has_changed {
             return;
         }
+        let now = &self.0;
         let path = now.path.display().to_string();
         let path_now = now.path_now.as_ref().map(|path| path.display().to_string());
         if now.is_removed {
@@ -49,15 +50,15 @@ impl Told {
 
 /// Looks at the directories of what is served until the server stops.
 pub async fn watch(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
-    let (mut events, mut keys) = (Told::default(), Told::default());
+    let (mut events, mut keys) = (LastLook::default(), LastLook::default());
     loop {
         if let Ok(now) = service.store.blocking(|store| Ok(store.directory())).await {
-            events.look("the event store", now);
+            events.compare("the event store", now);
         }
         if let Some(kv) = &service.kv
             && let Some(now) = kv.directory().await
         {
-            keys.look("the store of keys and values", now);
+            keys.compare("the store of keys and values", now);
         }
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,

@@ -340,7 +340,7 @@ impl Table {
         let found = if let Some(block) = reading.get(number) {
             block.find(key, hash, sequence)
         } else {
-            // Reading the file takes its time: nobody's memory is to wait for it.
+            // A read of the file is slow: no memory that other readers released waits for it.
             drop(reading);
             let Some(block) = self.load_for(number, key, sequence)? else { return Ok(None) };
             loaded = block;
