@@ -26,6 +26,8 @@ pub struct DirectoryEntry {
     pub len: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
+    /// Which file or directory it is.
+    pub identity: FileIdentity,
 }
 
 /// Which file or directory of a running system this is, whatever its names are: device and inode.
@@ -57,8 +59,8 @@ pub enum DirectoryPlace {
 pub trait File: Send + Sync + Debug {
     /// The path it was opened by, for error messages.
     fn path(&self) -> &Path;
-    /// Which file this is; `None` where it has no name any more.
-    fn identity(&self) -> Result<Option<FileIdentity>>;
+    /// Which file this is, whatever its name is now.
+    fn identity(&self) -> Result<FileIdentity>;
     /// Its length in bytes.
     fn len(&self) -> Result<u64>;
     /// Whether it is empty.
@@ -194,6 +196,30 @@ pub trait FileSystem: Send + Sync + Debug {
     }
     /// Where the held directory is now. [`DirectoryPlace::Unchanged`] where none is held.
     fn place(&self) -> Result<DirectoryPlace>;
+    /// Whether the held directory has no name any more. Looks at nothing but the directory: no path
+    /// is resolved, so no mount over it can make the caller wait.
+    fn is_removed(&self) -> Result<bool> {
+        Ok(self.place()? == DirectoryPlace::Removed)
+    }
+    /// An error where the held directory, which was opened by the path `directory`, was removed:
+    /// what is made durable in it goes with the handle. A failure to look proves nothing.
+    fn check_kept(&self, directory: &Path) -> Result<()> {
+        match self.is_removed() {
+            Ok(true) => Err(Error::Replaced {
+                path: directory.to_path_buf(),
+                reason: "the directory was removed".into(),
+            }),
+            Ok(false) | Err(_) => Ok(()),
+        }
+    }
+    /// An error where a name stands for another file than the one that the writer of the held
+    /// directory created or listed, or for none: what is made durable in that file goes with the
+    /// handle. Nothing is checked where the file system does not know the writer's files: see
+    /// [`OwnFiles`](crate::OwnFiles).
+    fn check_named(&self, path: &Path) -> Result<()> {
+        let _ = path;
+        Ok(())
+    }
     /// Which file or directory has this name; `None` where none has. Links are not followed.
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>>;
     /// Creates a directory (mode 0700) and its missing parents. One that exists is fine.
@@ -204,6 +230,12 @@ pub trait FileSystem: Send + Sync + Debug {
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// Gives a file another name in one step, replacing a file that has that name.
     fn rename(&self, source: &Path, target: &Path) -> Result<()>;
+    /// Exchanges the files of two names in one step. `false`, with nothing done, where the file
+    /// system or the platform cannot.
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        let _ = (one, other);
+        Ok(false)
+    }
     /// Gives a file a second name, in a directory of `target_files`, which is this file system or
     /// another one of the same kind. An error where the name exists.
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()>;

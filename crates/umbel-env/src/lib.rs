@@ -10,10 +10,12 @@ pub mod env;
 pub mod file;
 mod kept_files;
 mod lock_wait;
+mod own_files;
 pub mod pass_on;
 pub mod path;
 pub mod process;
 mod process_files;
+mod root_file;
 pub mod system;
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
@@ -26,5 +28,7 @@ pub use file::{
     Populator,
 };
 pub use kept_files::KeptFiles;
+pub use own_files::{OwnFiles, OwnershipCheck};
 pub use path::check_path;
 pub use process::{OpenMark, OpenState, PerProcess, ProcessBound, ProcessMark};
+pub use root_file::RootFile;

@@ -26,6 +26,16 @@ macro_rules! pass_on {
             self.$field.place()
         }
     };
+    (@is_removed $field:ident) => {
+        fn is_removed(&self) -> $crate::pass_on::Result<bool> {
+            self.$field.is_removed()
+        }
+    };
+    (@check_named $field:ident) => {
+        fn check_named(&self, path: &::std::path::Path) -> $crate::pass_on::Result<()> {
+            self.$field.check_named(path)
+        }
+    };
     (@identity $field:ident) => {
         fn identity(
             &self,
@@ -51,6 +61,15 @@ macro_rules! pass_on {
             target: &::std::path::Path,
         ) -> $crate::pass_on::Result<()> {
             self.$field.rename(source, target)
+        }
+    };
+    (@exchange $field:ident) => {
+        fn exchange(
+            &self,
+            one: &::std::path::Path,
+            other: &::std::path::Path,
+        ) -> $crate::pass_on::Result<bool> {
+            self.$field.exchange(one, other)
         }
     };
     (@hard_link $field:ident) => {

@@ -30,7 +30,7 @@ impl ProcessFiles {
 }
 
 impl FileSystem for ProcessFiles {
-    crate::pass_on!(files: absolute reaches place identity innermost read_dir exists resolved);
+    crate::pass_on!(files: absolute reaches place is_removed check_named identity innermost read_dir exists resolved);
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.check(path)?;
@@ -56,6 +56,11 @@ impl FileSystem for ProcessFiles {
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
         self.check(source)?;
         self.files.rename(source, target)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        self.check(one)?;
+        self.files.exchange(one, other)
     }
 
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {

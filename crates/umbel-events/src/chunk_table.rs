@@ -3,10 +3,11 @@
 //! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole, by rename.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result, varint};
-use umbel_env::{Access, DirectoryPlace, Env};
+use umbel_env::{Access, Env, File, RootFile};
 use umbel_log::{HEADER_BYTES, Sealed};
 
 const NAME: &str = "CHUNKS";
@@ -141,9 +142,8 @@ pub struct ChunkTable {
     pub instance: [u8; 16],
     /// Counts the tables written.
     pub generation: u64,
-    /// The generation that is known to be on the disk. After a failed write the one there is this
-    /// or [`ChunkTable::generation`].
-    pub written: u64,
+    /// The file on the disk, which an open store has written or found; `None` of any other table.
+    pub root: Option<Arc<RootFile>>,
     /// The id of the next chunk.
     pub next_id: u64,
     /// The position its first byte will have: no event was ever given one as high.
@@ -175,7 +175,7 @@ impl ChunkTable {
             seed,
             instance,
             generation: 0,
-            written: 0,
+            root: None,
             next_id: 1,
             next_start: 0,
             scavenge_from: 0,
@@ -234,7 +234,7 @@ impl ChunkTable {
             seed,
             instance,
             generation,
-            written: generation,
+            root: None,
             next_id,
             next_start,
             scavenge_from,
@@ -272,14 +272,32 @@ impl ChunkTable {
     /// Reads the table of the store in `folder`.
     pub fn read(env: &Env, folder: &Path) -> Result<ChunkTable> {
         let path = folder.join(NAME);
+        ChunkTable::read_file(&*env.files.open(&path, Access::Read)?, &path)
+    }
+
+    /// As [`ChunkTable::read`], for the store's writer: [`ChunkTable::write`] replaces this file
+    /// and no other.
+    pub fn read_own(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkTable> {
+        let path = folder.join(NAME);
         let file = env.files.open(&path, Access::Read)?;
+        let table = ChunkTable::read_file(&*file, &path)?;
+        root.note_found(file)?;
+        Ok(ChunkTable { root: Some(root), ..table })
+    }
+
+    fn read_file(file: &dyn File, path: &Path) -> Result<ChunkTable> {
         let len = file.len()?;
         if len > BYTES_MAX {
-            return Err(Error::corruption(&path, BYTES_MAX, "no table of chunks is as long"));
+            return Err(Error::corruption(path, BYTES_MAX, "no table of chunks is as long"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
-        ChunkTable::decode(&bytes, &path)
+        ChunkTable::decode(&bytes, path)
+    }
+
+    /// The file of the table in `folder`, of which nothing is known yet.
+    pub fn root(env: &Env, folder: &Path) -> Arc<RootFile> {
+        Arc::new(RootFile::new(Arc::clone(&env.files), folder.join(NAME)))
     }
 
     /// Puts this table, of the next generation, in the place of the one in `folder`, and makes it
@@ -288,62 +306,38 @@ impl ChunkTable {
     /// REQUIRES: the names of all chunks in it are durable.
     ///
     /// # Errors
-    /// `Replaced` where the file there is not the one that was written last; a failed call.
+    /// `Replaced`, with the table there left alone, where it is not the one that this writer read
+    /// or wrote last; a failed call.
     pub fn write(&mut self, env: &Env, folder: &Path) -> Result<()> {
-        self.check_owned(env, folder)?;
-        self.replace(env, folder)
-    }
-
-    /// An error where the table in `folder` is not the one that was read or written last: another
-    /// program put it there, and its files are not this store's.
-    fn check_owned(&self, env: &Env, folder: &Path) -> Result<()> {
-        #[cfg(feature = "canary")]
-        if umbel_base::canary::Switch::EventsChunksNotOwned.is_on() {
-            return Ok(());
-        }
-        let path = folder.join(NAME);
-        let replaced = |reason: &str| Error::Replaced { path: path.clone(), reason: reason.into() };
-        if env.files.place()? == DirectoryPlace::Removed {
-            return Err(replaced("the directory was removed"));
-        }
-        let found = match ChunkTable::read(env, folder) {
-            Ok(found) => found,
-            Err(error) if error.is_missing_file() && self.written == 0 => return Ok(()),
-            Err(error) if error.is_missing_file() => return Err(replaced("it was removed")),
-            Err(Error::Corruption { reason, .. }) => return Err(replaced(&reason)),
-            Err(error) => return Err(error),
-        };
-        let is_same_store = found.seed == self.seed;
-        if !is_same_store || !(self.written..=self.generation).contains(&found.generation) {
-            return Err(replaced("it names another state of a store"));
-        }
-        Ok(())
-    }
-
-    /// As [`ChunkTable::write`], whatever table is there.
-    pub fn replace(&mut self, env: &Env, folder: &Path) -> Result<()> {
         self.generation += 1;
         let new = folder.join(NEW_NAME);
         if env.files.exists(&new)? {
-            // Left over from a write that failed.
+            // Left over from an earlier write.
             env.files.remove_file(&new)?;
         }
-        let written = self.write_file(env, &new);
-        if written.is_err() {
+        let file = self.write_file(env, &new).inspect_err(|_| {
             // The first failure is the one to report.
             let _ = env.files.remove_file(&new);
-            return written;
+        })?;
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::EventsChunksNotOwned.is_on() {
+            env.files.rename(&new, &folder.join(NAME))?;
+            return env.files.sync_dir(folder);
         }
-        env.files.rename(&new, &folder.join(NAME))?;
-        env.files.sync_dir(folder)?;
-        self.written = self.generation;
-        Ok(())
+        match &self.root {
+            Some(root) => root.replace(&*env.files, &new, file),
+            None => {
+                env.files.rename(&new, &folder.join(NAME))?;
+                env.files.sync_dir(folder)
+            }
+        }
     }
 
-    fn write_file(&self, env: &Env, path: &Path) -> Result<()> {
+    fn write_file(&self, env: &Env, path: &Path) -> Result<Arc<dyn File>> {
         let file = env.files.create(path)?;
         file.write_all_at(&self.encode(), 0)?;
-        file.sync()
+        file.sync()?;
+        Ok(file)
     }
 
     /// The last generation whose readers may know a file that this table does not name.
@@ -405,7 +399,7 @@ impl ChunkTable {
 
 /// Decodes a table without its checksum, and encodes it again. For fuzzing only.
 pub fn fuzz(body: &[u8]) {
-    for table in [1, 2].into_iter().filter_map(|version| ChunkTable::decode_body(version, body)) {
+    for table in (1..=VERSION).filter_map(|version| ChunkTable::decode_body(version, body)) {
         let bytes = table.encode();
         let again = ChunkTable::decode(&bytes, Path::new(NAME)).ok();
         assert_eq!(again, Some(table), "what was read can be written and read again");

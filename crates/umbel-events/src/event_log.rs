@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, DirectoryPlace, Env, KeptFiles, Populator};
+use umbel_env::{Access, Env, KeptFiles, Populator};
 use umbel_log::{
     END_RECORD_BYTES, HEADER_BYTES, LogKind, LogOptions, LogProgress, LogWriter, Sealed,
     record_bytes,
@@ -195,7 +195,12 @@ impl EventLog {
             // Before its end: what ends the chunk is in the file once this says that it ended.
             let has_ended = written.chunk.ended.get().is_some();
             let end = written.progress.end();
+            let was_durable = end <= written.progress.durable();
             written.sync(end)?;
+            if !has_ended || !was_durable {
+                // One that ended and is durable may be written anew, and removed.
+                self.check_named(&written.chunk)?;
+            }
             durable = durable.max(written.chunk.start + end);
             if !has_ended {
                 // The next one may be there already, and have events by now. They are not durable
@@ -206,26 +211,20 @@ impl EventLog {
                 done = index + 1;
             }
         }
-        self.check_kept()?;
         unsynced.drain(..done);
         self.durable.fetch_max(durable, Ordering::Release);
         Ok(())
     }
 
-    /// An error where the directory was removed: what is synced in it goes with this handle. A
-    /// failure to look proves nothing.
-    fn check_kept(&self) -> Result<()> {
+    /// An error where the directory, or the file of a chunk in it, was removed or replaced: what is
+    /// synced in it goes with this handle.
+    fn check_named(&self, chunk: &Chunk) -> Result<()> {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
             return Ok(());
         }
-        match self.env.files.place() {
-            Ok(DirectoryPlace::Removed) => Err(Error::Replaced {
-                path: self.folder.clone(),
-                reason: "the directory was removed".into(),
-            }),
-            Ok(_) | Err(_) => Ok(()),
-        }
+        self.env.files.check_kept(&self.folder)?;
+        self.env.files.check_named(&chunk_path(&self.folder, chunk.id))
     }
 
     /// Makes a chunk ready that has room for `payload_bytes` at least, if none is.

@@ -17,7 +17,13 @@ use crate::error::{Error, Result};
 /// refuses.
 pub fn check_mistaken(env: &Env, folder: &Path) -> Result<()> {
     check_path("the event store", folder)?;
-    if ChunkTable::exists(env, folder)? || !env.files.exists(folder)? {
+    if !env.files.exists(folder)? {
+        return Ok(());
+    }
+    // All is found in one directory, although another one may get its name meanwhile.
+    let folder = &*env.files.absolute(folder)?;
+    let env = &env.hold(folder)?;
+    if ChunkTable::exists(env, folder)? {
         return Ok(());
     }
     check_no_backup(env, folder)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushGate, Options};
-use umbel_env::{Access, Env, KeptFiles, OpenMark, check_path};
+use umbel_env::{Access, Env, KeptFiles, OpenMark, OwnFiles, RootFile, check_path};
 use umbel_filter::HashSecret;
 use umbel_log::{Expectation, HEADER_BYTES, Sealed};
 
@@ -49,16 +49,17 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     if !admit(outside, folder, &options, false)? {
         create_folders(outside, folder)?;
     }
-    let env = outside.of_this_process().hold(folder)?;
+    let (env, root) = own_env(outside, folder)?;
     let lock = env.lock(&folder.join(LOCK), options.lock_wait)?;
     let kept = Arc::new(KeptFiles::new(Arc::clone(&env.files), Some(lock)));
     // Another process may have created it meanwhile.
-    let exists = ChunkTable::exists(&env, folder)?;
-    if !exists || options.error_if_exists {
-        admit(outside, folder, &options, false)?;
-    }
+    let exists = admit_held(&env, folder, &options)?;
     repair_marker::check_none(&env, folder)?;
-    let mut table = if exists { ChunkTable::read(&env, folder)? } else { create(&env, folder)? };
+    list(&env, folder)?;
+    let mut table = match exists {
+        true => ChunkTable::read_own(&env, folder, root)?,
+        false => create(&env, folder, root)?,
+    };
     recover(&env, folder, &mut table, &kept)?;
     if table.instance == [0; 16] {
         table.instance = env.entropy.id()?;
@@ -101,6 +102,24 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     Ok(shared)
 }
 
+/// The world, with its files held at the store's directory, of which this process changes its own
+/// alone, and the table of chunks in it.
+fn own_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<RootFile>)> {
+    let held = outside.of_this_process().hold(folder)?;
+    let root = ChunkTable::root(&held, folder);
+    let files = OwnFiles::new(Arc::clone(&held.files), Arc::<RootFile>::clone(&root));
+    Ok((Env { files: Arc::new(files), ..held }, root))
+}
+
+/// Lists what this process finds, which is its own from now on.
+fn list(env: &Env, folder: &Path) -> Result<()> {
+    env.files.create_dir_all(&chunk_folder(folder))?;
+    for directory in [folder, &chunk_folder(folder)] {
+        env.files.read_dir(directory)?;
+    }
+    Ok(())
+}
+
 /// What the handles of a store share. `window` has the ids of the newest events, the last of which
 /// was appended at `last_created`.
 pub fn share(parts: Parts, window: IdWindow, last_created: u64) -> Arc<Shared> {
@@ -125,13 +144,36 @@ pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) 
         return Err(Error::invalid(format!("there is no event store in {shown}")));
     }
     if !exists {
+        check_mistaken(env, folder)?;
+        check_above(env, folder)?;
         check_new(env, folder, options)?;
-    } else if options.error_if_exists && !read_only {
-        return Err(Error::invalid(format!(
-            "{shown} holds an event store already; name another folder"
-        )));
+    } else if !read_only {
+        check_may_exist(folder, options)?;
     }
     Ok(exists)
+}
+
+/// The same of the folder that is held and locked.
+fn admit_held(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
+    let exists = ChunkTable::exists(env, folder)?;
+    match exists {
+        true => check_may_exist(folder, options)?,
+        false => {
+            check_mistaken(env, folder)?;
+            check_new(env, folder, options)?;
+        }
+    }
+    Ok(exists)
+}
+
+fn check_may_exist(folder: &Path, options: &StoreOptions) -> Result<()> {
+    match options.error_if_exists {
+        true => Err(Error::invalid(format!(
+            "{} holds an event store already; name another folder",
+            folder.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Makes the folder with those it lies in, and the names of all of them durable: before there is a
@@ -155,10 +197,9 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An error where no store can be made in the folder.
-fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
+/// An error where the folder lies in that of another event store.
+fn check_above(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
-    check_mistaken(env, folder)?;
     let resolved = env.files.resolved(folder);
     // Where nobody may look there is no store of ours.
     let is_store = |above: &&Path| ChunkTable::exists(env, above).unwrap_or_default();
@@ -169,6 +210,12 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
             store.display()
         )));
     }
+    Ok(())
+}
+
+/// An error where no store can be made in the folder.
+fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
+    let shown = folder.display();
     if !options.create_if_missing {
         return Err(Error::invalid(format!(
             "there is no event store in {shown}; name the folder of one, or let it be created"
@@ -191,8 +238,8 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     Ok(())
 }
 
-fn create(env: &Env, folder: &Path) -> Result<ChunkTable> {
-    let mut table = ChunkTable::create(env)?;
+fn create(env: &Env, folder: &Path, root: Arc<RootFile>) -> Result<ChunkTable> {
+    let mut table = ChunkTable { root: Some(root), ..ChunkTable::create(env)? };
     table.write(env, folder)?;
     Ok(table)
 }

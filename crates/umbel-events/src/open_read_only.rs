@@ -54,7 +54,7 @@ type Place = (PathBuf, u64);
 enum Attempt {
     /// It is open.
     Opened(Arc<Shared>),
-    /// The table of chunks was replaced, and no pin keeps the files of either.
+    /// The table of chunks was replaced meanwhile.
     Changed,
 }
 
@@ -121,7 +121,9 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
     let index = open_index(&env, folder, options, before.seed)?;
     let mut table = ChunkTable::read(&env, folder)?;
     let is_same_store = (table.seed, table.instance) == (before.seed, before.instance);
-    if !is_same_store || (pin.is_none() && table.generation != before.generation) {
+    // Whatever pin there is: the writer need not see it. It does not through an overlay, or where the
+    // lock file was removed.
+    if !is_same_store || table.generation != before.generation {
         return Ok(Attempt::Changed);
     }
     let growing = read_ends(&env, folder, &mut table)?;

@@ -85,7 +85,7 @@ pub fn restore(
         copy((&there, env), names, entry.id, file, &mut pace).map_err(Error::in_backup)?;
     }
     env.files.sync_dir(&chunks)?;
-    table.clone().replace(env, target)?;
+    table.clone().write(env, target)?;
     finish(env, target)?;
     Ok(report)
 }
@@ -145,8 +145,8 @@ fn check_target(
     if has("CHUNKS") {
         if is_marked {
             let found = ChunkTable::read(env, target)?;
-            let (generation, instance) = (table.generation + 1, found.instance);
-            let finished = ChunkTable { generation, instance, ..table.clone() };
+            let mut finished = table.clone();
+            (finished.generation, finished.instance) = (table.generation + 1, found.instance);
             if found == finished {
                 return Ok(true);
             }

@@ -50,19 +50,27 @@ impl LastLook {
 
 /// Looks at the directories of what is served until the server stops.
 pub async fn watch(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
-    let (mut events, mut keys) = (LastLook::default(), LastLook::default());
+    let mut last = Default::default();
     loop {
-        if let Ok(now) = service.store.blocking(|store| Ok(store.directory())).await {
-            events.compare("the event store", now);
-        }
-        if let Some(kv) = &service.kv
-            && let Some(now) = kv.directory().await
-        {
-            keys.compare("the store of keys and values", now);
-        }
+        // A look takes as long as the file systems on the paths do; a stop does not wait for it.
+        let round = async {
+            look(&service, &mut last).await;
+            tokio::time::sleep(EVERY).await;
+        };
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = round => {}
         }
+    }
+}
+
+async fn look(service: &Service, (events, keys): &mut (LastLook, LastLook)) {
+    if let Ok(now) = service.store.blocking(|store| Ok(store.directory())).await {
+        events.compare("the event store", now);
+    }
+    if let Some(kv) = &service.kv
+        && let Some(now) = kv.directory().await
+    {
+        keys.compare("the store of keys and values", now);
     }
 }

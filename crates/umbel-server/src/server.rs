@@ -318,10 +318,6 @@ enum Told {
     Look,
 }
 
-/// The signal for a file that would grow beyond its limit; the same number on every Unix.
-#[cfg(unix)]
-const SIGXFSZ: i32 = 25;
-
 #[cfg(unix)]
 #[derive(Debug)]
 struct Signals {
@@ -336,7 +332,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         // A file that meets the limit of its length (`ulimit -f`) would end the process. Once the
         // signal was listened for, the write fails instead, as on a full disk.
-        drop(signal(SignalKind::from_raw(SIGXFSZ))?);
+        drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })

@@ -112,6 +112,8 @@ pub(crate) struct NameChange {
     pub(crate) source: Option<Place>,
     /// Where the node gets a name.
     pub(crate) target: Option<Place>,
+    /// What gets the name at the source, where two names exchange their files.
+    pub(crate) exchanged: Option<Node>,
 }
 
 impl NameChange {
@@ -129,7 +131,10 @@ impl NameChange {
         if let Some(source) = self.source.as_ref().filter(here)
             && names.get(&source.name) == Some(&self.node)
         {
-            names.remove(&source.name);
+            match self.exchanged {
+                Some(other) => names.insert(source.name.clone(), other),
+                None => names.remove(&source.name),
+            };
         }
         if let Some(target) = self.target.as_ref().filter(here) {
             names.insert(target.name.clone(), self.node);
@@ -250,7 +255,11 @@ impl Disk {
     // -- names --
 
     fn change_names(&mut self, node: Node, source: Option<Place>, target: Option<Place>) {
-        let change = NameChange { number: self.new_unit(), node, source, target };
+        let number = self.new_unit();
+        self.put_names(NameChange { number, node, source, target, exchanged: None });
+    }
+
+    fn put_names(&mut self, change: NameChange) {
         for number in change.directories() {
             if let Some(directory) = self.directories.get_mut(&number) {
                 change.apply(number, Arc::make_mut(&mut directory.current));
@@ -317,6 +326,18 @@ impl Disk {
         Ok(())
     }
 
+    /// Exchanges the files of two names.
+    pub(crate) fn exchange(&mut self, one: Place, other: Place) -> io::Result<()> {
+        let node = self.at(&one).ok_or_else(missing)?;
+        let exchanged = self.at(&other).ok_or_else(missing)?;
+        if node == exchanged {
+            return Ok(());
+        }
+        let (number, source, target) = (self.new_unit(), Some(one), Some(other));
+        self.put_names(NameChange { number, node, source, target, exchanged: Some(exchanged) });
+        Ok(())
+    }
+
     /// Whether a directory is another one or lies in it, however deep.
     fn contains(&self, directory: u64, inner: u64) -> bool {
         let holds = |node: &Node| match *node {
@@ -373,14 +394,6 @@ impl Disk {
             }
         }
         None
-    }
-
-    /// Whether a file has a name now.
-    pub(crate) fn has_name(&self, file: u64) -> bool {
-        let is_named = |directory: &Directory| {
-            directory.current.values().any(|node| *node == Node::File(file))
-        };
-        self.directories.values().any(is_named)
     }
 
     /// Makes the names in a directory durable.
@@ -458,7 +471,11 @@ impl Disk {
     pub(crate) fn collect_garbage(&mut self, is_open: impl Fn(u64) -> bool) {
         let directories = self.directories.values();
         let names = directories.flat_map(|d| d.current.values().chain(d.durable.values()));
-        let changed = self.name_changes.iter().map(|change| &change.node);
+        let changed = self
+            .name_changes
+            .iter()
+            .flat_map(|change| [Some(&change.node), change.exchanged.as_ref()]);
+        let changed = changed.flatten();
         let alive: BTreeSet<Node> = names.chain(changed).copied().collect();
         self.inodes.retain(|number, _| alive.contains(&Node::File(*number)) || is_open(*number));
     }

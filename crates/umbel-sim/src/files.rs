@@ -124,12 +124,12 @@ impl File for SimFile {
         &self.name.path
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         let call = self.name.call(Operation::Identity, 0);
         let number = self.name.number;
         self.machine.simple_call(call, None, |state| {
-            let is_named = state.disk.has_name(number);
-            Ok(is_named.then_some(FileIdentity { device: 0, inode: number }))
+            let _ = state.disk.inode(number)?;
+            Ok(FileIdentity { device: 0, inode: number })
         })
     }
 
@@ -486,9 +486,7 @@ impl FileSystem for SimFiles {
         let class = class_of(path);
         self.machine.simple_call(on(Operation::Identity, &class, path), None, |state| {
             match self.find(state, path) {
-                Ok((Node::File(number) | Node::Directory(number), _)) => {
-                    Ok(Some(FileIdentity { device: 0, inode: number }))
-                }
+                Ok((node, _)) => Ok(Some(identity_of(node))),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error),
             }
@@ -538,6 +536,19 @@ impl FileSystem for SimFiles {
         Ok(())
     }
 
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        let class = format!("{} and {}", class_of(one), class_of(other));
+        let call = towards(Operation::Rename, &class, one, other);
+        self.machine.simple_call(call, Some(true), |state| {
+            if state.plan.refuses_exchanges {
+                return Ok(false);
+            }
+            let places = (self.place_of(state, one)?, self.place_of(state, other)?);
+            state.disk.exchange(places.0, places.1)?;
+            Ok(true)
+        })
+    }
+
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         let class = class_of(source);
         let call = towards(Operation::HardLink, &class, source, target);
@@ -585,7 +596,8 @@ impl FileSystem for SimFiles {
                     Node::File(number) => (state.disk.inode(*number)?.current.len(), false),
                     Node::Directory(_) => (0, true),
                 };
-                Ok(DirectoryEntry { name: name.clone(), len, is_directory })
+                let identity = identity_of(*node);
+                Ok(DirectoryEntry { name: name.clone(), len, is_directory, identity })
             };
             directory.current.iter().map(entry).collect()
         })
@@ -660,6 +672,11 @@ impl FileSystem for SimFiles {
             |key| Box::new(SimPin { machine: Arc::clone(&self.machine), key }) as Box<dyn Pin>;
         Ok(taken.map(pin))
     }
+}
+
+fn identity_of(node: Node) -> FileIdentity {
+    let (Node::File(inode) | Node::Directory(inode)) = node;
+    FileIdentity { device: 0, inode }
 }
 
 fn missing_directory() -> io::Error {

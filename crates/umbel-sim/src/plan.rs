@@ -107,6 +107,8 @@ pub(crate) struct Plan {
     pub(crate) refuses_direct: bool,
     /// Whether a file cannot get a second name, as between two file systems.
     pub(crate) refuses_links: bool,
+    /// Whether the files of two names cannot be exchanged.
+    pub(crate) refuses_exchanges: bool,
     /// Whether no reader can pin a version.
     pub(crate) refuses_pins: bool,
     /// How many bytes all files together may take.

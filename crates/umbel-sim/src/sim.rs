@@ -154,6 +154,12 @@ impl Sim {
         self.with(|state| state.plan.refuses_links = !allow);
     }
 
+    /// Whether two names can exchange their files in one step. They can by default, and cannot on
+    /// some network file systems.
+    pub fn allow_exchanges(&self, allow: bool) {
+        self.with(|state| state.plan.refuses_exchanges = !allow);
+    }
+
     /// Whether a reader can pin a version. It can by default; it cannot where the lock file may not
     /// be read, or on a system without such locks.
     pub fn allow_pins(&self, allow: bool) {

@@ -181,7 +181,7 @@ impl File for BadFile {
         self.inner.path()
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         self.inner.identity()
     }
 

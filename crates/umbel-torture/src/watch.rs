@@ -103,6 +103,10 @@ impl FileSystem for WatchFiles {
         self.watch.call(true, || self.inner.rename(source, target))
     }
 
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        self.watch.call(true, || self.inner.exchange(one, other))
+    }
+
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
         self.watch.call(true, || self.inner.hard_link(source, target_files, target))
     }
@@ -141,7 +145,7 @@ impl File for WatchFile {
         self.inner.path()
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         self.watch.call(false, || self.inner.identity())
     }
 

@@ -92,6 +92,8 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     }
     let through = store.commit_lock().wal.last_sequence();
     store.sync_through(through)?;
+    // Where all was durable already, nothing looked at the log.
+    store.syncer.check_kept().map_err(|error| store.poison.set(error))?;
     let (mut edits, surplus) = {
         let mut state = store.commit_lock();
         let mut edits = state.wal.ends();

@@ -261,7 +261,7 @@ impl Db {
         store.check_writable()?;
         let through = store.commit_lock().wal.last_sequence();
         store.sync_through(through)?;
-        // Where all was durable already, nothing looked at the directory.
+        // Where all was durable already, nothing looked at the log.
         store.syncer.check_kept().map_err(|error| store.poison.set(error))
     }
 

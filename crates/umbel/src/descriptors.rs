@@ -283,7 +283,7 @@ impl File for PooledHandle {
         &self.0.path
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         opened(&self.0)?.identity()
     }
 

@@ -6,7 +6,6 @@ use umbel_env::Env;
 
 use super::*;
 use crate::patient_files::PatientFiles;
-use crate::version::Ownership;
 
 /// A file system that has only so many descriptors.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl File for ScarceFile {
         self.file.path()
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         self.file.identity()
     }
     fn len(&self) -> Result<u64> {
@@ -74,7 +73,7 @@ impl Scarce {
 
 impl FileSystem for Scarce {
     umbel_env::pass_on! {
-        files: absolute reaches place identity innermost create_dir_all rename hard_link
+        files: absolute reaches place identity innermost create_dir_all rename exchange hard_link
             remove_file remove_dir read_dir exists sync_dir lock pin
     }
 
@@ -146,8 +145,7 @@ fn more_files_than_may_be_open_are_read() {
 fn a_shortage_takes_from_the_pool_and_is_an_error_only_when_the_pool_is_empty() {
     let world = world(8);
     let pool = Descriptors::new(Arc::clone(&world.files), 100);
-    let ownership = Arc::new(Ownership::new(Arc::clone(&world.files), world.folder.path()));
-    let patient = PatientFiles::new(Arc::clone(&world.files), Arc::clone(&pool), ownership);
+    let patient = PatientFiles::new(Arc::clone(&world.files), Arc::clone(&pool));
     for number in 0..20 {
         world.make(number);
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock, OpenMark, Pin, check_path};
+use umbel_env::{Env, Lock, OpenMark, OwnFiles, Pin, check_path};
 use umbel_log::{Expectation, LogKind, LogReader};
 
 use crate::advise;
@@ -47,8 +47,11 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     create_directory(outside, folder, &options, read_only)?;
     let held = outside.of_this_process().hold(folder)?;
     let ownership = Arc::new(Ownership::new(Arc::clone(&held.files), folder));
-    let (env, descriptors) = patient_env(&held, &options, &ownership);
+    let (env, descriptors) = patient_env(&held, &options, &ownership, read_only);
     let (lock, mut pin) = prepare_folder(&env, folder, &options, read_only)?;
+    if !read_only {
+        ownership.note_found()?;
+    }
     let recovered = read_manifest(&env, folder, &descriptors, &mut pin, read_only)?;
     let listing = listing(&env, folder)?;
     let found = recovered.is_some();
@@ -246,18 +249,23 @@ fn keep_readers(store: &Arc<Store>) {
     advise::after_work(store);
 }
 
-/// The world, patient where there is no descriptor left, and the tables' share of descriptors.
+/// The world, patient where there is no descriptor left, and the tables' share of descriptors. A
+/// writer changes its own files alone.
 fn patient_env(
-    env: &Env,
+    held: &Env,
     options: &Options,
     ownership: &Arc<Ownership>,
+    read_only: bool,
 ) -> (Env, Arc<Descriptors>) {
-    let share = || descriptors::open_tables_max(env.resources.open_files_max());
+    let share = || descriptors::open_tables_max(held.resources.open_files_max());
     let most = options.open_tables_max.unwrap_or_else(share);
-    let pool = Descriptors::new(Arc::clone(&env.files), most);
-    let (held, shared) = (Arc::clone(&env.files), Arc::clone(&pool));
-    let files = PatientFiles::new(held, shared, Arc::clone(ownership));
-    (Env { files: Arc::new(files), ..env.clone() }, pool)
+    let mut files = Arc::clone(&held.files);
+    if !read_only {
+        files = Arc::new(OwnFiles::new(files, Arc::<Ownership>::clone(ownership)));
+    }
+    let pool = Descriptors::new(Arc::clone(&files), most);
+    let files = PatientFiles::new(files, Arc::clone(&pool));
+    (Env { files: Arc::new(files), ..held.clone() }, pool)
 }
 
 /// Creates the store's directory where it is missing and may be created.

@@ -1,5 +1,4 @@
-//! [`PatientFiles`]: the files of a store, patient where there is no descriptor left, and changed
-//! only while they are the store's.
+//! [`PatientFiles`]: the files of a store, patient where there is no descriptor left.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,38 +7,30 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, DirectoryEntry, File, FileSystem};
 
 use crate::descriptors::Descriptors;
-use crate::version::Ownership;
 
 /// A file system that makes room in the pool where a call finds no descriptor left.
 #[derive(Debug)]
 pub struct PatientFiles {
     files: Arc<dyn FileSystem>,
     pool: Arc<Descriptors>,
-    /// Names are changed only while they are the store's.
-    ownership: Arc<Ownership>,
 }
 
 impl PatientFiles {
-    /// `files` of the directory of `ownership`, with the descriptors of `pool` to fall back on.
-    pub fn new(
-        files: Arc<dyn FileSystem>,
-        pool: Arc<Descriptors>,
-        ownership: Arc<Ownership>,
-    ) -> PatientFiles {
-        PatientFiles { files, pool, ownership }
+    /// `files`, with the descriptors of `pool` to fall back on.
+    pub fn new(files: Arc<dyn FileSystem>, pool: Arc<Descriptors>) -> PatientFiles {
+        PatientFiles { files, pool }
     }
 }
 
 impl FileSystem for PatientFiles {
     umbel_env::pass_on! {
-        files: absolute reaches place identity innermost create_dir_all hard_link remove_dir
-            exists resolved lock pin
+        files: absolute reaches place is_removed check_named identity innermost create_dir_all
+            rename exchange hard_link remove_file remove_dir exists resolved lock pin
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         let files = self.pool.with_room(|| self.files.hold(path))?;
-        let (pool, ownership) = (Arc::clone(&self.pool), Arc::clone(&self.ownership));
-        Ok(Arc::new(PatientFiles::new(files, pool, ownership)))
+        Ok(Arc::new(PatientFiles::new(files, Arc::clone(&self.pool))))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -48,16 +39,6 @@ impl FileSystem for PatientFiles {
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         self.pool.with_room(|| self.files.open(path, access))
-    }
-
-    fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        self.ownership.check()?;
-        self.files.rename(source, target)
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.ownership.check()?;
-        self.files.remove_file(path)
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {

@@ -85,8 +85,8 @@ impl Location {
 pub(super) struct HeldDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
-    /// The root of the file system, from which [`HeldDirectory::place`] follows the path.
-    root: Option<OwnedFd>,
+    /// Whether its file system counts names. Some that run in user space say 0 of every file.
+    has_links: bool,
     /// Subdirectories that a call has named, by their path from here.
     subdirectories: Mutex<BTreeMap<PathBuf, Arc<OwnedFd>>>,
 }
@@ -98,11 +98,12 @@ impl HeldDirectory {
         if !path.is_absolute() {
             return Err(failed(io::Error::other("internal: its path is not absolute")));
         }
+        let directory = location.open_directory().map_err(failed)?;
+        let stat = uninterrupted(|| fstat(&directory)).map_err(failed)?;
         Ok(HeldDirectory {
             path: path.to_path_buf(),
-            directory: Arc::new(location.open_directory().map_err(failed)?),
-            // Without it, where a directory is cannot be told, and nothing else is lost.
-            root: open(CWD, Path::new("/"), OFlags::empty()).ok(),
+            directory: Arc::new(directory),
+            has_links: stat.st_nlink > 0,
             subdirectories: Mutex::default(),
         })
     }
@@ -186,23 +187,39 @@ impl HeldDirectory {
         })
     }
 
-    /// Where the directory is now.
+    fn stat(&self) -> Result<Stat> {
+        uninterrupted(|| fstat(&*self.directory))
+            .map_err(|error| Error::io("look at the directory", &self.path, error))
+    }
+
+    /// Whether the directory has no name any more.
+    pub(super) fn is_removed(&self) -> Result<bool> {
+        Ok(self.has_links && self.stat()?.st_nlink == 0)
+    }
+
+    /// Where the directory is now. Follows its path from the root, which takes as long as the file
+    /// systems on it do.
     pub(super) fn place(&self) -> Result<DirectoryPlace> {
-        let stat = uninterrupted(|| fstat(&*self.directory))
-            .map_err(|error| Error::io("look at the directory", &self.path, error))?;
-        if stat.st_nlink == 0 {
+        let stat = self.stat()?;
+        if self.has_links && stat.st_nlink == 0 {
             return Ok(DirectoryPlace::Removed);
         }
-        let Some(root) = &self.root else { return Ok(DirectoryPlace::Unchanged) };
-        let below_root = self.path.strip_prefix("/").unwrap_or(&self.path);
-        let below_root =
-            if below_root.as_os_str().is_empty() { Path::new(".") } else { below_root };
-        let found = uninterrupted(|| statat(root, below_root, AtFlags::empty()));
-        Ok(match found {
-            Ok(found) if identity(&found) == identity(&stat) => DirectoryPlace::Unchanged,
-            _ => DirectoryPlace::Moved { now: path_of(&self.directory) },
-        })
+        let found = uninterrupted(|| statat(CWD, &self.path, AtFlags::empty()));
+        match found {
+            Ok(found) if identity(&found) == identity(&stat) => Ok(DirectoryPlace::Unchanged),
+            Ok(_) => Ok(DirectoryPlace::Moved { now: path_of(&self.directory) }),
+            Err(error) if leads_nowhere(&error) => {
+                Ok(DirectoryPlace::Moved { now: path_of(&self.directory) })
+            }
+            Err(error) => Err(Error::io("look at the directory", &self.path, error)),
+        }
     }
+}
+
+/// Whether an error says that there is nothing at a path.
+fn leads_nowhere(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].iter().any(|e| number == Some(e.raw_os_error()))
 }
 
 /// The path that the system gives an open directory now.

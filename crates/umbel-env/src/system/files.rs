@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fstat, fsync, linkat, openat, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
@@ -131,9 +131,9 @@ impl File for SystemFile {
         &self.path
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         match directory::uninterrupted(|| fstat(&self.file)) {
-            Ok(stat) => Ok((stat.st_nlink > 0).then(|| directory::identity(&stat))),
+            Ok(stat) => Ok(directory::identity(&stat)),
             Err(error) => Err(self.error("look at", error)),
         }
     }
@@ -326,6 +326,31 @@ fn reserve(_file: &fs::File, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Exchanges the files of two names; `false` where the file system cannot.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+fn exchange(one: &Location, other: &Location) -> io::Result<bool> {
+    use rustix::fs::{RenameFlags, renameat_with};
+    let (from, to) = (one.directory(), other.directory());
+    let exchanged = loop {
+        match renameat_with(from, one.name(), to, other.name(), RenameFlags::EXCHANGE) {
+            Err(Errno::INTR) => {}
+            done => break done,
+        }
+    };
+    match exchanged {
+        Ok(()) => Ok(true),
+        Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(false),
+        Err(error) if error == Errno::NOTSUP || error == Errno::OPNOTSUPP => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// This platform cannot exchange the files of two names.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
+fn exchange(_one: &Location, _other: &Location) -> io::Result<bool> {
+    Ok(false)
+}
+
 /// Why a file was not opened: of a link the operating system says only that there are too many.
 fn or_link(location: &Location, error: io::Error) -> io::Error {
     let is_link = || {
@@ -381,6 +406,10 @@ impl FileSystem for SystemFiles {
         self.held.as_ref().map_or(Ok(DirectoryPlace::Unchanged), HeldDirectory::place)
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        self.held.as_ref().map_or(Ok(false), HeldDirectory::is_removed)
+    }
+
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
         match self.locate(path)?.stat() {
             Ok(found) => Ok(Some(directory::identity(&found))),
@@ -429,6 +458,17 @@ impl FileSystem for SystemFiles {
             held.forget(target);
         }
         Ok(())
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        let (first, second) = (self.locate(one)?, self.locate(other)?);
+        let operation = || format!("exchange the file of {} with that of", other.display());
+        let done = exchange(&first, &second).map_err(|error| Error::io(operation(), one, error))?;
+        if let (true, Some(held)) = (done, &self.held) {
+            held.forget(one);
+            held.forget(other);
+        }
+        Ok(done)
     }
 
     fn hard_link(&self, source: &Path, target_files: &dyn FileSystem, target: &Path) -> Result<()> {
@@ -485,7 +525,8 @@ impl FileSystem for SystemFiles {
             };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             let len = if is_directory { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) };
-            entries.push(DirectoryEntry { name, len, is_directory });
+            let identity = directory::identity(&stat);
+            entries.push(DirectoryEntry { name, len, is_directory, identity });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -511,9 +552,10 @@ impl FileSystem for SystemFiles {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
+        // Through the standard library, which on macOS asks for more than `fsync` does.
         let synced = self
             .directory(path)?
-            .and_then(|directory| directory::uninterrupted(|| fsync(&*directory)));
+            .and_then(|directory| fs::File::from(directory.try_clone()?).sync_all());
         synced.map_err(|error| Error::io("sync the directory", path, error))
     }
 

@@ -2,8 +2,9 @@
 //! other handles of this one.
 //!
 //! `flock` alone would do on a local disk. Network file systems turn it into a lock of the whole
-//! process, which a second handle gets without a word and gives up by closing: hence the registry,
-//! asked before the file is even opened.
+//! process, which a second handle gets without a word and gives up by closing the file: hence the
+//! registry, asked before the lock file is opened. They lock no directory, so there a lock file that
+//! is removed and created again is a second lock.
 //!
 //! A store is the directory and the lock file by device and inode, whatever path leads there. A
 //! forked child has a registry of its own, and a copy of a lock that does nothing: it neither
@@ -115,6 +116,13 @@ impl SystemLock {
         if location.stat().is_ok_and(|file| held().contains(&directory::identity(&file))) {
             return Err(is_locked());
         }
+        // Not every system locks directories; the file is what counts there. Before the file, so
+        // that a process which does not get the lock creates none.
+        let directory = match LockedFile::take(directory) {
+            Ok(locked) => Some(locked),
+            Err(Errno::WOULDBLOCK) => return Err(is_locked()),
+            Err(_) => None,
+        };
         let file = open_file(location, Access::ReadWrite, OFlags::CREATE).map_err(failed)?;
         let stat = directory::uninterrupted(|| fstat(&file)).map_err(failed)?;
         let file_line = Registration::new(directory::identity(&stat)).ok_or_else(is_locked)?;
@@ -122,12 +130,6 @@ impl SystemLock {
             Ok(locked) => locked,
             Err(Errno::WOULDBLOCK) => return Err(is_locked()),
             Err(error) => return Err(failed(error.into())),
-        };
-        // Not every system locks directories; the file is what counts there.
-        let directory = match LockedFile::take(directory) {
-            Ok(locked) => Some(locked),
-            Err(Errno::WOULDBLOCK) => return Err(is_locked()),
-            Err(_) => None,
         };
         let registrations = [file_line, directory_line];
         Ok(SystemLock { file, _directory: directory, _registrations: registrations })

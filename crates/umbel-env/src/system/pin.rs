@@ -90,8 +90,9 @@ pub(super) fn is_pinned(file: &fs::File, through: u64) -> bool {
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
-            // Without such locks no reader has one.
-            return error.raw_os_error() != Some(libc::EINVAL);
+            // Where there are no such locks, no reader has one.
+            let unsupported = [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::ENOTSUP];
+            return !unsupported.iter().any(|number| error.raw_os_error() == Some(*number));
         }
     }
 }

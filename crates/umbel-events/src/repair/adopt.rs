@@ -100,7 +100,8 @@ fn forget_other(env: &Env, survey: &mut Survey) -> Result<()> {
     if !is_other || survey.chunks.iter().any(is_own) {
         return Ok(());
     }
-    survey.table = ChunkTable { generation: survey.generation, ..ChunkTable::create(env)? };
+    survey.table = ChunkTable::create(env)?;
+    survey.table.generation = survey.generation;
     survey.table_damage =
         Some("it names other chunks than are there: it is another store's".into());
     survey.is_seed_lost = true;

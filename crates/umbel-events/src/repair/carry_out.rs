@@ -67,7 +67,7 @@ pub fn carry_out(env: &Env, folder: &Path, mut plan: Plan) -> Result<String> {
     let seed_checksum = RepairMarker::checksum_of(&plan.table.seed);
     let marker = RepairMarker { number, generation, seed_checksum, is_seed_new, is_loss };
     let prepared = prepare(env, folder, &target, marker, &mut plan);
-    let published = prepared.and_then(|()| Ok(plan.table.replace(env, folder)?));
+    let published = prepared.and_then(|()| Ok(plan.table.write(env, folder)?));
     if let Err(error) = published {
         let table = ChunkTable::read(env, folder).ok();
         if table.is_none_or(|table| table.generation <= generation) {

@@ -63,7 +63,7 @@ impl Files {
 
 impl FileSystem for Files {
     umbel_env::pass_on! {
-        inner: absolute reaches place identity innermost create_dir_all rename hard_link
+        inner: absolute reaches place identity innermost create_dir_all rename exchange hard_link
             remove_file remove_dir sync_dir
     }
 
@@ -110,7 +110,7 @@ impl File for HookedFile {
         self.inner.path()
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         self.inner.identity()
     }
 

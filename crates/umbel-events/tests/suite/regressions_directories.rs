@@ -1,5 +1,7 @@
 //! Stories of what happened to event stores whose directory an operator moved or removed.
 
+use std::path::Path;
+
 use umbel_events::{CopyOptions, Durability, Expected, NewEvent, Store, StoreOptions, restore};
 use umbel_sim::Sim;
 
@@ -73,5 +75,55 @@ fn a_copy_leaves_a_store_alone_that_takes_the_place_of_its_target() {
         let mut found = sim.tree_of(directory);
         found.retain(|name, _| tree.contains_key(name));
         assert_eq!(found, tree, "before call {call}, restore: {is_restore}");
+    }
+}
+
+/// An operator put another `CHUNKS` into the directory of an open event store, after the store had
+/// looked at it and before it renamed its own over it, or one of the same generation: that of the
+/// operator was lost, and with it the names of its chunks.
+#[test]
+fn another_table_of_chunks_is_never_written_over() {
+    for call in 1..120 {
+        let sim = Sim::new(call);
+        let store = Store::open("/events", options(&sim)).expect("a store");
+        append(&store, "a", 1..3);
+        store.backup("/backup", CopyOptions::default()).expect("backed up");
+        let (from, to) = ("/backup".as_ref(), "/other".as_ref());
+        restore(&sim.env(), from, to, CopyOptions::default()).expect("restored");
+        let bytes = sim.tree("/other")[Path::new("CHUNKS")].clone();
+        sim.before_call(sim.calls() + call, |sim| {
+            sim.remove_tree("/events/CHUNKS");
+            sim.move_path("/other/CHUNKS", "/events/CHUNKS");
+        });
+        // More than fits in what is left of the chunk, so that the next one is made.
+        let events = (10..200).map(|number| NewEvent::binary(id(number), "Happened", &[7; 400]));
+        let events: Vec<_> = events.collect();
+        let done = store.append("b", Expected::Any, &events).map(drop).and_then(|()| store.flush());
+        drop(store);
+        if sim.forget_moves() == 0 {
+            let found = sim.tree("/events").remove(Path::new("CHUNKS"));
+            assert_eq!(found, Some(bytes), "before call {call}: {done:?}");
+        }
+    }
+}
+
+/// While an event store was being opened, an operator put another directory in the place of its
+/// own. One call found no table of chunks, the next one found chunks: the error said damage.
+#[test]
+fn a_directory_that_is_swapped_while_it_is_opened_is_not_damaged() {
+    for call in 1..60 {
+        let sim = Sim::new(call);
+        let other = Store::open("/other", options(&sim)).expect("a store");
+        append(&other, "a", 1..3);
+        other.close().expect("closed");
+        sim.before_call(sim.calls() + call, |sim| {
+            if sim.identity("/events").is_some() {
+                sim.move_path("/events", "/aside");
+            }
+            sim.move_path("/other", "/events");
+        });
+        if let Err(error) = Store::open("/events", options(&sim)) {
+            assert!(!error.to_string().contains("corruption"), "before call {call}: {error}");
+        }
     }
 }

@@ -159,6 +159,10 @@ impl FileSystem for RigFiles {
         self.files(source)?.rename(source, target)
     }
 
+    fn exchange(&self, one: &Path, other: &Path) -> Result<bool> {
+        self.files(one)?.exchange(one, other)
+    }
+
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.files(path)?.remove_file(path)
     }

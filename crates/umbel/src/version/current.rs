@@ -3,9 +3,10 @@
 //! FORMAT: `docs/formats/current.md`. 64 bytes, replaced whole by a rename.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use umbel_base::{Decoder, Error, Result, checksum};
-use umbel_env::{Access, Env, FileSystem};
+use umbel_env::{Access, Env, File, FileSystem};
 use umbel_log::Sealed;
 
 use crate::names;
@@ -71,27 +72,16 @@ impl Current {
         }
     }
 
-    /// Writes `CURRENT` so that a crash leaves the old one or the new one, and makes it durable.
-    pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
-        self.prepare(env, folder)?;
-        Current::put_in_place(env, folder)
-    }
-
-    /// The first part of [`Current::write`]: `CURRENT` is as it was.
-    pub fn prepare(&self, env: &Env, folder: &Path) -> Result<()> {
+    /// Writes the file that is to be `CURRENT` next, and makes its bytes durable.
+    pub fn prepare(&self, env: &Env, folder: &Path) -> Result<Arc<dyn File>> {
         let source = folder.join(names::CURRENT_NEW);
         if env.files.exists(&source)? {
             env.files.remove_file(&source)?;
         }
         let file = env.files.create(&source)?;
         file.write_all_at(&self.encode(), 0)?;
-        file.sync()
-    }
-
-    /// The second part of [`Current::write`]. After a failure `CURRENT` is the old or the new one.
-    pub fn put_in_place(env: &Env, folder: &Path) -> Result<()> {
-        env.files.rename(&folder.join(names::CURRENT_NEW), &folder.join(names::CURRENT))?;
-        env.files.sync_dir(folder)
+        file.sync()?;
+        Ok(file)
     }
 
     /// Reads `CURRENT`; `None` where there is none.
@@ -157,7 +147,8 @@ mod tests {
         let sim = umbel_sim::Sim::new(1);
         let (env, folder) = (sim.env(), Path::new("/store"));
         env.files.create_dir_all(folder).unwrap();
-        OPEN.write(&env, folder).unwrap();
+        OPEN.prepare(&env, folder).unwrap();
+        env.files.rename(&folder.join(names::CURRENT_NEW), &folder.join(names::CURRENT)).unwrap();
         sim.replace(folder.join(names::CURRENT), &newer);
         let error = Current::read(&*env.files, folder).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_base::{Error, Result};
-use umbel_env::Env;
+use umbel_env::{Env, File};
 use umbel_log::{Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Outcome};
 
 use super::current::Current;
 use super::edit::{self, Edit, State};
 use super::features;
-use super::ownership::{Ownership, Written};
+use super::ownership::{ManifestEnd, Ownership};
 use crate::names;
 use crate::obsolete::{ObsoleteFiles, version_of};
 use crate::poison::Poison;
@@ -70,23 +70,20 @@ impl Manifest {
         named: impl FnOnce(),
     ) -> Result<Manifest> {
         let id = ids.fetch_add(1, Ordering::Relaxed);
-        let manifest =
-            Manifest::prepare(env, folder, state, ids, shared, id).inspect_err(|_| {
-                // What cannot be removed now is removed at the next open.
-                let _ = env.files.remove_file(&names::manifest(folder, id));
-            })?;
+        let prepared = Manifest::prepare(env, folder, state, ids, shared, id);
+        let (manifest, current) = prepared.inspect_err(|_| {
+            // What cannot be removed now is removed at the next open.
+            let _ = env.files.remove_file(&names::manifest(folder, id));
+        })?;
         named();
-        let ownership = Arc::clone(&manifest.ownership);
-        let mut written = ownership.own()?;
-        Current::put_in_place(env, folder)?;
-        *written = Some(manifest.written(manifest.writer.end())?);
-        drop(written);
+        let end = manifest.end_at(manifest.writer.end())?;
+        manifest.ownership.replace_current(&*env.files, current, end)?;
         Ok(manifest)
     }
 
     /// What this handle has written, where the manifest ends at `end`.
-    fn written(&self, end: u64) -> Result<Written> {
-        Written::note(self.current, self.writer.file(), end)
+    fn end_at(&self, end: u64) -> Result<ManifestEnd> {
+        ManifestEnd::of(names::manifest(&self.folder, self.id()), self.writer.file(), end)
     }
 
     /// Writes a manifest, and what `CURRENT` is to be, and makes both durable.
@@ -97,7 +94,7 @@ impl Manifest {
         ids: Arc<AtomicU64>,
         (poison, ownership): (Arc<Poison>, Arc<Ownership>),
         id: u64,
-    ) -> Result<Manifest> {
+    ) -> Result<(Manifest, Arc<dyn File>)> {
         state.next_file_id = ids.load(Ordering::Relaxed);
         let path = names::manifest(folder, id);
         let options = LogOptions { kind: LogKind::Manifest, log_id: id, salt: 0, segment_bytes: 0 };
@@ -113,11 +110,11 @@ impl Manifest {
         env.files.sync_dir(folder)?;
         let durable = writer.end();
         let current = Current { manifest_id: id, sealed: None, durable };
-        current.prepare(env, folder)?;
+        let prepared = current.prepare(env, folder)?;
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let rewrite_at = REWRITE_BYTES.max(durable * 4);
         let records = 1;
-        Ok(Manifest {
+        let manifest = Manifest {
             env,
             folder,
             writer,
@@ -129,7 +126,8 @@ impl Manifest {
             records,
             current,
             rewrite_at,
-        })
+        };
+        Ok((manifest, prepared))
     }
 
     /// Reads the manifest that `CURRENT` names; `None` where there is no `CURRENT`.
@@ -224,12 +222,9 @@ impl Manifest {
 
     /// Writes a record where the manifest is still this handle's.
     fn write_owned(&mut self, record: &[u8]) -> Result<Option<Error>> {
-        let ownership = Arc::clone(&self.ownership);
-        let mut written = ownership.own()?;
+        self.ownership.begin_append()?;
         let refused = self.write(record)?;
-        if refused.is_none() {
-            *written = Some(self.written(self.writer.end())?);
-        }
+        self.ownership.end_append(self.end_at(self.writer.end())?);
         Ok(refused)
     }
 
@@ -291,15 +286,13 @@ impl Manifest {
     /// byte of it changed. Nothing can be committed afterwards.
     pub fn seal(&mut self) -> Result<()> {
         self.poison.check()?;
-        let ownership = Arc::clone(&self.ownership);
-        let owned = ownership.own();
-        let mut written = owned.map_err(|error| self.poison.set(error))?;
+        self.ownership.begin_append().map_err(|error| self.poison.set(error))?;
         let sealed = self.writer.seal()?;
         self.writer.file().sync().map_err(|error| self.poison.set(error))?;
         self.current = Current { sealed: Some(sealed), durable: sealed.len, ..self.current };
-        self.current.write(&self.env, &self.folder)?;
-        *written = Some(self.written(sealed.len)?);
-        Ok(())
+        let current = self.current.prepare(&self.env, &self.folder)?;
+        let end = self.end_at(sealed.len)?;
+        self.ownership.replace_current(&*self.env.files, current, end)
     }
 }
 

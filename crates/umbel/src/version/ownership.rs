@@ -1,37 +1,49 @@
 //! [`Ownership`]: whether the directory still holds what this handle wrote last.
 //!
-//! A program other than Umbel can put other files into the directory of an open store: a backup
-//! restored into it, a tool that synchronizes directories. From then on the names stand for files
-//! of another state, and this handle must not write over them or remove them. `CURRENT` and the
-//! manifest show that: nothing but the handle that holds the lock changes them.
+//! `CURRENT` and the manifest show that: nothing but the handle that holds the lock changes them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbel_base::{Error, Result};
-use umbel_env::{DirectoryPlace, File, FileIdentity, FileSystem};
+use umbel_env::{Access, File, FileIdentity, FileSystem, OwnershipCheck, RootFile};
 
-use super::current::Current;
 use crate::names;
 
 /// Bytes at the end of the manifest that are compared.
 const TAIL_BYTES: u64 = 32;
 
-/// What this handle wrote last.
+/// A manifest as this handle wrote it.
 #[derive(Debug)]
-pub struct Written {
-    current: Current,
-    manifest: Arc<dyn File>,
-    identity: Option<FileIdentity>,
+pub struct ManifestEnd {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    identity: FileIdentity,
     end: u64,
     tail: Vec<u8>,
 }
 
-impl Written {
-    /// Notes that `CURRENT` names this manifest, which ends at `end`.
-    pub fn note(current: Current, manifest: Arc<dyn File>, end: u64) -> Result<Written> {
-        let (identity, tail) = (manifest.identity()?, tail(&*manifest, end)?);
-        Ok(Written { current, manifest, identity, end, tail })
+impl ManifestEnd {
+    /// A manifest that ends at `end`.
+    pub fn of(path: PathBuf, file: Arc<dyn File>, end: u64) -> Result<ManifestEnd> {
+        let (identity, tail) = (file.identity()?, tail(&*file, end)?);
+        Ok(ManifestEnd { path, file, identity, end, tail })
+    }
+
+    /// An error where the manifest is another one.
+    fn check(&self, files: &dyn FileSystem, is_appending: bool) -> Result<()> {
+        let replaced =
+            |reason: &str| Err(Error::Replaced { path: self.path.clone(), reason: reason.into() });
+        match files.identity(&self.path)? {
+            None => return replaced("it was removed"),
+            Some(found) if found != self.identity => return replaced("another file has its name"),
+            Some(_) if is_appending => return Ok(()),
+            Some(_) => {}
+        }
+        if self.file.len()? != self.end || tail(&*self.file, self.end)? != self.tail {
+            return replaced("its length or its last record has changed");
+        }
+        Ok(())
     }
 }
 
@@ -43,78 +55,114 @@ fn tail(manifest: &dyn File, end: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a handle wrote last. A store that is being opened, or only read, has written nothing.
+/// Whether the directory still holds what its writer wrote last. Of a store that is only read,
+/// nothing is known.
 #[derive(Debug)]
 pub struct Ownership {
     /// Held at the directory.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
-    written: Mutex<Option<Written>>,
+    current: RootFile,
+    manifest: Mutex<ManifestState>,
+}
+
+/// What is known of the manifest.
+#[derive(Debug, Clone, Default)]
+struct ManifestState {
+    /// As it was written last; `None` until this handle wrote one.
+    end: Option<Arc<ManifestEnd>>,
+    /// Whether a record is being appended, so that its end is not known.
+    is_appending: bool,
+}
+
+impl ManifestState {
+    fn is(&self, other: &ManifestState) -> bool {
+        let same = |a: &Arc<ManifestEnd>, b: &Arc<ManifestEnd>| Arc::ptr_eq(a, b);
+        let is_same = match (&self.end, &other.end) {
+            (Some(one), Some(other)) => same(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        is_same && self.is_appending == other.is_appending
+    }
 }
 
 impl Ownership {
     /// Of a directory in which nothing was written yet. REQUIRES: `files` are held at it.
     pub fn new(files: Arc<dyn FileSystem>, directory: &Path) -> Ownership {
-        Ownership { files, directory: directory.to_path_buf(), written: Mutex::default() }
+        let current = RootFile::new(Arc::clone(&files), directory.join(names::CURRENT));
+        Ownership { files, directory: directory.to_path_buf(), current, manifest: Mutex::default() }
     }
 
-    /// What was written last, held while `CURRENT` or the manifest is changed. An error where the
-    /// directory holds something else. A failure to look proves nothing and is left to the change.
-    pub fn own(&self) -> Result<MutexGuard<'_, Option<Written>>> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = written.as_ref().map_or(Ok(()), |last| self.compare(last));
-        match found {
-            Err(replaced @ Error::Replaced { .. }) => Err(replaced),
-            Ok(()) | Err(_) => Ok(written),
+    fn manifest(&self) -> MutexGuard<'_, ManifestState> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the `CURRENT` that a writer finds when it opens the store, if there is one.
+    pub fn note_found(&self) -> Result<()> {
+        let path = self.directory.join(names::CURRENT);
+        match self.files.open(&path, Access::Read) {
+            Ok(file) => self.current.note_found(file),
+            Err(error) if error.is_missing_file() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    /// An error where the directory holds something else than was written last. While the manifest
-    /// is being changed this was checked just before.
+    /// Says that a record is about to be appended to the manifest. An error where the directory
+    /// holds something else than was written last.
+    pub fn begin_append(&self) -> Result<()> {
+        self.check()?;
+        self.manifest().is_appending = true;
+        Ok(())
+    }
+
+    /// Says where the manifest ends after an append, or as it was before.
+    pub fn end_append(&self, manifest: ManifestEnd) {
+        *self.manifest() = ManifestState { end: Some(Arc::new(manifest)), is_appending: false };
+    }
+
+    /// Puts `file`, which [`Current::prepare`] made, in the place of `CURRENT`, and makes it
+    /// durable. It names `manifest`. After a failed call `CURRENT` is the old or the new one.
+    ///
+    /// # Errors
+    /// `Replaced`, with nothing changed, where the directory holds something else than was written
+    /// last.
+    pub fn replace_current(
+        &self,
+        files: &dyn FileSystem,
+        file: Arc<dyn File>,
+        manifest: ManifestEnd,
+    ) -> Result<()> {
+        self.check()?;
+        self.current.replace(files, &self.directory.join(names::CURRENT_NEW), file)?;
+        self.end_append(manifest);
+        Ok(())
+    }
+
+    /// An error where the directory holds something else than was written last. A failure to look
+    /// proves nothing.
     pub fn check(&self) -> Result<()> {
-        let written = match self.written.try_lock() {
-            Ok(written) => written,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(()),
-        };
-        match &*written {
-            Some(written) => self.compare(written),
-            None => Ok(()),
-        }
-    }
-
-    /// An error where the directory holds something else than `written`.
-    fn compare(&self, written: &Written) -> Result<()> {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::OwnershipIgnored.is_on() {
             return Ok(());
         }
-        let (files, directory) = (&*self.files, &*self.directory);
-        let replaced =
-            |path: PathBuf, reason: &str| Err(Error::Replaced { path, reason: reason.into() });
-        if files.place()? == DirectoryPlace::Removed {
-            return replaced(directory.to_path_buf(), "the directory was removed");
+        loop {
+            let known = self.manifest().clone();
+            let checked = self.current.check().and_then(|()| match &known.end {
+                Some(manifest) => manifest.check(&*self.files, known.is_appending),
+                None => Ok(()),
+            });
+            match checked {
+                // The manifest was written meanwhile.
+                Err(Error::Replaced { .. }) if !known.is(&self.manifest()) => {}
+                Err(replaced @ Error::Replaced { .. }) => return Err(replaced),
+                Ok(()) | Err(_) => return Ok(()),
+            }
         }
-        let current = directory.join(names::CURRENT);
-        match Current::read(files, directory) {
-            Ok(Some(found)) if found == written.current => {}
-            Ok(Some(_)) => return replaced(current, "it names another state of a store"),
-            Ok(None) => return replaced(current, "it was removed"),
-            Err(Error::Corruption { reason, .. }) => return replaced(current, &reason),
-            Err(error) => return Err(error),
-        }
-        let manifest = names::manifest(directory, written.current.manifest_id);
-        let named = files.identity(&manifest)?;
-        if named.is_none() || written.identity.is_none() {
-            return replaced(manifest, "it was removed");
-        }
-        let is_same_file = named == written.identity;
-        if !is_same_file || written.manifest.len()? != written.end {
-            return replaced(manifest, "another file has its name, or its length has changed");
-        }
-        if tail(&*written.manifest, written.end)? != written.tail {
-            return replaced(manifest, "its last record has changed");
-        }
-        Ok(())
+    }
+}
+
+impl OwnershipCheck for Ownership {
+    fn check(&self) -> Result<()> {
+        Ownership::check(self)
     }
 }

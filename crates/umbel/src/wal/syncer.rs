@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use umbel_base::{Error, Result, SequenceNumber};
-use umbel_env::{Clock, DirectoryPlace, FileSystem};
+use umbel_base::{Result, SequenceNumber};
+use umbel_env::{Clock, FileSystem};
 use umbel_log::LogProgress;
 
 use crate::counters::{StoreCounters, add};
+use crate::names;
 use crate::poison::Poison;
 
 /// What of the log is not known to be durable. The thread that holds the commit lock adds to it,
@@ -48,6 +49,11 @@ impl Tail {
     /// Takes out a segment that nobody needs any more.
     pub fn remove(&self, id: u64) {
         self.segments().retain(|segment| segment.log_id() != id);
+    }
+
+    /// Whether a segment is needed still.
+    fn holds(&self, id: u64) -> bool {
+        self.segments().iter().any(|segment| segment.log_id() == id)
     }
 
     /// Notes that everything up to `sequence` was appended.
@@ -116,20 +122,33 @@ impl Syncer {
         Syncer { tail, files, directory, progress: Mutex::default(), turns, gathered }
     }
 
-    /// An error where the directory was removed: what is synced in it goes with this handle. A
-    /// failure to look proves nothing.
+    /// An error where the directory was removed, or a segment of the log was removed or replaced:
+    /// what is synced in it goes with this handle.
     pub fn check_kept(&self) -> Result<()> {
+        let (_, segments) = self.tail.begin();
+        self.check_named(&segments)?;
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
             return Ok(());
         }
-        match self.files.place() {
-            Ok(DirectoryPlace::Removed) => Err(Error::Replaced {
-                path: self.directory.clone(),
-                reason: "the directory was removed".into(),
-            }),
-            Ok(_) | Err(_) => Ok(()),
+        self.files.check_kept(&self.directory)
+    }
+
+    fn check_named(&self, segments: &[Arc<LogProgress>]) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
+            return Ok(());
         }
+        for segment in segments {
+            let id = segment.log_id();
+            // One that is not needed any more may have been removed meanwhile.
+            if let Err(replaced) = self.files.check_named(&names::log(&self.directory, id))
+                && self.tail.holds(id)
+            {
+                return Err(replaced);
+            }
+        }
+        Ok(())
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -202,7 +221,7 @@ impl Syncer {
         let begun = clock.now();
         // Older segments first.
         let synced = segments.iter().try_for_each(|segment| segment.sync());
-        let synced = synced.and_then(|()| self.check_kept());
+        let synced = synced.and_then(|()| self.check_named(&segments));
         let took = clock.now().saturating_sub(begun);
         let synced = synced.map_err(|error| poison.set(error));
         if segments.len() > 1 {

@@ -115,7 +115,7 @@ impl File for HookedFile {
         self.inner.path()
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
+    fn identity(&self) -> Result<FileIdentity> {
         self.hooks.count();
         self.inner.identity()
     }
@@ -165,7 +165,7 @@ struct HookedFiles {
 
 impl FileSystem for HookedFiles {
     umbel_env::pass_on! {
-        inner: absolute reaches place identity innermost rename remove_dir sync_dir lock
+        inner: absolute reaches place identity innermost rename exchange remove_dir sync_dir lock
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
