@@ -96,7 +96,11 @@ impl FileSystem for OwnFiles {
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let file = self.files.create(path)?;
-        self.note(path, file.identity().ok());
+        let identity = file.identity().inspect_err(|_| {
+            // One that is not known can never be removed through this. The first failure counts.
+            let _ = self.files.remove_file(path);
+        })?;
+        self.note(path, Some(identity));
         Ok(file)
     }
 

@@ -90,20 +90,20 @@ impl RootFile {
 
     /// An error where the file with the root file's name is none that this writer found or wrote.
     pub fn check(&self) -> Result<()> {
-        self.check_at(&self.path)
+        self.find(&self.path).map(drop)
     }
 
-    /// The same of the file at a path.
-    fn check_at(&self, at: &Path) -> Result<()> {
+    /// The version that is at a path; `None` where the writer knows none yet.
+    fn find(&self, at: &Path) -> Result<Option<Version>> {
         let found = self.files.identity(at)?;
         let version = {
             let versions = self.versions();
-            let Some(last) = &versions.last else { return Ok(()) };
+            let Some(last) = &versions.last else { return Ok(None) };
             let known = [Some(last), versions.next.as_ref()].into_iter().flatten();
             known.cloned().find(|version| Some(version.identity) == found)
         };
         let reason = match (found, version) {
-            (_, Some(version)) if version.is_unchanged()? => return Ok(()),
+            (_, Some(version)) if version.is_unchanged()? => return Ok(Some(version)),
             (_, Some(_)) => "its bytes were changed",
             (Some(_), None) => "another file has its name",
             (None, None) => {
@@ -115,8 +115,10 @@ impl RootFile {
     }
 
     /// Gives a new file, which is at the path `new` and durable, the root file's name, and makes
-    /// that durable with every name of the directory. The file that had the name is removed.
-    /// `files` are those of the directory.
+    /// that durable with every name of the directory. `files` are those of the directory.
+    ///
+    /// The file that had the name stays under the other one and keeps room on the disk: the writer
+    /// removes it before it makes the next root file.
     ///
     /// The two exchange their names, and the one that came out is checked once more: one that an
     /// operator put there after the first check is put back. Where the file system cannot exchange
@@ -127,9 +129,10 @@ impl RootFile {
     /// wrote; a failed call, after which the one file or the other has the name.
     pub fn replace(&self, files: &dyn FileSystem, new: &Path, file: Arc<dyn File>) -> Result<()> {
         let next = Version::of(file)?;
-        let is_first = self.versions().last.is_none();
-        self.check()?;
-        self.versions().next = Some(next.clone());
+        // After a call that failed this may be either.
+        let last = self.find(&self.path)?;
+        let is_first = last.is_none();
+        *self.versions() = Versions { last, next: Some(next.clone()) };
         let directory = self.path.parent().unwrap_or(&self.path);
         let exchanged = match is_first {
             true => false,
@@ -140,16 +143,12 @@ impl RootFile {
         };
         if !exchanged {
             files.rename(new, &self.path)?;
-        } else if let Err(replaced @ Error::Replaced { .. }) = self.check_at(new) {
+        } else if let Err(replaced @ Error::Replaced { .. }) = self.find(new) {
             files.exchange(new, &self.path)?;
             return Err(replaced);
         }
         files.sync_dir(directory)?;
         *self.versions() = Versions { last: Some(next), next: None };
-        if exchanged {
-            // One that stays is removed when the next one is made.
-            let _ = files.remove_file(new);
-        }
         Ok(())
     }
 }

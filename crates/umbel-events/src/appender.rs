@@ -310,14 +310,15 @@ impl Appender {
             return Ok(None);
         }
         let payload_bytes = commit::payload_bytes(plans);
+        let makes_room = plans.iter().all(Planned::makes_room);
         let is_full = self.end.is_full(payload_bytes + self.end.reserve_bytes())
-            && (self.end.is_full(payload_bytes) || !plans.iter().all(Planned::makes_room));
+            && (self.end.is_full(payload_bytes) || !makes_room);
         if is_full {
             // A chunk without events may be behind it: nothing would ever bring the index there.
             if parts.index.durable_through()? < parts.log.last_chunk_start() {
                 return Ok(None);
             }
-            self.end.roll(&parts.log, payload_bytes)?;
+            self.end.roll(&parts.log, payload_bytes, makes_room)?;
             parts.bell.wants_flush();
         }
         let Some(beginning) = self.end.beginning() else { return Ok(None) };

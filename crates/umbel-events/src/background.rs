@@ -72,7 +72,7 @@ fn run(shared: &Weak<Shared>) {
             let _ = shared.log.fill_ahead();
         }
         if wanted.next && !shared.log.is_prepared() {
-            let _ = shared.log.prepare(0);
+            let _ = shared.log.prepare(0, false);
         }
         if wanted.flush {
             let _ = shared.flush_index();

@@ -28,6 +28,8 @@ pub use cursor::LogCursor;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
+/// Room of a chunk for what makes room, on a disk without any for a larger one.
+const SMALL_CHUNK_BYTES: u64 = 64 << 10;
 /// The part of a chunk that is kept for what hides events, and the most of it.
 const RESERVE: (u64, u64) = (64, 64 << 10);
 /// From so many bytes on, pages are given back before they are synced.
@@ -144,6 +146,21 @@ impl EventLog {
         self.chunks.all().iter().map(|chunk| chunk.file_bytes()).sum()
     }
 
+    /// The position behind which the newest events take so many bytes of the log, or a little more.
+    /// Positions alone do not tell: chunks that were not filled leave gaps between them.
+    pub fn position_before_end(&self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        for chunk in self.chunks.all().iter().rev() {
+            match left.checked_sub(chunk.file_bytes()) {
+                Some(rest) => left = rest,
+                // Bytes of a chunk that was written anew are not where its positions say.
+                None if chunk.packed.is_some() => return chunk.start,
+                None => return chunk.start + chunk.file_bytes() - left,
+            }
+        }
+        0
+    }
+
     /// Events below this position are durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
@@ -227,8 +244,9 @@ impl EventLog {
         self.env.files.check_named(&chunk_path(&self.folder, chunk.id))
     }
 
-    /// Makes a chunk ready that has room for `payload_bytes` at least, if none is.
-    pub fn prepare(&self, payload_bytes: usize) -> Result<()> {
+    /// Makes a chunk ready that has room for `payload_bytes` at least, if none is. What makes room
+    /// gets a smaller one where the disk has no room for one of the usual size.
+    pub fn prepare(&self, payload_bytes: usize, makes_room: bool) -> Result<()> {
         let mut next = locked(&self.next);
         if next.as_ref().is_some_and(|(_, writer)| writer.fits(payload_bytes)) {
             return Ok(());
@@ -251,22 +269,14 @@ impl EventLog {
             note_end(&mut changed, chunk);
         }
         let empty = changed.take_empty();
-        let entry = changed.add(capacity);
-        let path = chunk_path(&self.folder, entry.id);
-        if self.env.files.exists(&path)? {
-            // An earlier attempt failed; when the store was opened nothing was in it.
-            self.env.files.remove_file(&path)?;
+        let mut made = self.create_chunk(changed.next_id, capacity);
+        for smaller in [SMALL_CHUNK_BYTES.max(wanted), wanted].map(|it| it.next_multiple_of(4096)) {
+            if makes_room && matches!(made, Err(Error::Full { .. })) {
+                made = self.create_chunk(changed.next_id, smaller);
+            }
         }
-        let options = LogOptions {
-            kind: LogKind::Events,
-            log_id: entry.id,
-            salt: 0,
-            segment_bytes: capacity,
-        };
-        let mut writer = match self.holds {
-            true => LogWriter::create_held(&self.env, &path, options)?,
-            false => LogWriter::create(&self.env, &path, options)?,
-        };
+        let mut writer = made?;
+        let entry = changed.add(writer.capacity());
         writer.file().sync()?;
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
@@ -282,6 +292,21 @@ impl EventLog {
         self.chunks.add(&chunk);
         *next = Some((chunk, writer));
         Ok(())
+    }
+
+    /// Creates the file of a chunk that no table names yet.
+    fn create_chunk(&self, id: u64, capacity: u64) -> Result<LogWriter> {
+        let path = chunk_path(&self.folder, id);
+        if self.env.files.exists(&path)? {
+            // An earlier attempt failed; when the store was opened nothing was in it.
+            self.env.files.remove_file(&path)?;
+        }
+        let options =
+            LogOptions { kind: LogKind::Events, log_id: id, salt: 0, segment_bytes: capacity };
+        match self.holds {
+            true => LogWriter::create_held(&self.env, &path, options),
+            false => LogWriter::create(&self.env, &path, options),
+        }
     }
 
     /// Puts a changed table in the place of the present one, on the disk first.
@@ -311,9 +336,9 @@ impl EventLog {
         ids.iter().for_each(|id| self.remove_file(&chunk_path(&self.folder, *id)));
     }
 
-    fn take_next(&self, payload_bytes: usize) -> Result<(Arc<Chunk>, LogWriter)> {
+    fn take_next(&self, payload_bytes: usize, makes_room: bool) -> Result<(Arc<Chunk>, LogWriter)> {
         loop {
-            self.prepare(payload_bytes)?;
+            self.prepare(payload_bytes, makes_room)?;
             // Another thread may prepare, but only one appends.
             if let Some((chunk, writer)) = locked(&self.next).take() {
                 let (progress, pages) = (Arc::clone(writer.progress()), writer.populator());
@@ -473,10 +498,10 @@ impl LogEnd {
     /// Ends the present chunk and goes on in the next. A chunk that cannot be ended is the last:
     /// after a crash nothing would count that came behind it. Where the disk has no room for its
     /// end, that is tried again by the next call.
-    pub fn roll(&mut self, log: &EventLog, payload_bytes: usize) -> Result<()> {
+    pub fn roll(&mut self, log: &EventLog, payload_bytes: usize, makes_room: bool) -> Result<()> {
         // The next one is taken first: a sync that is under way holds the list it goes into, and
         // the end is written beside it.
-        let (chunk, writer) = log.take_next(payload_bytes)?;
+        let (chunk, writer) = log.take_next(payload_bytes, makes_room)?;
         if let Err(error) = self.end(log) {
             log.put_back(chunk, writer);
             return Err(error);

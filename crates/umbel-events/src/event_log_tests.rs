@@ -26,10 +26,10 @@ fn log(holds: bool) -> EventLog {
 fn events_behind_a_chunk_without_its_end_are_not_durable() {
     for holds in [false, true] {
         let log = log(holds);
-        let (first, mut writer) = log.take_next(100).unwrap();
+        let (first, mut writer) = log.take_next(100, false).unwrap();
         let end = writer.append(first.start + FIRST_EVENT_AT, &[&[1; 100]]).unwrap().end;
         first.grew(end, FIRST_EVENT_AT);
-        let (second, mut next) = log.take_next(100).unwrap();
+        let (second, mut next) = log.take_next(100, false).unwrap();
         let next_end = next.append(second.start + FIRST_EVENT_AT, &[&[2; 100]]).unwrap().end;
         log.sync().unwrap();
         assert_eq!((log.durable(), next.progress().durable()), (first.start + end, HEADER_BYTES));
@@ -46,7 +46,7 @@ fn events_behind_a_chunk_without_its_end_are_not_durable() {
 #[test]
 fn held_events_are_written_for_whoever_reads_them() {
     let log = Arc::new(log(true));
-    let (chunk, mut writer) = log.take_next(100).unwrap();
+    let (chunk, mut writer) = log.take_next(100, false).unwrap();
     let end = writer.append(chunk.start + FIRST_EVENT_AT, &[&[1; 100]]).unwrap().end;
     chunk.grew(end, FIRST_EVENT_AT);
     assert_eq!(writer.progress().written(), HEADER_BYTES);
@@ -62,12 +62,12 @@ fn held_events_are_written_for_whoever_reads_them() {
 #[test]
 fn a_chunk_lets_go_of_its_file_once_it_is_synced() {
     let log = log(true);
-    let (chunk, mut writer) = log.take_next(100).unwrap();
+    let (chunk, mut writer) = log.take_next(100, false).unwrap();
     let sealed = writer.seal().unwrap();
     let progress = Arc::downgrade(writer.progress());
     chunk.ended.set(Ended { end: HEADER_BYTES, last_event: 0, sealed: Some(sealed) }).unwrap();
     drop(writer);
-    drop(log.take_next(100).unwrap());
+    drop(log.take_next(100, false).unwrap());
     assert!(progress.upgrade().is_some(), "it has to be synced");
     log.sync().unwrap();
     assert!(progress.upgrade().is_none());

@@ -197,16 +197,17 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An error where the folder lies in that of another event store.
-fn check_above(env: &Env, folder: &Path) -> Result<()> {
+/// An error where the folder lies in that of another store.
+pub fn check_above(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
     let resolved = env.files.resolved(folder);
     // Where nobody may look there is no store of ours.
-    let is_store = |above: &&Path| ChunkTable::exists(env, above).unwrap_or_default();
+    let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
+    let is_store = |above: &&Path| has(above, "CHUNKS") || has(above, "CURRENT");
     if let Some(store) = resolved.ancestors().skip(1).find(is_store) {
         return Err(Error::invalid(format!(
-            "{shown} lies in the folder of the event store {}, whose folders are its own; name \
-             one outside of it",
+            "{shown} lies in the folder of the store {}, whose folders are its own; name one \
+             outside of it",
             store.display()
         )));
     }

@@ -58,6 +58,7 @@ pub fn restore(
         files: manifest.files.len() as u64,
         bytes: manifest.bytes(),
     };
+    crate::open::check_above(env, target)?;
     if check_target(env, (target, given), &table, &marker)? {
         // Everything is there, and only the marker was left.
         finish(&env.hold(target)?, target)?;

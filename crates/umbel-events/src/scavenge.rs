@@ -382,7 +382,7 @@ impl Work {
             // Left by an attempt that failed; the table on the disk may name it.
             version += 1;
         }
-        let stubs_from = shared.visible.position().saturating_sub(self.options.retry_bytes);
+        let stubs_from = shared.log.position_before_end(self.options.retry_bytes);
         let mut judge = Judge::new(&shared.parts, stubs_from);
         let mut packer = Packer::new(chunk.id, chunk.start, version, chunk.version());
         let gaps = shared.log.gaps(chunk)?;

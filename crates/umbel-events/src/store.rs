@@ -359,6 +359,11 @@ impl Store {
         self.shared().directory()
     }
 
+    /// Why nothing can be written any more until the store is opened again; `None` where it can.
+    pub fn failure(&self) -> Option<String> {
+        self.shared().failed.get().cloned()
+    }
+
     /// Which filters of the index are kept and why, for each of its keyspaces.
     ///
     /// # Errors

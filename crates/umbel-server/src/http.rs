@@ -41,11 +41,8 @@ pub async fn answer(
         return response;
     }
     match path {
-        "/health/ready" if service.is_stopping() => {
-            let text = "the server stops\n".to_string();
-            response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
-        }
-        "/health/live" | "/health/ready" => response(StatusCode::NO_CONTENT, None, String::new()),
+        "/health/live" => response(StatusCode::NO_CONTENT, None, String::new()),
+        "/health/ready" => ready(service),
         "/ping" => response(StatusCode::OK, Some(JSON), PING.to_string()),
         "/info" => response(StatusCode::OK, Some(JSON), pages::info(service).to_string()),
         "/gossip" => {
@@ -62,6 +59,20 @@ pub async fn answer(
                 response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
             }
         },
+    }
+}
+
+/// Whether calls should be sent here.
+fn ready(service: &Service) -> Response<Body> {
+    let why_not = match service.is_stopping() {
+        true => Some("the server stops\n".to_string()),
+        false => service
+            .failure()
+            .map(|reason| format!("nothing can be written: {reason}; start the server again\n")),
+    };
+    match why_not {
+        Some(text) => response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text),
+        None => response(StatusCode::NO_CONTENT, None, String::new()),
     }
 }
 

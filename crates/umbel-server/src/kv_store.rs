@@ -86,6 +86,11 @@ impl KeyValues {
 }
 
 impl KvStore {
+    /// Why no write is taken any more until the server is started again, if none is.
+    pub fn failure(&self) -> Option<String> {
+        self.db.failure()
+    }
+
     /// The store, and the thread that writes. It ends once this is dropped.
     pub fn new(what: KeyValues, env: &Env) -> umbel::Result<(KvStore, Box<dyn JoinHandle>)> {
         let KeyValues { db, sync, scan_time } = what;

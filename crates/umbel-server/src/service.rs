@@ -137,6 +137,11 @@ impl Service {
         self.ask.send(true).is_ok()
     }
 
+    /// Why a store of the server takes no write any more, if one does not.
+    pub fn failure(&self) -> Option<String> {
+        self.store.failure().or_else(|| self.kv.as_ref()?.failure())
+    }
+
     /// Whether the server is about to stop.
     pub fn is_stopping(&self) -> bool {
         *self.stop.borrow()

@@ -117,6 +117,11 @@ impl EventStore {
         Ok((EventStore { store, appends, quick, quick_append, handed, rules, filters }, thread))
     }
 
+    /// Why no append is taken any more until the server is started again, if none is.
+    pub fn failure(&self) -> Option<String> {
+        self.store.failure()
+    }
+
     /// What the store says about users and rights.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules

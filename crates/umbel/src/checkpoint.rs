@@ -49,19 +49,22 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport>
             target.display()
         )));
     }
+    folder::check_outside(&store.outside, &path)?;
     folder::create(&store.outside, &path)?;
-    let target = Target { env: store.outside.hold(&path)?, path };
-    let lock = target.env.files.lock(&target.path.join(names::LOCK))?;
-    target.check_empty()?;
-    let written = target.write(store).inspect_err(|_| {
-        target.clear();
+    write(store, &path).inspect_err(|_| {
         if !existed {
             // The error of the checkpoint is the one to report.
-            let _ = store.outside.files.remove_dir(&target.path);
+            let _ = store.outside.files.remove_dir(&path);
         }
-    });
-    drop(lock);
-    written
+    })
+}
+
+/// Writes a checkpoint to a directory that was empty. After an error nothing of it is left there.
+fn write(store: &Arc<Store>, path: &Path) -> Result<CheckpointReport> {
+    let target = Target { env: store.outside.hold(path)?, path: path.to_path_buf() };
+    let _lock = target.env.files.lock(&target.path.join(names::LOCK))?;
+    target.check_empty()?;
+    target.write(store).inspect_err(|_| target.clear())
 }
 
 /// Where a checkpoint goes. Its files are held at that directory.

@@ -255,6 +255,11 @@ impl Db {
         advise::advice(&self.handle.store)
     }
 
+    /// Why nothing can be written any more until the store is opened again; `None` where it can.
+    pub fn failure(&self) -> Option<String> {
+        self.handle.store.poison.reason()
+    }
+
     /// Makes every write so far durable: it survives power loss from then on.
     pub fn sync(&self) -> Result<()> {
         let store = &self.handle.store;

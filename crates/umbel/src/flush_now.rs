@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use umbel_base::Result;
+use umbel_base::{Error, Result};
 
 use crate::advise;
 use crate::background::{OLD_LOGS_MAX, run_inline, update_pressure};
@@ -29,6 +29,23 @@ pub fn flush_to_compact(store: &Arc<Store>, keyspace: &Arc<KeyspaceCore>) -> Res
     room::with_room(store, Extent::All, flush)
 }
 
+/// The keyspaces that a caller flushes; no other thread flushes one of them meanwhile. A flush that
+/// panics, as a gate of the program's own may, ends all writing.
+struct Claim<'a> {
+    store: &'a Arc<Store>,
+    ids: Vec<u32>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.store.work_lock().flushing.retain(|id| !self.ids.contains(id));
+        if std::thread::panicking() {
+            self.store.final_error(Error::invalid("internal: a flush panicked"));
+            self.store.signal();
+        }
+    }
+}
+
 /// Flushes these keyspaces as they are at one moment, and calls `then` before anybody else may
 /// flush one of them.
 pub fn flush_then<R>(
@@ -40,6 +57,7 @@ pub fn flush_then<R>(
     store.check_writable()?;
     let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     begin_flush(store, &ids)?;
+    let claim = Claim { store, ids };
     let jobs = freeze_all(store, keyspaces, marker);
     let flushed = match jobs.is_empty() {
         true => store.manifest_lock().and_then(|manifest| manifest.check_owned()),
@@ -47,7 +65,7 @@ pub fn flush_then<R>(
     };
     commit::weigh_buffers(store);
     let result = flushed.map_err(|error| store.final_error(error)).and_then(|()| then());
-    store.work_lock().flushing.retain(|id| !ids.contains(id));
+    drop(claim);
     keyspaces.iter().for_each(|keyspace| update_pressure(store, keyspace));
     store.signal();
     let result = result?;

@@ -6,6 +6,8 @@ use std::path::Path;
 use umbel_base::{Error, Result};
 use umbel_env::Env;
 
+use crate::names;
+
 /// Creates the folder and what is missing above it, and makes every name on the way durable.
 ///
 /// INVARIANT: a directory's name is durable before anything is created in it, so that of a creation
@@ -32,6 +34,23 @@ pub fn create(env: &Env, folder: &Path) -> Result<()> {
         sync_name(env, path)?;
     }
     Ok(())
+}
+
+/// An error where a directory lies in that of a store, whose directory is its own.
+pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
+    let resolved = env.files.resolved(folder);
+    // Where a directory may not be looked into there is no store of this user.
+    let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
+    let is_store = |above: &&Path| has(above, names::CURRENT) || has(above, "CHUNKS");
+    match resolved.ancestors().skip(1).find(is_store) {
+        None => Ok(()),
+        Some(store) => Err(Error::invalid(format!(
+            "{} lies in the directory of the store {}, in which nothing else may be; name a \
+             directory outside of it",
+            folder.display(),
+            store.display()
+        ))),
+    }
 }
 
 fn above(path: &Path) -> Option<&Path> {

@@ -26,7 +26,7 @@ use crate::obsolete::ObsoleteFiles;
 use crate::options::{Caps, Options};
 use crate::patient_files::PatientFiles;
 use crate::poison::Poison;
-use crate::read_view::read_manifest;
+use crate::read_view::{ReadView, read_manifest};
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
@@ -52,7 +52,11 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     if !read_only {
         ownership.note_found()?;
     }
-    let recovered = read_manifest(&env, folder, &descriptors, &mut pin, read_only)?;
+    if read_only {
+        // Of the held files themselves: those of `env` hold the descriptors, which hold the view.
+        descriptors.explain_missing_by(Arc::new(ReadView::begin(&held, folder)));
+    }
+    let recovered = read_manifest(&env, folder, &mut pin)?;
     let listing = listing(&env, folder)?;
     let found = recovered.is_some();
     check_may_exist(folder, &options, found)?;

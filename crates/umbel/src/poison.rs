@@ -24,6 +24,11 @@ impl Poison {
         self.reason.get().is_some()
     }
 
+    /// The reason, where nothing may be written any more.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.get().map(Error::without_remedy)
+    }
+
     /// An error where a write or sync has failed.
     pub fn check(&self) -> Result<()> {
         match self.reason.get() {

@@ -1,12 +1,11 @@
 //! [`ReadView`]: what a read-only handle read, to tell what a writer changed from what is damaged.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, Pin};
 
-use crate::descriptors::{Descriptors, MissingFile};
+use crate::descriptors::MissingFile;
 use crate::names::{self, FileKind};
 use crate::version::Manifest;
 use crate::version::current::Current;
@@ -68,17 +67,12 @@ impl MissingFile for ReadView {
     }
 }
 
-/// Reads the manifest, and pins its version where it is only read.
+/// Reads the manifest, and pins its version where all is pinned so far.
 pub fn read_manifest(
     env: &Env,
     folder: &Path,
-    descriptors: &Descriptors,
     pin: &mut Option<Box<dyn Pin>>,
-    read_only: bool,
 ) -> Result<Option<State>> {
-    if read_only {
-        descriptors.explain_missing_by(Arc::new(ReadView::begin(env, folder)));
-    }
     let recovered = Manifest::read_version(env, folder)?;
     Ok(recovered.map(|(state, version)| {
         pin_version(env, folder, pin, version);

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
@@ -40,7 +40,19 @@ pub(super) fn identity(stat: &Stat) -> FileIdentity {
 
 /// Opens a directory by a name in another one.
 fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<OwnedFd> {
-    uninterrupted(|| openat(directory, name, DIRECTORY | more, Mode::empty()))
+    uninterrupted(|| openat(directory, name, DIRECTORY | more, Mode::empty())).map_err(|error| {
+        let is_link = || {
+            let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+        };
+        match more.contains(OFlags::NOFOLLOW) && is_link() {
+            true => io::Error::other(
+                "it is a symbolic link, and none in a store's directory is followed; mount the other \
+                 directory there instead",
+            ),
+            false => error,
+        }
+    })
 }
 
 /// A name and the open directory it is looked up in; the current one where none is held.

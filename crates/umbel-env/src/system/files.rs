@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, openat, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
@@ -373,6 +373,19 @@ impl SystemFiles {
         }
     }
 
+    /// What is at a path; `None` where nothing is, or where its directory is missing.
+    fn stat(&self, path: &Path, operation: &str) -> Result<Option<Stat>> {
+        let location = match self.locate(path) {
+            Err(error) if error.is_missing_file() => return Ok(None),
+            located => located?,
+        };
+        match location.stat() {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(operation, path, error)),
+        }
+    }
+
     /// The directory at `path`, opened.
     fn directory(&self, path: &Path) -> Result<io::Result<Arc<OwnedFd>>> {
         if let Some(held) = &self.held
@@ -389,8 +402,23 @@ impl FileSystem for SystemFiles {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid("the path is empty; name a directory"));
         }
-        let absolute = std::path::absolute(path);
-        absolute.map_err(|error| Error::io("find the current directory for", path, error))
+        let failed = |error| Error::io("find the current directory for", path, error);
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        if path.is_relative() {
+            let current = std::env::current_dir().map_err(failed)?;
+            let look =
+                |at: &Path| Location::anywhere(at).stat().map(|stat| directory::identity(&stat));
+            if look(&current).ok() != Some(look(Path::new(".")).map_err(failed)?) {
+                return Err(Error::invalid(format!(
+                    "the relative path {} cannot be used: the path {} of the current directory leads \
+                     elsewhere now (something is mounted over it); change into the directory again, \
+                     or name an absolute path",
+                    path.display(),
+                    current.display()
+                )));
+            }
+        }
+        Ok(absolute)
     }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
@@ -411,11 +439,8 @@ impl FileSystem for SystemFiles {
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
-        match self.locate(path)?.stat() {
-            Ok(found) => Ok(Some(directory::identity(&found))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("look at", path, error)),
-        }
+        let found = self.stat(path, "look at")?;
+        Ok(found.map(|found| directory::identity(&found)))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -533,11 +558,7 @@ impl FileSystem for SystemFiles {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        match self.locate(path)?.stat() {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::io("look for", path, error)),
-        }
+        Ok(self.stat(path, "look for")?.is_some())
     }
 
     fn resolved(&self, path: &Path) -> PathBuf {

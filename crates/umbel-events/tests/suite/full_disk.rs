@@ -91,8 +91,9 @@ fn whoever_is_called_back_is_told_that_the_index_failed() {
     let durability = Durability::Synced;
     let threaded = StoreOptions { background_threads: 1, durability, ..options(&sim) };
     let store = Store::open("/events", threaded).expect("a new store");
-    append(&store, "a", 0..1);
+    // Before the append: the thread in the background may flush the index at any time.
     sim.fail_site("create *.table", 1, Fault { kind: FaultKind::Eio, sticky: true });
+    append(&store, "a", 0..1);
     store.flush().expect_err("the index cannot be flushed");
     let events = [NewEvent::json(id(1), "Happened", b"{}")];
     let appends = [StreamAppend { stream: "a", expected: Expected::Any, events: &events }];

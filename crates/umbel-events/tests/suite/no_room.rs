@@ -117,3 +117,45 @@ fn streams_are_deleted_and_scavenged_on_a_full_disk() {
         assert!(read.iter().map(|(_, id)| *id).eq((5000..5030).map(id)));
     }
 }
+
+/// After a kill without a free page an event store opened, or on some file systems did not, and
+/// took no delete: the chunk with the room that is kept for those was ended by the open, and the
+/// next one was to be as large as usual.
+#[test]
+fn after_a_kill_without_a_free_page_streams_are_deleted() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        for seed in 0..4 {
+            let sim = Sim::new(seed);
+            let settings =
+                |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) };
+            let store = Store::open("/events", settings(&sim)).expect("a new store");
+            for number in 0..10 {
+                append(&store, &format!("stream-{number}"), number * 10..number * 10 + 3);
+            }
+            store.sync().expect("synced");
+            sim.set_capacity(5 << 20);
+            let data = vec![7; 1000 + 300 * seed as usize];
+            let mut number = 1000;
+            let filler = |number| NewEvent::binary(id(number), "Large", &data);
+            while store.append("filler", Expected::Any, &[filler(number)]).is_ok() {
+                number += 1;
+            }
+            let killed = sim.kill_image();
+            drop(store);
+            let files = killed.tree("/");
+            let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
+            killed.set_capacity(taken as u64);
+            let store = Store::open("/events", settings(&killed))
+                .unwrap_or_else(|error| panic!("{durability:?} {seed}: {error}"));
+            for number in 0..10 {
+                store
+                    .delete(&format!("stream-{number}"), Expected::Any)
+                    .unwrap_or_else(|error| panic!("{durability:?} {seed}, {number}: {error}"));
+            }
+            store.delete("filler", Expected::Any).expect("deleted");
+            killed.clear_capacity();
+            append(&store, "after", 0..3);
+            assert!(store.verify().expect("verified").damage.is_empty());
+        }
+    }
+}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_env::{Access, Env};
-use umbel_events::{Error, Store, StoreOptions};
+use umbel_events::{Error, RepairOptions, Store, StoreOptions, repair};
 
 use super::readers::{Writer, check};
+use super::support::append;
 
 /// Set in the process that reads: the store, the file with the round that was acknowledged, and how
 /// often to open.
@@ -110,4 +111,48 @@ fn a_process_reads_beside_one_that_writes() {
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(thread.join());
+}
+
+/// Each read-only open of an event store, and each repair, left descriptors of the index for good.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_reader_that_was_closed_holds_no_descriptor() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = root.path().join("events");
+    let store = Store::open(&path, settings()).expect("a new store");
+    append(&store, "a", 1..10);
+    store.close().expect("closed");
+    let held = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").expect("listed").flatten();
+        let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        targets.filter(|target| target.starts_with(root.path())).count()
+    };
+    let reader = Store::open_read_only(&path, settings()).expect("opened for reading");
+    assert!(held() > 0);
+    reader.verify().expect("verified");
+    reader.close().expect("closed");
+    assert_eq!(held(), 0);
+    let options = RepairOptions::default();
+    repair(&Env::system(), &path, options).expect("repaired");
+    assert_eq!(held(), 0);
+}
+
+/// Without its folder `log` an event store was said to have lost nothing, and neither `verify` nor
+/// `repair` went on: a look for a file in a missing folder failed where it should have found none.
+#[test]
+fn a_store_without_its_log_is_damaged_and_repaired() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = root.path().join("events");
+    let store = Store::open(&path, settings()).expect("a new store");
+    append(&store, "a", 1..10);
+    store.close().expect("closed");
+    std::fs::remove_dir_all(path.join("log")).expect("removed");
+    let error = Store::open(&path, settings()).map(drop).expect_err("it is damaged");
+    assert!(error.to_string().contains("this part of the event log is missing"), "{error}");
+    let options = RepairOptions::default();
+    let report = repair(&Env::system(), &path, options).expect("repaired");
+    assert!(report.is_loss(), "{report}");
+    let store = Store::open(&path, settings()).expect("it opens");
+    append(&store, "b", 20..21);
+    assert!(store.verify().expect("verified").damage.is_empty());
 }

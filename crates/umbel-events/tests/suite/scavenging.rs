@@ -358,3 +358,31 @@ fn appenders_and_readers_go_on_meanwhile() {
     assert_eq!(outline(store.read("still", Revision::START, Direction::Forwards)), still);
     check_whole(&store);
 }
+
+/// A scavenge kept the ids of the newest events for retries by their positions. After a few
+/// restarts, or a restore, positions have gaps of megabytes between them: ids were forgotten of
+/// events that took a few kilobytes, and a retried append was written a second time.
+#[test]
+fn a_retry_is_known_after_a_scavenge_behind_gaps_between_positions() {
+    let sim = Sim::new(1);
+    let settings = || StoreOptions { chunk_bytes: 32 << 20, ..options(&sim) };
+    let event = |number| NewEvent::binary(id(number), "Happened", b"bytes");
+    let store = Store::open("/events", settings()).expect("a new store");
+    for number in 0..20 {
+        store.append("a", Expected::Any, &[event(number)]).expect("appended");
+    }
+    store.close().expect("closed");
+    for restart in 0..6 {
+        let store = Store::open("/events", settings()).expect("opened");
+        store.append("other", Expected::Any, &[event(100 + restart)]).expect("appended");
+        store.close().expect("closed");
+    }
+    let store = Store::open("/events", settings()).expect("opened");
+    set_metadata(&store, "a", 200, r#"{"$maxCount":2}"#);
+    let scavenged = ScavengeOptions { busy_percent: 100, ..ScavengeOptions::default() };
+    store.scavenge(&scavenged).expect("scavenged");
+    for number in 0..20 {
+        let again = store.append("a", Expected::Any, &[event(number)]).expect("known");
+        assert_eq!(again.first, Some(number), "event {number}");
+    }
+}

@@ -194,6 +194,27 @@ fn a_directory_that_is_moved_is_a_line_of_the_log_and_a_metric() {
     });
 }
 
+/// A store whose directory was removed takes no append until the server is started again. The
+/// server called itself ready all the same, so that a load balancer went on sending calls to it.
+#[test]
+#[cfg(unix)]
+fn a_server_whose_store_takes_no_write_is_not_ready() {
+    Ground::new().run(async |client, ground| {
+        let (address, store) = (ground.address(), ground.store.clone());
+        let ready = async move || {
+            let asked = tokio::task::spawn_blocking(move || asked(address, "GET", "/health/ready"));
+            asked.await.unwrap()
+        };
+        assert!(ready().await.0.starts_with("http/1.1 204"));
+        std::fs::remove_dir_all(store.path()).unwrap();
+        let _ = client.append("cart", NO_STREAM, &events(0..3)).await;
+        let _ = store.sync();
+        let (head, body) = ready().await;
+        assert!(head.starts_with("http/1.1 503"), "{head}");
+        assert!(body.contains("nothing can be written") && body.contains("removed"), "{body}");
+    });
+}
+
 #[test]
 fn a_failure_behind_the_first_answers_is_told_with_its_number_in_the_trailers() {
     listen();

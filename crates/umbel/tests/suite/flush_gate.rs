@@ -44,3 +44,21 @@ fn nothing_is_flushed_through_a_gate_that_is_shut() {
     assert_eq!(without.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(without.marker().as_deref(), Some(&b"one"[..]));
 }
+
+/// A gate that panicked in a caller's flush left the keyspace claimed for ever: the next flush, a
+/// wait for compactions and the close never returned.
+#[test]
+fn a_gate_that_panics_ends_writing_and_nothing_waits_for_it() {
+    let sim = Sim::new(1);
+    let gate = FlushGate::new(|| panic!("the program's own fault"));
+    let options = Options { before_flush: Some(gate), ..inline(&sim.env()) };
+    let db = Db::open(PATH, options).unwrap();
+    let keyspace = db.keyspace("k", unlogged()).unwrap();
+    keyspace.put("key", "value").unwrap();
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.flush())).unwrap_err();
+    let error = db.flush().unwrap_err();
+    assert!(error.to_string().contains("a flush panicked"), "{error}");
+    assert_eq!(keyspace.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    drop(keyspace);
+    db.close().unwrap_err();
+}
