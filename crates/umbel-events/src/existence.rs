@@ -57,8 +57,9 @@ fn whose(seed: [u8; 16]) -> (u64, u64) {
 /// Up to where the log was durable when the filter in this folder was flushed last; 0 where no file
 /// tells. Of the store with this seed, where it is known.
 pub fn covered_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> u64 {
-    let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(whose));
-    covered.ok().flatten().filter(|covered| *covered <= POSITION_MAX).unwrap_or(0)
+    let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(whose)).ok().flatten();
+    let position = covered.map_or(0, |covered| covered.position);
+    if position <= POSITION_MAX { position } else { 0 }
 }
 
 impl Existence {
