@@ -22,6 +22,7 @@ use crate::format::{BETWEEN_RECORDS, Place};
 use crate::lock::locked;
 
 mod cursor;
+mod history;
 mod swap;
 
 pub use cursor::LogCursor;
@@ -251,7 +252,7 @@ impl EventLog {
             note_end(&mut changed, chunk);
         }
         let empty = changed.take_empty();
-        let entry = changed.add(capacity);
+        let entry = changed.add(capacity, self.env.entropy.number()?);
         let path = chunk_path(&self.folder, entry.id);
         if self.env.files.exists(&path)? {
             // An earlier attempt failed; when the store was opened nothing was in it.
