@@ -15,6 +15,8 @@ pub const FOLDER: &str = "/existence";
 pub const WHOSE: (u64, u64) = (8, 3);
 /// The keys of the journal and of the filter file.
 const KEYS: (u64, u64) = (77, 99);
+/// What tells the log that is covered from others.
+const HISTORY: u64 = 96;
 const PAGE_BYTES: usize = 4096;
 /// Most pages of the filter, so that an input is quick to try.
 const PAGES_MAX: u64 = 3;
@@ -32,13 +34,17 @@ pub fn assemble(mut parts: Parts<'_>) -> Image {
     let filter = filter(pages, word);
     let digests: Vec<u64> = filter.chunks(PAGE_BYTES).enumerate().skip(1).map(digest).collect();
     let mut fields = vec![2, 5, WHOSE.0, WHOSE.1, 7, 3, KEYS.0];
+    // The history of what is covered, in every other one.
+    let history = (word % 2 == 1).then_some(HISTORY);
+    fields.extend(history);
     fields.push(1);
     fields.extend([5, 4, KEYS.1, 64 * pages, 60 * 64 * pages, 1, 0]);
     fields.extend(digests);
     // One of them is another number than it should be.
     let at = unusual as usize % fields.len();
     fields[at] ^= value;
-    let mut checkpoint = [&b"UmbelExC"[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let version = 1 + u8::from(history.is_some());
+    let mut checkpoint = [&b"UmbelExC"[..], &[version, 0, 0, 0, 0, 0, 0, 0]].concat();
     fields.iter().for_each(|field| checkpoint.extend_from_slice(&field.to_le_bytes()));
     let sum = checksum(u64::MAX, 0, &checkpoint);
     checkpoint.extend_from_slice(&sum.to_le_bytes());

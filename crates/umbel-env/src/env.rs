@@ -80,6 +80,12 @@ pub trait Entropy: Send + Sync + Debug {
         self.fill(&mut id)?;
         Ok(id)
     }
+    /// Eight such bytes as a number that is not 0, which stands for none.
+    fn number(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes).max(1))
+    }
 }
 
 /// Threads.

@@ -426,7 +426,7 @@ impl Appender {
         for change in changes.clone() {
             parts.index.add(&mut self.batch, &change);
         }
-        let committed = parts.index.commit(&mut self.batch, position);
+        let committed = parts.index.commit(&mut self.batch, (&parts.log, position));
         if committed.is_err() {
             self.batch = parts.index.batch();
         }

@@ -174,7 +174,7 @@ impl Backup<'_> {
             self.old.chunks().map(|(entry, file)| (&file.name, (entry, file))).collect();
         for wanted in &mut wanted {
             let Some((entry, file)) = old.get(&wanted.held.name) else { continue };
-            let place = |entry: &ChunkEntry| (entry.id, entry.start, entry.capacity);
+            let place = |entry: &ChunkEntry| (entry.id, entry.start, entry.capacity, entry.key);
             let was_sealed = entry.ended.is_some_and(|ended| ended.sealed.is_some());
             let differs = place(entry) != place(&wanted.entry)
                 || file.len > wanted.len

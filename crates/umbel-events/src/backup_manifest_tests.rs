@@ -9,8 +9,8 @@ use super::*;
 fn example() -> BackupManifest {
     let mut table = ChunkTable::new([9; 16], [8; 16]);
     table.generation = 4;
-    table.add(4 << 20);
-    table.add(4 << 20);
+    table.add(4 << 20, 31);
+    table.add(4 << 20, 32);
     let len = BLOCK_BYTES + 5000;
     let sealed = Some(Sealed { len, checksum: 77 });
     table.chunks[0].ended = Some(Ended { end: len - 48, last_event: 4800, sealed });
@@ -84,10 +84,10 @@ fn a_newer_version_is_refused_by_name() {
     let mut table = example().encode();
     let at = table.windows(8).position(|bytes| bytes == b"UmbelChk").expect("the table");
     let bytes = example().table.encode().len();
-    table[at + 8] = 4;
+    table[at + 8] = 5;
     seal(&mut table[at..at + bytes]);
     seal(&mut table);
-    for (what, bytes) in [("backup 2", manifest), ("table of chunks 4", table)] {
+    for (what, bytes) in [("backup 2", manifest), ("table of chunks 5", table)] {
         let refused = BackupManifest::decode(&bytes, Path::new("BACKUP")).expect_err(what);
         let said = refused.to_string();
         assert!(matches!(refused, Error::Invalid(_)) && said.contains(what), "{said}");

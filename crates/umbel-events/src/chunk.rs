@@ -29,6 +29,8 @@ pub struct Chunk {
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
+    /// What tells it from that of a copy of the store that went on by itself.
+    pub key: u64,
     /// What is known of its file, where it was written anew.
     pub packed: Option<Packed>,
     /// Its file.
@@ -60,6 +62,7 @@ impl Chunk {
             id: entry.id,
             start: entry.start,
             capacity: entry.capacity,
+            key: entry.key,
             packed: entry.packed,
             path: entry.path(folder),
             end: AtomicU64::new(end),

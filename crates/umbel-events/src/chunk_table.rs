@@ -13,7 +13,7 @@ use umbel_log::{HEADER_BYTES, Sealed};
 const NAME: &str = "CHUNKS";
 const NEW_NAME: &str = "CHUNKS.new";
 const MAGIC: [u8; 8] = *b"UmbelChk";
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// No table is longer; a damaged length cannot make anybody take more memory.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -65,6 +65,9 @@ pub struct ChunkEntry {
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
+    /// A random number that it got when it was made. Copies of a store that went on apart have
+    /// chunks with the same ids and positions, and with other keys.
+    pub key: u64,
     /// How it ended; `None` as long as it may be written.
     pub ended: Option<Ended>,
     /// The file that counts, where the chunk was written anew.
@@ -81,6 +84,7 @@ impl ChunkEntry {
         for number in [self.id, self.start, self.capacity] {
             varint::put_u64(out, number);
         }
+        out.extend_from_slice(&self.key.to_le_bytes());
         let Some(ended) = self.ended else {
             out.push(0);
             return;
@@ -102,11 +106,12 @@ impl ChunkEntry {
         }
     }
 
-    fn decode(decoder: &mut Decoder<'_>) -> Option<ChunkEntry> {
+    fn decode(decoder: &mut Decoder<'_>, (version, seed): (u8, &[u8; 16])) -> Option<ChunkEntry> {
         let (id, start, capacity) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+        let key = if version < 4 { key_of_old(seed, id) } else { decoder.u64()? };
         let state = decoder.u8().filter(|state| *state <= 4)?;
         if state == 0 {
-            return Some(ChunkEntry { id, start, capacity, ended: None, packed: None });
+            return Some(ChunkEntry { id, start, capacity, key, ended: None, packed: None });
         }
         let (end, last_event) = (decoder.varint()?, decoder.varint()?);
         let mut sealed = None;
@@ -117,7 +122,7 @@ impl ChunkEntry {
         }
         let ended = Some(Ended { end, last_event, sealed });
         let packed = if state > 2 { Some(Packed::decode(decoder, capacity)?) } else { None };
-        Some(ChunkEntry { id, start, capacity, ended, packed })
+        Some(ChunkEntry { id, start, capacity, key, ended, packed })
     }
 }
 
@@ -217,7 +222,7 @@ impl ChunkTable {
         let count = decoder.varint_usize()?;
         let mut chunks: Vec<ChunkEntry> = Vec::new();
         for _ in 0..count {
-            let entry = ChunkEntry::decode(&mut decoder)?;
+            let entry = ChunkEntry::decode(&mut decoder, (version, &seed))?;
             let ChunkEntry { id, start, capacity, packed, .. } = entry;
             if version < 2 && packed.is_some() {
                 return None;
@@ -378,8 +383,8 @@ impl ChunkTable {
         empty.map(|entry| entry.id).collect()
     }
 
-    /// Adds a chunk with room for `capacity` bytes, and returns it.
-    pub fn add(&mut self, capacity: u64) -> ChunkEntry {
+    /// Adds a chunk with room for `capacity` bytes and a key that no other has, and returns it.
+    pub fn add(&mut self, capacity: u64, key: u64) -> ChunkEntry {
         #[cfg(feature = "canary")]
         if let Some(last) = self.chunks.last_mut()
             && let Some(ended) = last.ended
@@ -389,7 +394,7 @@ impl ChunkTable {
             self.next_start = last.start + last.capacity;
         }
         let (id, start) = (self.next_id, self.next_start);
-        let entry = ChunkEntry { id, start, capacity, ended: None, packed: None };
+        let entry = ChunkEntry { id, start, capacity, key, ended: None, packed: None };
         self.next_id += 1;
         self.next_start += capacity;
         self.chunks.push(entry);
@@ -405,6 +410,12 @@ pub fn fuzz(body: &[u8]) {
         assert_eq!(again, Some(table), "what was read can be written and read again");
     }
     let _ = ChunkTable::decode(body, Path::new(NAME));
+}
+
+/// The key of a chunk that an earlier version made, which gave it none: the same in every copy of
+/// the store with this seed.
+pub fn key_of_old(seed: &[u8; 16], id: u64) -> u64 {
+    checksum(id, 0, seed)
 }
 
 /// The folder of the chunks.
@@ -464,9 +475,9 @@ mod tests {
     fn example() -> ChunkTable {
         let mut table = ChunkTable::new([9; 16], [8; 16]);
         table.generation = 4;
-        table.add(1 << 20);
-        table.add(1 << 21);
-        table.add(1 << 21);
+        table.add(1 << 20, 5);
+        table.add(1 << 21, 6);
+        table.add(1 << 21, 7);
         let sealed = Some(Sealed { len: 5000, checksum: 77 });
         table.chunks[0].ended = Some(Ended { end: 4952, last_event: 4800, sealed });
         table.chunks[1].ended = Some(Ended { end: 64, last_event: 0, sealed: None });
@@ -493,12 +504,37 @@ mod tests {
         }
     }
 
+    /// Gives the chunks the keys that those of earlier versions have, and returns the bytes of the
+    /// table without its checksum and without the keys.
+    fn without_keys(table: &mut ChunkTable) -> Vec<u8> {
+        let seed = table.seed;
+        table.chunks.iter_mut().for_each(|entry| entry.key = key_of_old(&seed, entry.id));
+        let mut bytes = table.encode();
+        bytes.truncate(bytes.len() - 8);
+        for entry in &table.chunks {
+            let key = entry.key.to_le_bytes();
+            let at = bytes.windows(8).position(|bytes| bytes == key).expect("it is there");
+            bytes.drain(at..at + 8);
+        }
+        bytes
+    }
+
+    #[test]
+    fn chunks_of_version_3_have_the_keys_that_every_copy_gives_them() {
+        let mut table = example();
+        let mut old = without_keys(&mut table);
+        old[MAGIC.len()] = 3;
+        old.extend(checksum(0, 0, &old).to_le_bytes());
+        assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
+        assert_ne!(table.chunks[0].key, key_of_old(&[8; 16], table.chunks[0].id));
+    }
+
     #[test]
     fn a_table_of_version_2_has_no_instance_id() {
-        let table = ChunkTable { instance: [0; 16], ..example() };
-        let new = table.encode();
+        let mut table = ChunkTable { instance: [0; 16], ..example() };
+        let new = without_keys(&mut table);
         let at = MAGIC.len() + 1;
-        let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..new.len() - 8]].concat();
+        let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..]].concat();
         old.extend(checksum(0, 0, &old).to_le_bytes());
         assert_eq!(ChunkTable::decode(&old, Path::new("CHUNKS")).expect("it is read"), table);
     }

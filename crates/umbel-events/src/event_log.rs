@@ -22,6 +22,7 @@ use crate::format::{BETWEEN_RECORDS, Place};
 use crate::lock::locked;
 
 mod cursor;
+mod history;
 mod swap;
 
 pub use cursor::LogCursor;
@@ -152,6 +153,7 @@ impl EventLog {
         let mut left = bytes;
         for chunk in self.chunks.all().iter().rev() {
             match left.checked_sub(chunk.file_bytes()) {
+                None if left == 0 => return chunk.start + chunk.capacity,
                 Some(rest) => left = rest,
                 // Bytes of a chunk that was written anew are not where its positions say.
                 None if chunk.packed.is_some() => return chunk.start,
@@ -276,7 +278,7 @@ impl EventLog {
             }
         }
         let mut writer = made?;
-        let entry = changed.add(writer.capacity());
+        let entry = changed.add(writer.capacity(), self.env.entropy.number()?);
         writer.file().sync()?;
         self.env.files.sync_dir(&chunk_folder(&self.folder))?;
         writer.set_durable(HEADER_BYTES);
@@ -420,7 +422,9 @@ impl EventLog {
     /// Gives back the room that a chunk was made with and does not need. What cannot be cut costs
     /// no more than that room.
     fn cut_to_end(&self, id: u64, ended: Ended) {
-        if let Ok(file) = self.env.files.open(&chunk_path(&self.folder, id), Access::ReadWrite) {
+        if let Ok(file) = self.env.files.open(&chunk_path(&self.folder, id), Access::ReadWrite)
+            && file.has_other_names().is_ok_and(|it_has| !it_has)
+        {
             let _ = file.set_len(ended.file_bytes());
         }
     }

@@ -8,11 +8,14 @@ use std::path::Path;
 
 use umbel_base::Result;
 use umbel_env::Env;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceReader, Progress, Source};
+use umbel_existence::{
+    Covered, ExistenceFilter, ExistenceOptions, ExistenceReader, Progress, Source,
+};
 pub use umbel_existence::{ExistenceStats, Size};
 use umbel_filter::{HashSecret, hash_key};
 
 use crate::changes::Change;
+use crate::event_log::EventLog;
 use crate::index::Index;
 use crate::limits::POSITION_MAX;
 
@@ -54,19 +57,36 @@ fn whose(seed: [u8; 16]) -> (u64, u64) {
     (number(store), number(hash))
 }
 
-/// Up to where the log was durable when the filter in this folder was flushed last; 0 where no file
-/// tells. Of the store with this seed, where it is known.
-pub fn covered_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> u64 {
+/// Up to where the log was durable when the filter in this folder was flushed last, with the key of
+/// the chunk there; 0 where no file tells. Of the store with this seed, where it is known.
+pub fn covered_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> Covered {
     let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(whose));
-    covered.ok().flatten().filter(|covered| *covered <= POSITION_MAX).unwrap_or(0)
+    let covered = covered.ok().flatten().filter(|covered| covered.position <= POSITION_MAX);
+    covered.unwrap_or_default()
+}
+
+/// What a filter covers that has everything of the log up to a position.
+fn covered(log: &EventLog, position: u64) -> Covered {
+    Covered { position, history: log.positions_and_key(position).1 }
 }
 
 impl Existence {
-    /// Opens the filter of the store whose names are hashed with what `seed` makes.
-    pub fn open(env: &Env, folder: &Path, size: Size, seed: [u8; 16]) -> Result<Existence> {
+    /// Opens the filter of the store whose names are hashed with what `seed` makes. One of another
+    /// log, such as that of a copy of the store that went on by itself, is made anew.
+    pub fn open(
+        env: &Env,
+        folder: &Path,
+        (size, seed): (Size, [u8; 16]),
+        log: &EventLog,
+    ) -> Result<Existence> {
         let (store, hash) = whose(seed);
         let options = ExistenceOptions { size, hash, store, ..ExistenceOptions::default() };
-        let filter = ExistenceFilter::open(env, folder, options)?;
+        let is_ours = |covered: Covered| {
+            let key = Some(covered.history).filter(|key| *key != 0);
+            // What cannot be read says nothing for it.
+            log.has_history(covered.position, key).unwrap_or(false)
+        };
+        let filter = ExistenceFilter::open_checked(env, folder, options, &is_ours)?;
         Ok(Existence { filter, secret: HashSecret::from_seed(seed) })
     }
 
@@ -91,8 +111,8 @@ impl Existence {
     }
 
     /// Forgets that it covers more than `position`.
-    pub fn truncate(&self, position: u64) -> Result<()> {
-        self.filter.truncate(position)
+    pub fn truncate(&self, log: &EventLog, position: u64) -> Result<()> {
+        self.filter.truncate(covered(log, position))
     }
 
     /// Has what will be asked of the stream fetched from memory, where something will.
@@ -140,10 +160,10 @@ impl Existence {
         self.filter.wants_step()
     }
 
-    /// Makes durable what it holds, which is everything up to `position`.
+    /// Makes durable what it holds, which is everything of the log up to `position`.
     /// REQUIRES: the log is durable up to there.
-    pub fn flush(&self, position: u64) -> Result<()> {
-        self.filter.flush(position)
+    pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
+        self.filter.flush(covered(log, position))
     }
 
     /// One step of what is to be done in the background, and whether there is more.

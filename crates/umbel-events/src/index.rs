@@ -11,7 +11,9 @@ use umbel::{
 use umbel_base::{Error, Result};
 
 use crate::changes::Change;
+use crate::event_log::EventLog;
 use crate::head::Head;
+use crate::index_marker::{IndexMarker, MarkerMaker};
 use crate::views::Views;
 
 /// Which events a stream has: stream id and revision, big-endian, to position.
@@ -47,6 +49,7 @@ pub struct Index {
 pub struct IndexBatch {
     batch: Batch,
     head: Vec<u8>,
+    markers: MarkerMaker,
 }
 
 fn event_key(id: u64, revision: u64) -> [u8; 16] {
@@ -75,8 +78,28 @@ impl Index {
                 Error::invalid(format!("the index has no keyspace '{name}'; open it for writing"))
             }),
         };
-        let (heads, events, views) = (keyspace(HEADS)?, keyspace(EVENTS)?, keyspace(VIEWS)?);
-        let through = marker(&views)?;
+        let (mut heads, mut events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
+        if marker(&heads)?.position > marker(&events)?.position {
+            // An earlier version flushed each by itself. What the heads hold beyond the events is no
+            // help then: the event that was a stream's last one is in the former head alone.
+            if read_only {
+                return Err(Error::invalid(format!(
+                    "the index in {} was left by a process that was killed, and lacks events; open \
+                     the store for writing once, which makes the index anew",
+                    folder.display()
+                )));
+            }
+            for name in [HEADS, EVENTS, VIEWS] {
+                if db.existing_keyspace(name)?.is_some() {
+                    db.drop_keyspace(name)?;
+                }
+            }
+            (heads, events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
+        }
+        // The event that was a stream's last one gets its entry with the next head of the stream.
+        heads.flush_with(&events);
+        let views = keyspace(VIEWS)?;
+        let through = marker(&views)?.position;
         let views = Views::new(&db, views, seed, through);
         Ok(Index { db, read_only, heads, events, views })
     }
@@ -89,12 +112,17 @@ impl Index {
 
     /// The same of what is kept of streams.
     pub fn streams_through(&self) -> Result<u64> {
-        Ok(marker(&self.heads)?.min(marker(&self.events)?))
+        Ok(marker(&self.heads)?.position.min(marker(&self.events)?.position))
     }
 
     /// The same of the views.
     pub fn views_through(&self) -> Result<u64> {
-        marker(self.views.keyspace())
+        Ok(marker(self.views.keyspace())?.position)
+    }
+
+    /// What each part of it was flushed with.
+    pub fn markers(&self) -> Result<[IndexMarker; 3]> {
+        Ok([marker(&self.heads)?, marker(&self.events)?, marker(self.views.keyspace())?])
     }
 
     /// The head of a stream; `None` where it never had an event.
@@ -139,12 +167,12 @@ impl Index {
 
     /// A batch of changes.
     pub fn batch(&self) -> IndexBatch {
-        IndexBatch { batch: self.db.batch(), head: Vec::new() }
+        IndexBatch { batch: self.db.batch(), head: Vec::new(), markers: MarkerMaker::default() }
     }
 
     /// Adds what changed in a stream to a batch.
     pub fn add(&self, batch: &mut IndexBatch, change: &Change<'_>) {
-        let IndexBatch { batch, head } = batch;
+        let IndexBatch { batch, head, .. } = batch;
         for (revision, position) in change.entries {
             let key = event_key(change.head.id, *revision);
             batch.put(&self.events, key, position.to_le_bytes());
@@ -154,14 +182,14 @@ impl Index {
         batch.put(&self.heads, change.stream.as_bytes(), head);
     }
 
-    /// Commits a batch that makes the index hold everything up to `position`. Where the store is
-    /// open for reading only, the batch is kept in memory.
-    pub fn commit(&self, batch: &mut IndexBatch, position: u64) -> Result<()> {
-        let batch = &mut batch.batch;
+    /// Commits a batch that makes the index hold everything of the log up to `position`. Where the
+    /// store is open for reading only, the batch is kept in memory.
+    pub fn commit(&self, batch: &mut IndexBatch, (log, position): (&EventLog, u64)) -> Result<()> {
+        let IndexBatch { batch, markers, .. } = batch;
         if self.read_only {
             return batch.replay();
         }
-        let marker = position.to_le_bytes();
+        let marker = markers.encode(position, log);
         batch.set_marker(&self.heads, marker);
         batch.set_marker(&self.events, marker);
         batch.try_commit(Durability::Buffered)
@@ -188,12 +216,14 @@ impl Index {
         batch.try_commit(Durability::Buffered)
     }
 
-    /// Makes durable what is in it, which holds everything up to `position` at least.
+    /// Makes durable what is in it, which holds everything of the log up to `position` at least.
     /// REQUIRES: nobody else does the same.
-    pub fn flush(&self, position: u64) -> Result<()> {
+    pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
+        let mut markers = MarkerMaker::default();
         // What goes into the views is in the other keyspaces by then.
-        let through = self.views.write(&self.db)?.max(position);
-        let (marker, views) = (through.to_le_bytes(), self.views.keyspace());
+        let through = self.views.write(&self.db, &mut |through| markers.encode(through, log))?;
+        let through = through.max(position);
+        let (marker, views) = (markers.encode(through, log), self.views.keyspace());
         match self.streams_through()? > through {
             // The views of a store that had none are being made.
             true => self.db.flush_all(&[views], &marker),
@@ -263,13 +293,11 @@ impl Index {
     }
 }
 
-fn marker(keyspace: &Keyspace) -> Result<u64> {
-    let Some(marker) = keyspace.marker() else { return Ok(0) };
-    let bytes: [u8; 8] = marker.try_into().map_err(|_| {
-        let name = keyspace.name();
-        Error::invalid(format!("keyspace '{name}' has a marker that is no position"))
-    })?;
-    Ok(u64::from_le_bytes(bytes))
+fn marker(keyspace: &Keyspace) -> Result<IndexMarker> {
+    match keyspace.marker() {
+        Some(marker) => IndexMarker::decode(&marker, keyspace.name()),
+        None => Ok(IndexMarker::default()),
+    }
 }
 
 fn malformed(folder: &Path, what: &str, of: &str) -> Error {

@@ -61,6 +61,7 @@ mod id_window;
 mod import;
 mod imported;
 mod index;
+mod index_marker;
 pub mod limits;
 mod links;
 mod lock;

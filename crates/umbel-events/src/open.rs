@@ -23,6 +23,7 @@ use crate::existence::Existence;
 use crate::head::Head;
 use crate::id_window::IdWindow;
 use crate::index::Index;
+use crate::index_marker::IndexMarker;
 use crate::mistaken::check_mistaken;
 use crate::options::StoreOptions;
 use crate::parts::{Parts, sync_log};
@@ -72,7 +73,8 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<Shared>> {
     let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, table, kept));
     let failed = Arc::clone(&log.failed);
     let index_options = index_options(&options, &env, &log, &failed);
-    let existence = Existence::open(&env, &folder.join("existence"), options.existence, seed)?;
+    let size = options.existence;
+    let existence = Existence::open(&env, &folder.join("existence"), (size, seed), &log)?;
     let index = Index::open(&folder.join("index"), index_options, false, seed);
     // What is left of an index that failed to open may hold the log for a moment.
     let index = index.inspect_err(|_| log.kept.end())?;
@@ -274,8 +276,10 @@ fn recover(env: &Env, folder: &Path, table: &mut ChunkTable, kept: &KeptFiles) -
             left.extend((ended.last_event == 0).then_some(entry.id));
         } else {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
-            file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
-            file.sync()?;
+            if !file.has_other_names()? {
+                file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
+                file.sync()?;
+            }
         }
         entry.ended = Some(*ended);
     }
@@ -322,7 +326,7 @@ pub fn check_next(env: &Env, folder: &Path, table: &ChunkTable) -> Result<()> {
     if !env.files.exists(&path)? {
         return Ok(());
     }
-    let entry = ChunkEntry { id, start, capacity: 0, ended: None, packed: None };
+    let entry = ChunkEntry { id, start, capacity: 0, key: 0, ended: None, packed: None };
     if read_chunk(env, folder, &entry, Expectation::Open)?.outcome.records == 0 {
         // Made and not yet in the table when the process or the machine died.
         return Ok(());
@@ -389,9 +393,10 @@ pub fn catch_up(parts: &Parts) -> Result<u64> {
     let streams_through = parts.index.streams_through()?;
     let most = streams_through.max(parts.index.views_through()?);
     if parts.existence.covered() != u64::MAX {
-        parts.existence.truncate(parts.log.last_position().unwrap_or(0))?;
+        parts.existence.truncate(&parts.log, parts.log.last_position().unwrap_or(0))?;
     }
     let last = parts.log.last_position();
+    check_history(parts, last.unwrap_or(0))?;
     check_reach(parts, (streams_through, most), last.unwrap_or(0))?;
     let Some(last) = last else {
         ViewGaps::new(parts).tell(parts, u64::MAX)?;
@@ -453,7 +458,7 @@ fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> 
         for change in changes.iter() {
             parts.index.add(&mut batch, &change);
         }
-        parts.index.commit(&mut batch, position)?;
+        parts.index.commit(&mut batch, (&parts.log, position))?;
     }
     parts.insert(changes.iter());
     changes.clear();
@@ -461,7 +466,7 @@ fn apply(parts: &Parts, changes: &mut Changes, (held, position): (u64, u64)) -> 
         return check_memory(parts, position);
     }
     if parts.index.views.wants_flush() {
-        parts.index.flush(position)?;
+        parts.index.flush(&parts.log, position)?;
     }
     Ok(())
 }
@@ -478,6 +483,27 @@ fn check_memory(parts: &Parts, position: u64) -> Result<()> {
         parts.folder.display(),
         parts.index.durable_through()?
     )))
+}
+
+/// An error where the index was made of another log than this one, whose last event stands at
+/// `last`: of that of another store, or of a copy of this one that went on by itself. It would deny
+/// events that are there. One that holds more than the log is seen by [`check_reach`].
+fn check_history(parts: &Parts, last: u64) -> Result<()> {
+    for IndexMarker { position, key } in parts.index.markers()? {
+        if parts.log.has_history(position, key)?
+            || (position > last && parts.log.chunk_at(position).is_none())
+        {
+            continue;
+        }
+        let reason = format!(
+            "the index is not of this event log: it holds events up to position {position} of \
+             another store, or of a copy of this one that went on by itself; put the index of \
+             this store back, or move this folder away to have the index made anew from the \
+             event log"
+        );
+        return Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into());
+    }
+    Ok(())
 }
 
 /// An error where the index holds more than the log, whose last event stands at `last`. Where the

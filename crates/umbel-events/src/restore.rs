@@ -58,12 +58,12 @@ pub fn restore(
         files: manifest.files.len() as u64,
         bytes: manifest.bytes(),
     };
-    crate::open::check_above(env, target)?;
     if check_target(env, (target, given), &table, &marker)? {
         // Everything is there, and only the marker was left.
         finish(&env.hold(target)?, target)?;
         return Ok(report);
     }
+    crate::open::check_above(env, target)?;
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
     let damage = backup_verify::check(&there, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {

@@ -237,7 +237,7 @@ impl Shared {
                 self.index.add(&mut batch, &change);
             }
         }
-        self.index.commit(&mut batch, last.position)?;
+        self.index.commit(&mut batch, (&self.log, last.position))?;
         let changes = || queue.iter().flat_map(|queued| queued.changes.iter());
         self.insert(changes());
         if let Some(appender) = &mut *locked(&self.appender) {
@@ -274,8 +274,10 @@ impl Shared {
             false => position,
         };
         if self.index.durable_through()? < position {
-            match self.index.flush(position) {
-                Err(umbel::Error::Full { .. }) if self.log.shed() => self.index.flush(position)?,
+            match self.index.flush(&self.log, position) {
+                Err(umbel::Error::Full { .. }) if self.log.shed() => {
+                    self.index.flush(&self.log, position)?;
+                }
                 flushed => flushed?,
             }
         }
@@ -288,7 +290,7 @@ impl Shared {
 
     /// Makes durable what the filter holds.
     fn flush_filter(&self, position: u64) -> umbel::Result<()> {
-        self.existence.flush(position)?;
+        self.existence.flush(&self.log, position)?;
         if !self.bell.is_heard() {
             while self.existence.step(&self.index)? == Progress::More {}
         }

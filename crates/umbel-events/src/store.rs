@@ -477,9 +477,9 @@ fn close_files(shared: &Shared) -> Result<()> {
     shared.log.write_ends()?;
     let position = shared.visible.position();
     if shared.index.durable_through()? < position {
-        shared.index.flush(position)?;
+        shared.index.flush(&shared.log, position)?;
     }
-    Ok(shared.existence.flush(position)?)
+    Ok(shared.existence.flush(&shared.log, position)?)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn a_close_waits_for_whoever_puts_appends_into_the_index() {
     for change in queue.iter().flat_map(|queued| queued.changes.iter()) {
         shared.index.add(&mut batch, &change);
     }
-    let put = shared.index.commit(&mut batch, queue[0].position);
+    let put = shared.index.commit(&mut batch, (&shared.log, queue[0].position));
     drop(driver);
     assert!(early.is_err(), "the close went past somebody who drives: {early:?}, {put:?}");
     put.expect("in the index");

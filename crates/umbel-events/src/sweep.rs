@@ -60,7 +60,7 @@ pub fn settle(parts: &Parts, swapped: &[(Arc<Chunk>, Arc<Chunk>)]) -> Result<()>
     for (old, new) in swapped {
         forget(parts, old, new)?;
     }
-    parts.index.flush(parts.visible.position())?;
+    parts.index.flush(&parts.log, parts.visible.position())?;
     for (old, _) in swapped {
         parts.log.chunks.retire(old)?;
         // One that stays costs room until the store is opened again.
@@ -114,7 +114,7 @@ pub fn remove_unnamed(parts: &Parts) -> Result<()> {
 /// Whether a file that the table does not name is that of a chunk that was never used. Every other
 /// one stays: what is in it may be events.
 fn holds_nothing(parts: &Parts, id: u64) -> Result<bool> {
-    let entry = ChunkEntry { id, start: 0, capacity: 0, ended: None, packed: None };
+    let entry = ChunkEntry { id, start: 0, capacity: 0, key: 0, ended: None, packed: None };
     match read_chunk(&parts.env, &parts.folder, &entry, Expectation::Open) {
         Ok(read) => Ok(read.outcome.records == 0 && !read.outcome.torn && !read.has_more),
         Err(error) if error.is_damage() => Ok(false),

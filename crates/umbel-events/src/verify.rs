@@ -106,8 +106,8 @@ fn check_events(
 fn check_file(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
     let Some(packed) = &chunk.packed else {
         let Some(ended) = chunk.ended.get() else { return check_growing(shared, chunk) };
-        let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
-        let entry = ChunkEntry { id, start, capacity, ended: Some(*ended), packed: None };
+        let (id, start, capacity, key) = (chunk.id, chunk.start, chunk.capacity, chunk.key);
+        let entry = ChunkEntry { id, start, capacity, key, ended: Some(*ended), packed: None };
         let checked = check_records(shared, &entry, ended);
         let checked = checked.map_err(|error| of_reader(shared, chunk, error));
         // Its file is gone where it was scavenged meanwhile.
@@ -126,8 +126,8 @@ fn check_growing(shared: &Shared, chunk: &Arc<Chunk>) -> Result<()> {
     if !shared.read_only {
         return Ok(());
     }
-    let (id, start, capacity) = (chunk.id, chunk.start, chunk.capacity);
-    let entry = ChunkEntry { id, start, capacity, ended: None, packed: None };
+    let (id, start, capacity, key) = (chunk.id, chunk.start, chunk.capacity, chunk.key);
+    let entry = ChunkEntry { id, start, capacity, key, ended: None, packed: None };
     let read = read_chunk(&shared.env, &shared.folder, &entry, Expectation::Open);
     let outcome = read.map_err(|error| of_reader(shared, chunk, error))?.outcome;
     if outcome.end >= chunk.end() {

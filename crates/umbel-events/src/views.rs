@@ -223,11 +223,12 @@ impl Views {
     }
 
     /// Puts into the keyspace what came since the last time. Returns the position up to which it
-    /// holds everything then. REQUIRES: nobody else does the same.
-    pub fn write(&self, db: &Db) -> Result<u64> {
+    /// holds everything then; `marker` makes the bytes that say so. REQUIRES: nobody else does the
+    /// same.
+    pub fn write(&self, db: &Db, marker: &mut dyn FnMut(u64) -> [u8; 16]) -> Result<u64> {
         let left = locked(&self.live).frozen.clone();
         if let Some(left) = left {
-            self.write_frozen(db, &left)?;
+            self.write_frozen(db, &left, marker(left.through))?;
         }
         let frozen = {
             let mut live = locked(&self.live);
@@ -241,11 +242,11 @@ impl Views {
             self.is_full.store(false, Ordering::Release);
             frozen
         };
-        self.write_frozen(db, &frozen)?;
+        self.write_frozen(db, &frozen, marker(frozen.through))?;
         Ok(frozen.through)
     }
 
-    fn write_frozen(&self, db: &Db, frozen: &Tails) -> Result<()> {
+    fn write_frozen(&self, db: &Db, frozen: &Tails, marker: [u8; 16]) -> Result<()> {
         let mut batch = db.batch();
         let mut value = Vec::new();
         for view in frozen.views() {
@@ -262,7 +263,7 @@ impl Views {
             head.encode(&mut value);
             batch.put(&self.keyspace, head_key(view.kind, &view.name), &value);
         }
-        batch.set_marker(&self.keyspace, frozen.through.to_le_bytes());
+        batch.set_marker(&self.keyspace, marker);
         batch.commit(Durability::Buffered)?;
         let mut live = locked(&self.live);
         live.frozen = None;

@@ -27,6 +27,7 @@ mod suite {
     pub mod readers_processes;
     pub mod reading;
     pub mod refused_reads;
+    mod regressions_copies;
     mod regressions_directories;
     pub mod repair_crashes;
     pub mod repairs;

@@ -6,6 +6,7 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, Error, Result};
 
+use crate::covered::Covered;
 use crate::folder::ID_MAX;
 use crate::shape::Shape;
 use crate::stored::Stored;
@@ -13,7 +14,9 @@ use crate::stored::Stored;
 /// FORMAT: the first eight bytes.
 const MAGIC: [u8; 8] = *b"UmbelExC";
 /// FORMAT: the version this build writes, and the newest it reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// FORMAT: the version that it writes where the history of what is covered is not known.
+const VERSION_WITHOUT_HISTORY: u32 = 1;
 /// FORMAT: the id its checksum is bound to, which no file has.
 const CHECKSUM_ID: u64 = u64::MAX;
 /// FORMAT: the longest cursor, in bytes.
@@ -33,7 +36,7 @@ pub(crate) struct Checkpoint {
     /// What the hashes were made with.
     pub(crate) hash: u64,
     /// Every hash of the user's log up to here is in the filters.
-    pub(crate) covered: u64,
+    pub(crate) covered: Covered,
     /// Id and key of the journal that goes on from here.
     pub(crate) journal: (u64, u64),
     /// The filter that is asked. `None`: everything is "maybe" until the second one is filled.
@@ -53,18 +56,24 @@ impl Checkpoint {
     /// The bytes of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let Covered { position, history } = self.covered;
+        let version = if history == 0 { VERSION_WITHOUT_HISTORY } else { VERSION };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         let numbers = [
             self.generation,
             self.next_id,
             self.store,
             self.hash,
-            self.covered,
+            position,
             self.journal.0,
             self.journal.1,
         ];
-        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        let history = (history != 0).then_some(history);
+        numbers
+            .iter()
+            .chain(&history)
+            .for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         let filters = u32::from(self.first.is_some()) | u32::from(self.second.is_some()) << 1;
         bytes.extend_from_slice(&filters.to_le_bytes());
         match &self.cursor {
@@ -99,7 +108,7 @@ impl Checkpoint {
         if decoder.array() != Some(MAGIC) {
             return Err(refuse("it does not begin as a CHECKPOINT does"));
         }
-        match decoder.u32() {
+        let has_history = match decoder.u32() {
             Some(version) if version > VERSION => {
                 return Err(Error::invalid(format!(
                     "{} has format version {version}, but this Umbel reads up to {VERSION}; open \
@@ -107,10 +116,11 @@ impl Checkpoint {
                     path.display()
                 )));
             }
-            Some(VERSION) => {}
+            Some(VERSION) => true,
+            Some(VERSION_WITHOUT_HISTORY) => false,
             _ => return Err(refuse("it has no version")),
-        }
-        let found = decode_fields(&mut decoder).filter(|_| decoder.is_done());
+        };
+        let found = decode_fields(&mut decoder, has_history).filter(|_| decoder.is_done());
         found.ok_or_else(|| refuse("it says what no Umbel writes"))
     }
 }
@@ -123,11 +133,13 @@ fn encode_stored(stored: &Stored, bytes: &mut Vec<u8>) {
     all.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
 }
 
-fn decode_fields(decoder: &mut Decoder<'_>) -> Option<Checkpoint> {
+fn decode_fields(decoder: &mut Decoder<'_>, has_history: bool) -> Option<Checkpoint> {
     let reserved = decoder.u32()?;
     let (generation, next_id) = (decoder.u64()?, decoder.u64()?);
     let (store, hash) = (decoder.u64()?, decoder.u64()?);
-    let (covered, journal) = (decoder.u64()?, (decoder.u64()?, decoder.u64()?));
+    let (position, journal) = (decoder.u64()?, (decoder.u64()?, decoder.u64()?));
+    let history = if has_history { decoder.u64().filter(|history| *history != 0)? } else { 0 };
+    let covered = Covered { position, history };
     let filters = decoder.u32()?;
     let cursor = match decoder.u32()? {
         0 => None,
@@ -179,7 +191,7 @@ mod tests {
             next_id: 6,
             store: 5,
             hash: 4,
-            covered: 1000,
+            covered: Covered { position: 1000, history: 96 },
             journal: (5, 97),
             first: Some(first),
             second: Some(second),
@@ -194,7 +206,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let all = some();
-        let without = Checkpoint { second: None, cursor: None, ..some() };
+        let without = Checkpoint { second: None, cursor: None, covered: 1000.into(), ..some() };
         let only_second = Checkpoint { first: None, cursor: None, ..some() };
         for checkpoint in [all, without, only_second] {
             assert_eq!(decode(&checkpoint.encode()).unwrap(), checkpoint);
@@ -226,18 +238,19 @@ mod tests {
 
     #[test]
     fn a_newer_version_is_refused_by_name_and_nonsense_as_damage() {
-        let newer = decode(&forged(|bytes| bytes[8] = 2));
-        assert!(matches!(newer, Err(Error::Invalid(message)) if message.contains("version 2")));
-        let changes: [fn(&mut Vec<u8>); 9] = [
+        let newer = decode(&forged(|bytes| bytes[8] = 3));
+        assert!(matches!(newer, Err(Error::Invalid(message)) if message.contains("version 3")));
+        let changes: [fn(&mut Vec<u8>); 10] = [
             |bytes| bytes[24] = 4,
             |bytes| bytes[31] = 0x40,
             |bytes| bytes[8] = 0,
             |bytes| bytes[12] = 2,
-            |bytes| bytes[72] = 4,
-            |bytes| bytes[72] = 1,
-            |bytes| bytes[76] = 2,
+            |bytes| bytes[72..80].fill(0),
+            |bytes| bytes[80] = 4,
+            |bytes| bytes[80] = 1,
+            |bytes| bytes[84] = 2,
             |bytes| bytes.push(0),
-            |bytes| bytes[88] = 9,
+            |bytes| bytes[96] = 9,
         ];
         assert!(decode(&forged(|_| ())).is_ok());
         for (number, change) in changes.into_iter().enumerate() {

@@ -10,6 +10,7 @@ use umbel_env::{Env, ProcessMark, check_path};
 
 use crate::background::{Background, Work};
 use crate::counters::{Counters, OwnCounters};
+use crate::covered::Covered;
 use crate::folder::Folder;
 use crate::lines::Lines;
 use crate::memory::{Memory, View};
@@ -70,6 +71,21 @@ impl ExistenceFilter {
     /// or where a newer version wrote the files; what the file system says where the folder cannot
     /// be created or listed, or no more files can be opened.
     pub fn open(env: &Env, folder: &Path, options: ExistenceOptions) -> Result<ExistenceFilter> {
+        ExistenceFilter::open_checked(env, folder, options, &|_| true)
+    }
+
+    /// As [`open`](ExistenceFilter::open), where `is_ours` says whether the user's log has the
+    /// history that the filter was flushed with. One that it has not is of another log, such as
+    /// that of a copy of the store which went on by itself: it is made anew.
+    ///
+    /// # Errors
+    /// As those of [`open`](ExistenceFilter::open).
+    pub fn open_checked(
+        env: &Env,
+        folder: &Path,
+        options: ExistenceOptions,
+        is_ours: &dyn Fn(Covered) -> bool,
+    ) -> Result<ExistenceFilter> {
         check_path("the existence filter", folder)?;
         options.check()?;
         let Some(shape) = options.shape() else {
@@ -77,7 +93,8 @@ impl ExistenceFilter {
             return Ok(ExistenceFilter { inner: None });
         };
         let (env, path) = (&env.of_this_process(), folder);
-        let Recovered { folder, memory, found, lost } = recover(env, folder, &options, shape)?;
+        let Recovered { folder, memory, found, lost } =
+            recover(env, folder, &options, shape, is_ours)?;
         let tally = Arc::new(Tally::default());
         tally.rebuilds.add(u64::from(lost.is_some()));
         let writer = Writer::new(folder, options, Arc::clone(&tally), found);
@@ -126,16 +143,17 @@ impl ExistenceFilter {
         env: &Env,
         folder: &Path,
         options: &ExistenceOptions,
+        is_ours: &dyn Fn(Covered) -> bool,
     ) -> Result<ExistenceStats> {
         options.check()?;
         match options.shape() {
-            Some(_) => describe(env, folder, options),
+            Some(_) => describe(env, folder, options, is_ours),
             None => Ok(ExistenceStats::default()),
         }
     }
 
-    /// The position up to which the log was durable when the filter in a folder was last flushed,
-    /// as its files tell; `None` where they tell none, or where it is not of this store and hash,
+    /// Up to where the log was durable when the filter in a folder was last flushed, as its files
+    /// tell; `None` where they tell none, or where it is not of this store and hash,
     /// unless nobody says which. For who lost the end of his log and wants to know of it. Changes
     /// nothing.
     ///
@@ -145,7 +163,7 @@ impl ExistenceFilter {
         env: &Env,
         folder: &Path,
         whose: Option<(u64, u64)>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Covered>> {
         covered(env, folder, whose)
     }
 
@@ -272,18 +290,18 @@ impl ExistenceFilter {
         inner.step_wanted.load(Ordering::Relaxed) && inner.step_wanted.swap(false, Ordering::AcqRel)
     }
 
-    /// Makes everything inserted so far durable, and that it covers `position`. Blocks neither
-    /// readers nor inserters. A position before the last one counts as the last one.
+    /// Makes everything inserted so far durable, and that it covers the log up to there. Blocks
+    /// neither readers nor inserters. A position before the last one counts as the last one.
     ///
-    /// REQUIRES: what the user's own log holds up to `position` is durable there, and every key of
-    /// it was inserted before this is called.
+    /// REQUIRES: what the user's own log holds up to there is durable, and every key of it was
+    /// inserted before this is called.
     ///
     /// # Errors
     /// What the disk says. Nothing is lost in memory then, nothing more is promised than before,
     /// and a later flush makes up for it; after a failed sync it writes the whole filter anew.
-    pub fn flush(&self, position: u64) -> Result<()> {
+    pub fn flush(&self, covered: impl Into<Covered>) -> Result<()> {
         let Some(inner) = self.to_change()? else { return Ok(()) };
-        inner.writer().flush(&inner.memory, position)
+        inner.writer().flush(&inner.memory, covered.into())
     }
 
     /// As [`flush`](ExistenceFilter::flush) where that has only to write what was inserted since
@@ -292,28 +310,28 @@ impl ExistenceFilter {
     ///
     /// # Errors
     /// As those of a flush.
-    pub fn flush_briefly(&self, position: u64) -> Result<bool> {
+    pub fn flush_briefly(&self, covered: impl Into<Covered>) -> Result<bool> {
         let Some(inner) = self.to_change()? else { return Ok(true) };
-        inner.writer().flush_briefly(&inner.memory, position)
+        inner.writer().flush_briefly(&inner.memory, covered.into())
     }
 
     /// As [`flush`](ExistenceFilter::flush), but writes the whole filter anew, so that the next
     /// open has no journal to read: before a close, say. REQUIRES and errors are those of a flush.
-    pub fn checkpoint(&self, position: u64) -> Result<()> {
+    pub fn checkpoint(&self, covered: impl Into<Covered>) -> Result<()> {
         let Some(inner) = self.to_change()? else { return Ok(()) };
-        inner.writer().write_now(&inner.memory, position)
+        inner.writer().write_now(&inner.memory, covered.into())
     }
 
-    /// Takes back, durably, that more than `position` is covered. For a log that lost its end:
+    /// Takes back, durably, that more than this is covered. For a log that lost its end:
     /// new keys will stand at positions that were promised to be covered.
     ///
     /// REQUIRES: it is called before keys at such positions are inserted.
     ///
     /// # Errors
     /// What the disk says; such keys must not be written to the log then.
-    pub fn truncate(&self, position: u64) -> Result<()> {
+    pub fn truncate(&self, covered: impl Into<Covered>) -> Result<()> {
         let Some(inner) = self.to_change()? else { return Ok(()) };
-        inner.writer().truncate(&inner.memory, position)
+        inner.writer().truncate(&inner.memory, covered.into())
     }
 
     /// One bounded step of what is to be done in the background: reads and verifies what was not

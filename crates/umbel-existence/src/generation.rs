@@ -9,6 +9,7 @@ use std::sync::Arc;
 use umbel_base::Result;
 use umbel_env::File;
 
+use crate::covered::Covered;
 use crate::folder::{Folder, Kind, name_of};
 use crate::lines::{Kept, Lines};
 use crate::page;
@@ -31,7 +32,7 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Generation {
     /// What it will cover.
-    pub(crate) covered: u64,
+    pub(crate) covered: Covered,
     /// Up to where the source is in the second filter.
     pub(crate) cursor: Option<Vec<u8>>,
     first: Option<Part>,
@@ -103,7 +104,7 @@ impl Generation {
         folder: &mut Folder,
         first: Option<&Arc<Lines>>,
         second: Option<&Arc<Lines>>,
-        covered: u64,
+        covered: Covered,
         cursor: Option<Vec<u8>>,
     ) -> Result<Generation> {
         let first = match first {

@@ -12,6 +12,7 @@ use umbel_base::checksum::{checksum, checksum_parts};
 use umbel_base::{Decoder, Result};
 use umbel_env::File;
 
+use crate::covered::Covered;
 use crate::folder::READ_AHEAD_BYTES;
 
 /// FORMAT: the first eight bytes of a journal.
@@ -26,10 +27,13 @@ const RECORD_BYTES: usize = 24;
 const HASHES: u32 = 1;
 /// FORMAT: a record with id and key of the journal that goes on from here.
 const CONTINUED: u32 = 2;
+/// FORMAT: as the two, with the history of what is covered before the other numbers.
+const HASHES_OF_HISTORY: u32 = 3;
+const CONTINUED_OF_HISTORY: u32 = 4;
 /// Most hashes of one record; more make several, which are synced together.
 const RECORD_HASHES_MAX: usize = 1 << 16;
 /// So much is read at a time: the longest record.
-const WINDOW_BYTES: usize = RECORD_BYTES + 8 * RECORD_HASHES_MAX;
+const WINDOW_BYTES: usize = RECORD_BYTES + 8 * (1 + RECORD_HASHES_MAX);
 
 /// Whether bytes are the beginning of a journal.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
@@ -53,8 +57,8 @@ pub(crate) struct Journal {
 /// What a journal holds besides hashes.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    /// The last record's position.
-    pub(crate) covered: u64,
+    /// What the last record says of the user's log.
+    pub(crate) covered: Covered,
     /// Id and key of the journal that goes on.
     pub(crate) next: Option<(u64, u64)>,
     /// The journal, to be gone on with behind its last sound record.
@@ -107,25 +111,31 @@ impl Journal {
     ///
     /// After an error nothing was appended. If a write failed, the same and more may be appended
     /// later; if the sync failed, nothing ever.
-    pub(crate) fn append(&mut self, hashes: &[u64], before: u64, covered: u64) -> Result<u64> {
+    pub(crate) fn append(
+        &mut self,
+        hashes: &[u64],
+        before: Covered,
+        covered: Covered,
+    ) -> Result<u64> {
         let mut records = Records::new(self);
         let mut rest = hashes;
         while rest.len() > RECORD_HASHES_MAX {
             let (some, others) = rest.split_at(RECORD_HASHES_MAX);
             // Only the last record may promise the position: the others may survive without it.
-            records.push(HASHES, before, some);
+            records.push((HASHES, HASHES_OF_HISTORY), before, some);
             rest = others;
         }
-        records.push(HASHES, covered, rest);
+        records.push((HASHES, HASHES_OF_HISTORY), covered, rest);
         let (bytes, chain) = records.finish();
         self.write(&bytes, chain)
     }
 
     /// Appends that another journal goes on from here, and makes that durable. Errors are as those
     /// of [`Journal::append`].
-    pub(crate) fn continue_in(&mut self, next: &Journal, covered: u64) -> Result<u64> {
+    pub(crate) fn continue_in(&mut self, next: &Journal, covered: Covered) -> Result<u64> {
         let mut records = Records::new(self);
-        records.push(CONTINUED, covered, &[next.id, next.key]);
+        let kinds = (CONTINUED, CONTINUED_OF_HISTORY);
+        records.push(kinds, covered, &[next.id, next.key]);
         let (bytes, chain) = records.finish();
         self.write(&bytes, chain)
     }
@@ -159,10 +169,14 @@ impl Journal {
         }
         let (end, chain) = (HEADER_BYTES as u64, header_sum(&right));
         let journal = Journal { file: Arc::clone(&file), id, key, end, chain, is_broken: false };
-        let mut replay = Replay { covered: 0, next: None, journal };
+        let mut replay = Replay { covered: Covered::default(), next: None, journal };
         while replay.next.is_none() && replay.take(&mut window, hashes)?.is_some() {}
         Ok(Some(replay))
     }
+}
+
+fn number(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
 }
 
 impl Replay {
@@ -184,14 +198,18 @@ impl Replay {
             return Ok(None);
         }
         let (numbers, _) = record[RECORD_BYTES..].as_chunks::<8>();
+        let (kind, history, numbers) = match (kind, numbers) {
+            (HASHES | CONTINUED, _) => (kind, 0, numbers),
+            (HASHES_OF_HISTORY, [history, rest @ ..]) => (HASHES, number(history), rest),
+            (CONTINUED_OF_HISTORY, [history, rest @ ..]) => (CONTINUED, number(history), rest),
+            _ => return Ok(None),
+        };
         match (kind, numbers) {
             (HASHES, _) => hashes(numbers),
-            (CONTINUED, [id, key]) => {
-                self.next = Some((u64::from_le_bytes(*id), u64::from_le_bytes(*key)));
-            }
+            (CONTINUED, [id, key]) => self.next = Some((number(id), number(key))),
             _ => return Ok(None),
         }
-        self.covered = self.covered.max(covered);
+        self.covered = self.covered.and(Covered { position: covered, history });
         self.journal.end += bytes;
         self.journal.chain = sum;
         Ok(Some(()))
@@ -250,14 +268,20 @@ impl Records {
         Records { key, start, chain, bytes: Vec::new() }
     }
 
-    fn push(&mut self, kind: u32, covered: u64, numbers: &[u64]) {
+    /// Adds a record of the first kind, or of the second one where the history is known.
+    fn push(&mut self, kinds: (u32, u32), covered: Covered, numbers: &[u64]) {
+        let Covered { position, history } = covered;
+        let kind = if history == 0 { kinds.0 } else { kinds.1 };
+        let history = (history != 0).then_some(history);
+        let count = numbers.len() + usize::from(history.is_some());
         let at = self.bytes.len();
-        self.bytes.reserve(RECORD_BYTES + 8 * numbers.len());
+        self.bytes.reserve(RECORD_BYTES + 8 * count);
         self.bytes.extend_from_slice(&[0; 8]);
         self.bytes.extend_from_slice(&kind.to_le_bytes());
-        self.bytes.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&covered.to_le_bytes());
-        numbers.iter().for_each(|number| self.bytes.extend_from_slice(&number.to_le_bytes()));
+        self.bytes.extend_from_slice(&(count as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&position.to_le_bytes());
+        let numbers = history.iter().chain(numbers);
+        numbers.for_each(|number| self.bytes.extend_from_slice(&number.to_le_bytes()));
         let offset = self.start + at as u64;
         self.chain = record_sum(self.key, offset, self.chain, &self.bytes[at + 8..]);
         self.bytes[at..at + 8].copy_from_slice(&self.chain.to_le_bytes());
@@ -293,7 +317,7 @@ mod tests {
             |some: &[[u8; 8]]| hashes.extend(some.iter().map(|bytes| u64::from_le_bytes(*bytes)));
         let replay = Journal::read(file, 5, 77, &mut take).unwrap();
         let Replay { covered, next, journal } = replay?;
-        Some(Found { hashes, covered, next, journal })
+        Some(Found { hashes, covered: covered.position, next, journal })
     }
 
     /// Three flushes of ten hashes each, to the positions 100, 200 and 300.
@@ -303,7 +327,7 @@ mod tests {
         let mut journal = Journal::begin(file, 5, 77).unwrap();
         for flush in 1..=3u64 {
             let hashes: Vec<u64> = (0..10).map(|number| flush * 1000 + number).collect();
-            journal.append(&hashes, (flush - 1) * 100, flush * 100).unwrap();
+            journal.append(&hashes, ((flush - 1) * 100).into(), (flush * 100).into()).unwrap();
         }
         sim
     }
@@ -341,7 +365,7 @@ mod tests {
         let mut replay = read(&sim).unwrap();
         assert_eq!((replay.hashes.len(), replay.covered), (10, 100));
         // As long as the damaged one: the third record stands right behind it again.
-        replay.journal.append(&[7; 10], 100, 150).unwrap();
+        replay.journal.append(&[7; 10], 100.into(), 150.into()).unwrap();
         let again = read(&sim).unwrap();
         assert_eq!((again.hashes.len(), again.covered), (20, 150));
     }
@@ -352,7 +376,7 @@ mod tests {
         let file = sim.env().files.create(Path::new(PATH)).unwrap();
         let mut journal = Journal::begin(file, 5, 77).unwrap();
         let hashes: Vec<u64> = (0..RECORD_HASHES_MAX as u64 * 2 + 5).collect();
-        let written = journal.append(&hashes, 3, 9).unwrap();
+        let written = journal.append(&hashes, 3.into(), 9.into()).unwrap();
         assert_eq!(written, 3 * RECORD_BYTES as u64 + 8 * hashes.len() as u64);
         let replay = read(&sim).unwrap();
         assert_eq!((&replay.hashes, replay.covered), (&hashes, 9));
@@ -366,7 +390,34 @@ mod tests {
         let mut replay = read(&sim).unwrap();
         let other = sim.env().files.create(Path::new("/000006.journal")).unwrap();
         let next = Journal::begin(other, 6, 78).unwrap();
-        replay.journal.continue_in(&next, 300).unwrap();
+        replay.journal.continue_in(&next, 300.into()).unwrap();
         assert_eq!(read(&sim).unwrap().next, Some((6, 78)));
+    }
+
+    /// The history stands in the record that needs it, and what is known of it is not forgotten.
+    #[test]
+    fn a_record_says_which_history_its_position_belongs_to() {
+        let sim = Sim::new(1);
+        let file = sim.env().files.create(Path::new(PATH)).unwrap();
+        let mut journal = Journal::begin(file, 5, 77).unwrap();
+        let of = |position, history| Covered { position, history };
+        let covered = || {
+            let file = sim.env().files.open(Path::new(PATH), Access::Read).unwrap();
+            let mut count = 0;
+            let replay = Journal::read(file, 5, 77, &mut |some| count += some.len()).unwrap();
+            let replay = replay.unwrap();
+            (count, replay.covered, replay.next)
+        };
+        journal.append(&[1, 2], of(0, 0), of(10, 0)).unwrap();
+        assert_eq!(covered(), (2, of(10, 0), None));
+        journal.append(&[3], of(10, 0), of(20, 7)).unwrap();
+        assert_eq!(covered(), (3, of(20, 7), None));
+        let hashes: Vec<u64> = (0..RECORD_HASHES_MAX as u64 + 1).collect();
+        journal.append(&hashes, of(20, 7), of(30, 8)).unwrap();
+        assert_eq!(covered(), (3 + hashes.len(), of(30, 8), None));
+        let other = sim.env().files.create(Path::new("/000006.journal")).unwrap();
+        let next = Journal::begin(other, 6, 78).unwrap();
+        journal.continue_in(&next, of(30, 8)).unwrap();
+        assert_eq!(covered(), (3 + hashes.len(), of(30, 8), Some((6, 78))));
     }
 }

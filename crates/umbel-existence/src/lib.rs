@@ -10,7 +10,8 @@
 //!
 //! 1. A key is put where the source finds it, then inserted, then told to others.
 //! 2. A flush names a position in the user's own log: everything up to it is durable in that log,
-//!    and was inserted.
+//!    and was inserted. Where copies of a store can go on apart it also names the history that the
+//!    position belongs to ([`Covered`]), and the open compares that.
 //! 3. After an open, what the log has behind [`ExistenceFilter::covered`] is inserted again before
 //!    anybody asks.
 //! 4. Somebody calls [`ExistenceFilter::step`] again and again.
@@ -58,6 +59,7 @@ mod asking;
 mod background;
 mod checkpoint;
 mod counters;
+mod covered;
 mod filter;
 mod folder;
 mod generation;
@@ -78,6 +80,7 @@ mod unread;
 mod waiting;
 mod writer;
 
+pub use covered::Covered;
 pub use filter::{ExistenceFilter, ExistenceReader};
 pub use options::{ExistenceOptions, Size};
 pub use shape::rate;

@@ -18,6 +18,7 @@ use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 
 use crate::checkpoint::Checkpoint;
+use crate::covered::Covered;
 use crate::folder::{CHECKPOINT, Folder, Kind, name_of};
 use crate::journal::{Journal, Replay};
 use crate::lines::{Kept, Lines};
@@ -53,6 +54,7 @@ pub(crate) fn recover(
     path: &Path,
     options: &ExistenceOptions,
     shape: Shape,
+    is_ours: &dyn Fn(Covered) -> bool,
 ) -> Result<Recovered> {
     let mut folder = Folder::open(env, path)?;
     folder.read_ahead();
@@ -63,7 +65,7 @@ pub(crate) fn recover(
                 let (sorted, found) = sort_journals(&folder, &checkpoint, &view)?;
                 let memory = Memory::new(view);
                 memory.insert_stored(sorted, options.step_hashes() / AT_ONCE_SHARE);
-                match options.refusal(found.covered) {
+                match refusal(options, found.covered, is_ours) {
                     None => return Ok(Recovered { folder, memory, found, lost: None }),
                     Some(reason) => reason,
                 }
@@ -76,9 +78,31 @@ pub(crate) fn recover(
         Err(reason) => reason,
     };
     let view = View { first: None, second: Some(Arc::new(Lines::new(shape))) };
-    let found =
-        Found { generation: 0, covered: 0, journal: None, cursor: None, live: BTreeSet::new() };
+    let found = Found {
+        generation: 0,
+        covered: Covered::default(),
+        journal: None,
+        cursor: None,
+        live: BTreeSet::new(),
+    };
     Ok(Recovered { folder, memory: Memory::new(view), found, lost: Some(lost) })
+}
+
+/// Why a filter that covers so much is not to be believed.
+fn refusal(
+    options: &ExistenceOptions,
+    covered: Covered,
+    is_ours: &dyn Fn(Covered) -> bool,
+) -> Option<String> {
+    options.refusal(covered.position).or_else(|| {
+        (!is_ours(covered)).then(|| {
+            format!(
+                "it covers the log up to {}, but of another history: it is of another store, or of \
+                 a copy of this one that went on by itself",
+                covered.position
+            )
+        })
+    })
 }
 
 /// What the files in the folder at `path` say of their filter. Of the filter itself nothing is
@@ -90,6 +114,7 @@ pub(crate) fn describe(
     env: &Env,
     path: &Path,
     options: &ExistenceOptions,
+    is_ours: &dyn Fn(Covered) -> bool,
 ) -> Result<ExistenceStats> {
     if !env.files.exists(path)? {
         return Ok(ExistenceStats::of_lost("it has no files yet".to_owned()));
@@ -109,16 +134,20 @@ pub(crate) fn describe(
     let mut count = 0;
     let mut take = |hashes: &[[u8; 8]]| count += hashes.len() as u64;
     let found = read_journals(&folder, &checkpoint, Access::Read, &mut take)?;
-    if let Some(reason) = options.refusal(found.covered) {
+    if let Some(reason) = refusal(options, found.covered, is_ours) {
         return Ok(ExistenceStats::of_lost(reason));
     }
-    let stats = ExistenceStats { covered: found.covered, ..ExistenceStats::default() };
+    let stats = ExistenceStats { covered: found.covered.position, ..ExistenceStats::default() };
     Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
 /// Up to where in its user's log the filter in the folder at `path` was said to have every key.
 /// `None` where no file tells, or it is not of this store and hash.
-pub(crate) fn covered(env: &Env, path: &Path, whose: Option<(u64, u64)>) -> Result<Option<u64>> {
+pub(crate) fn covered(
+    env: &Env,
+    path: &Path,
+    whose: Option<(u64, u64)>,
+) -> Result<Option<Covered>> {
     if !env.files.exists(path)? {
         return Ok(None);
     }
@@ -239,7 +268,7 @@ fn read_journals(
             break;
         }
         let Some(replay) = read_journal(folder, id, key, access, hashes)? else { break };
-        found.covered = found.covered.max(replay.covered);
+        found.covered = found.covered.and(replay.covered);
         next = replay.next;
         found.journal = Some(replay.journal);
     }

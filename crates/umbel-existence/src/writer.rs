@@ -25,6 +25,7 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 
 use crate::checkpoint::Checkpoint;
+use crate::covered::Covered;
 use crate::folder::{Folder, Kind, name_of};
 use crate::generation::Generation;
 use crate::journal::Journal;
@@ -41,7 +42,7 @@ pub(crate) const JOURNAL_SHARE: u64 = 32;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) generation: u64,
-    pub(crate) covered: u64,
+    pub(crate) covered: Covered,
     pub(crate) journal: Option<Journal>,
     pub(crate) cursor: Option<Vec<u8>>,
     /// The files that the `CHECKPOINT` leads to.
@@ -55,7 +56,7 @@ pub(crate) struct Writer {
     options: ExistenceOptions,
     tally: Arc<Tally>,
     generation: u64,
-    covered: u64,
+    covered: Covered,
     journal: Option<Journal>,
     /// Whether the durable `CHECKPOINT` leads to the journal.
     is_attached: bool,
@@ -81,7 +82,7 @@ impl Writer {
         tally: Arc<Tally>,
         found: Found,
     ) -> Writer {
-        tally.covered.set(found.covered);
+        tally.covered.set(found.covered.position);
         Writer {
             folder,
             options,
@@ -117,36 +118,36 @@ impl Writer {
         self.is_due = true;
     }
 
-    /// Makes everything inserted so far durable, and that it covers `position`.
-    pub(crate) fn flush(&mut self, memory: &Memory, position: u64) -> Result<()> {
+    /// Makes everything inserted so far durable, and that it covers the log up to there.
+    pub(crate) fn flush(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
         memory.drain(&mut self.unwritten);
-        let result = self.flush_drained(memory, position);
+        let result = self.flush_drained(memory, covered);
         self.tally.unwritten.set(self.unwritten.len() as u64);
-        self.tally.covered.set(self.covered);
+        self.tally.covered.set(self.covered.position);
         result
     }
 
     /// As [`Writer::flush`] where there is a journal to append to; else has a generation begin with
     /// the next step, if none is under way, and says `false`.
-    pub(crate) fn flush_briefly(&mut self, memory: &Memory, position: u64) -> Result<bool> {
+    pub(crate) fn flush_briefly(&mut self, memory: &Memory, covered: Covered) -> Result<bool> {
         let is_brief = self.is_attached && self.journal.as_ref().is_some_and(Journal::is_sound);
         if !is_brief {
             self.is_due |= self.under_way.is_none();
             return Ok(false);
         }
-        self.flush(memory, position).map(|()| true)
+        self.flush(memory, covered).map(|()| true)
     }
 
-    fn flush_drained(&mut self, memory: &Memory, position: u64) -> Result<()> {
-        let position = position.max(self.covered);
+    fn flush_drained(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+        let covered = self.covered.and(covered);
         let (attached, before) = (self.is_attached, self.covered);
         let Some(journal) = self.journal.as_mut().filter(|file| attached && file.is_sound()) else {
-            return self.write_all(memory, position);
+            return self.write_all(memory, covered);
         };
-        if self.unwritten.is_empty() && position == self.covered {
+        if self.unwritten.is_empty() && covered == self.covered {
             return Ok(());
         }
-        let appended = journal.append(&self.unwritten, before, position);
+        let appended = journal.append(&self.unwritten, before, covered);
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::ExistenceForgetsFailedFlush.is_on() {
             self.unwritten.clear();
@@ -154,7 +155,7 @@ impl Writer {
         let bytes = appended?;
         let journal_bytes = journal.bytes();
         self.unwritten.clear();
-        self.covered = position;
+        self.covered = covered;
         self.tally.flushes.add(1);
         self.tally.bytes_written.add(bytes);
         self.is_due |= journal_bytes > self.journal_bytes_max(memory);
@@ -169,28 +170,28 @@ impl Writer {
     }
 
     /// Makes everything durable in a generation of its own, now.
-    pub(crate) fn write_now(&mut self, memory: &Memory, position: u64) -> Result<()> {
+    pub(crate) fn write_now(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
         memory.drain(&mut self.unwritten);
-        let result = self.write_all(memory, position.max(self.covered));
+        let result = self.write_all(memory, self.covered.and(covered));
         self.tally.unwritten.set(self.unwritten.len() as u64);
-        self.tally.covered.set(self.covered);
+        self.tally.covered.set(self.covered.position);
         result
     }
 
-    /// Moves what is promised back to `position`, durably.
-    pub(crate) fn truncate(&mut self, memory: &Memory, position: u64) -> Result<()> {
-        if position >= self.covered {
+    /// Moves what is promised back, durably.
+    pub(crate) fn truncate(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
+        if covered.position >= self.covered.position {
             return Ok(());
         }
-        self.covered = position;
+        self.covered = covered;
         // Until this is durable no flush may go to a journal that promises more.
         self.is_attached = false;
         self.journal = None;
-        self.write_now(memory, position)
+        self.write_now(memory, covered)
     }
 
     /// Writes a generation from beginning to end.
-    fn write_all(&mut self, memory: &Memory, covered: u64) -> Result<()> {
+    fn write_all(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
         // What was drained goes to no journal, so nothing may go on from those there are.
         let before = (self.journal.take(), self.is_attached, self.is_fresh);
         self.is_attached = false;
@@ -207,7 +208,7 @@ impl Writer {
         Ok(())
     }
 
-    fn write_to_end(&mut self, memory: &Memory, covered: u64) -> Result<()> {
+    fn write_to_end(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
         self.begin(memory, covered)?;
         while !self.write_some(u64::MAX)? {}
         Ok(())
@@ -238,7 +239,7 @@ impl Writer {
     }
 
     /// Begins a generation. One that is under way is given up.
-    fn begin(&mut self, memory: &Memory, covered: u64) -> Result<()> {
+    fn begin(&mut self, memory: &Memory, covered: Covered) -> Result<()> {
         self.under_way = None;
         self.is_due = true;
         // From here on it is not known what else may be needed; the generation tidies up itself.

@@ -13,6 +13,7 @@ mod suite {
     mod fork;
     #[cfg(not(feature = "canary"))]
     mod histories;
+    mod histories_apart;
     mod history;
     mod keys;
     #[cfg(not(feature = "canary"))]

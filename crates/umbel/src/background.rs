@@ -17,6 +17,7 @@ use crate::compaction::pressure::{self, Limits, Load};
 use crate::existence_upkeep;
 use crate::facts;
 use crate::flush::{self, FlushJob};
+use crate::flush_now;
 use crate::garbage::{self, Found, Look};
 use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
@@ -45,13 +46,22 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Job {
     /// Writes a memtable into a table.
-    Flush(FlushJob, Turn),
+    Flush(ClaimedFlush, Turn),
     /// Merges tables.
     Compact(Arc<CompactionJob>, Turn),
     /// Finds out whether garbage is worth merging tables.
     Look(Look, Turn),
     /// Has a memtable flushed that nobody writes to.
     Freeze(Arc<KeyspaceCore>),
+}
+
+/// A flush that was claimed.
+#[derive(Debug)]
+pub struct ClaimedFlush {
+    flush: FlushJob,
+    /// The keyspaces that nobody else flushes meanwhile: that one, and the one that is flushed
+    /// whenever it is.
+    pub claimed: Vec<u32>,
 }
 
 impl Job {
@@ -293,14 +303,19 @@ pub fn find_job(
         let buffer = keyspace.view.load().frozen.last().cloned()?;
         Some((buffer.first_sequence(), Arc::clone(*keyspace), buffer))
     };
-    let idle = keyspaces.iter().filter(|keyspace| !state.flushing.contains(&keyspace.id));
+    let is_idle = |keyspace: &KeyspaceCore| !state.flushing.contains(&keyspace.id);
+    let idle = keyspaces.iter().filter(|keyspace| {
+        is_idle(keyspace) && keyspace.flushed_with().is_none_or(|other| is_idle(&other))
+    });
     if let Some((_, keyspace, buffer)) =
         idle.copied().filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
     {
         let turn = sharing::turn(store, state, Work::Flush, true)?;
-        state.flushing.push(keyspace.id);
-        let job = FlushJob { keyspace, buffers: vec![buffer], marker: None };
-        return Some(Job::Flush(job, turn));
+        let other = keyspace.flushed_with().map(|other| other.id);
+        let claimed: Vec<u32> = [keyspace.id].into_iter().chain(other).collect();
+        state.flushing.extend(&claimed);
+        let flush = FlushJob { keyspace, buffers: vec![buffer], marker: None };
+        return Some(Job::Flush(ClaimedFlush { flush, claimed }, turn));
     }
     if !way::has_room(store, state.compactions) {
         return None;
@@ -395,8 +410,8 @@ fn find_leftovers(store: &Store, keyspaces: &[&Arc<KeyspaceCore>]) -> Option<Com
 /// A claim on work, given back even where the work panics.
 struct Claim<'a> {
     store: &'a Store,
-    /// The keyspace being flushed; `None` for a compaction.
-    flushing: Option<u32>,
+    /// The keyspaces being flushed; none for a compaction.
+    flushing: Vec<u32>,
     /// Whether a caller's thread does the work, which leaves the background threads theirs.
     by_caller: bool,
 }
@@ -405,10 +420,12 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.store.work_lock();
-            match (self.flushing, self.by_caller) {
-                (Some(keyspace), _) => state.flushing.retain(|id| *id != keyspace),
-                (None, true) => state.callers -= 1,
-                (None, false) => state.compactions -= 1,
+            match self.by_caller {
+                _ if !self.flushing.is_empty() => {
+                    state.flushing.retain(|id| !self.flushing.contains(id));
+                }
+                true => state.callers -= 1,
+                false => state.compactions -= 1,
             }
         }
         self.store.signal();
@@ -431,15 +448,25 @@ pub fn run(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
 fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     match job {
         Job::Flush(job, _turn) => {
-            let _claim = Claim { store, flushing: Some(job.keyspace.id), by_caller };
-            let flush = || flush::flush(store, std::slice::from_ref(&job));
-            let result = room::with_room(store, Extent::Spare, flush);
+            let ClaimedFlush { flush: job, claimed: flushing } = job;
+            let (keyspace, is_alone) = (Arc::clone(&job.keyspace), flushing.len() == 1);
+            let _claim = Claim { store, flushing, by_caller };
+            let jobs = match is_alone {
+                true => vec![job],
+                // As both are at one moment.
+                false => {
+                    let both = flush_now::with_companions(std::slice::from_ref(&keyspace));
+                    flush_now::freeze_all(store, &both, None)
+                }
+            };
+            let result = room::with_room(store, Extent::Spare, || flush::flush(store, &jobs));
             commit::weigh_buffers(store);
-            update_pressure(store, &job.keyspace);
+            jobs.iter().for_each(|job| update_pressure(store, &job.keyspace));
+            update_pressure(store, &keyspace);
             result
         }
         Job::Compact(job, _turn) => {
-            let _claim = Claim { store, flushing: None, by_caller };
+            let _claim = Claim { store, flushing: Vec::new(), by_caller };
             let keyspace = Arc::clone(&job.keyspace);
             let extent = if by_caller { Extent::All } else { Extent::Spare };
             let result = room::with_room(store, extent, || compact::run(store, &job));
@@ -455,12 +482,12 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             result
         }
         Job::Look(look, _turn) => {
-            let _claim = Claim { store, flushing: None, by_caller };
+            let _claim = Claim { store, flushing: Vec::new(), by_caller };
             look.run(store);
             Ok(())
         }
         Job::Freeze(keyspace) => {
-            let _claim = Claim { store, flushing: None, by_caller };
+            let _claim = Claim { store, flushing: Vec::new(), by_caller };
             let _commit = store.commit_lock();
             if !keyspace.view.load().active.is_empty() {
                 keyspace.view.freeze(&keyspace.options());

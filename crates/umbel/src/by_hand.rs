@@ -100,7 +100,7 @@ pub fn wait_until_idle(store: &Arc<Store>) -> Result<()> {
                     return put_off.map_or_else(|| segments::rest(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
-                Some(Job::Flush(job, _)) => state.flushing.retain(|id| *id != job.keyspace.id),
+                Some(Job::Flush(job, _)) => state.flushing.retain(|id| !job.claimed.contains(id)),
                 Some(_) => state.compactions -= 1,
             }
             state.ticks += 1;

@@ -205,7 +205,7 @@ fn commit_in_order(store: &Store, state: &mut CommitState, request: &Request) ->
     }
     state.last_sequence = sequence;
     for (keyspace, marker) in writes.markers() {
-        keyspace.view.load().active.set_marker(marker.to_vec());
+        keyspace.view.load().active.set_marker(marker);
     }
     Ok(committed)
 }

@@ -11,7 +11,10 @@
 //! 2. A filter found at an open is believed only if it covers all that is in tables: what came
 //!    later is replayed from the log, and inserted again, or is gone. So nothing depends on a flush
 //!    of the filter having succeeded, and none of it is kept for the filter's sake.
-//! 3. A filter that is put in later believes no file at all: nobody kept it up meanwhile.
+//! 3. A filter says which open of the store gave the number that it covers, and is believed only
+//!    where the manifest says the same: one of a copy of the store that went on by itself has other
+//!    keys up to the same number.
+//! 4. A filter that is put in later believes no file at all: nobody kept it up meanwhile.
 //!
 //! A filter that fails is no reason for a store to fail, and none for other filters: it denies what
 //! it denied, and what could not be written is written later, or made anew by the next open.
@@ -24,7 +27,7 @@ use std::time::Duration;
 
 use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::Env;
-use umbel_existence::{ExistenceFilter, ExistenceOptions, Progress, Source};
+use umbel_existence::{Covered, ExistenceFilter, ExistenceOptions, Progress, Source};
 
 use crate::advise;
 use crate::existence_keys::Keys;
@@ -35,6 +38,7 @@ use crate::shares::CHUNK_BYTES;
 use crate::store::Store;
 use crate::version::Edit;
 use crate::version::edit::{Identity, State};
+use crate::version::openings::{Opening, Openings};
 
 /// Hashes in no file above which they are written although nothing is flushed.
 const LAG_ITEMS_MAX: u64 = 1 << 16;
@@ -59,6 +63,21 @@ fn options(identity: &Identity, core: &KeyspaceCore, covered_min: u64) -> Existe
     }
 }
 
+/// What a filter of the store with these opens covers that has every key up to a number.
+fn covered(openings: &Openings, sequence: SequenceNumber) -> Covered {
+    Covered { position: sequence, history: openings.of(sequence).unwrap_or(0) }
+}
+
+/// Whether a filter that covers so much is of the store with these opens. One that covers nothing
+/// is everybody's. Of a store of an earlier version nothing is known.
+fn is_ours(openings: &Openings, Covered { position, history }: Covered) -> bool {
+    match openings.of(position) {
+        _ if position == 0 => true,
+        Some(id) => id == history,
+        None => openings.is_empty() && history == 0,
+    }
+}
+
 /// Opens the filters of keyspaces of which nothing was replayed yet. Where nothing may be written
 /// their files are only asked what they say.
 ///
@@ -72,6 +91,7 @@ pub fn attach(
     read_only: bool,
 ) -> Result<()> {
     let Some(identity) = state.identity.as_ref() else { return Ok(()) };
+    let is_ours = |covered| is_ours(&state.openings, covered);
     for core in keyspaces {
         let size = core.options_given().existence_filter;
         let Some(record) = state.keyspaces.get(&core.id).filter(|_| size != ExistenceSize::Off)
@@ -88,11 +108,12 @@ pub fn attach(
         let path = names::existence(folder, core.id);
         let options = options(identity, core, covered_min);
         if read_only {
-            core.existence.note_described(ExistenceFilter::describe(env, &path, &options));
+            let described = ExistenceFilter::describe(env, &path, &options, &is_ours);
+            core.existence.note_described(described);
             continue;
         }
         let mut files = core.existence.files();
-        match ExistenceFilter::open(env, &path, options) {
+        match ExistenceFilter::open_checked(env, &path, options, &is_ours) {
             Ok(filter) => {
                 core.existence.put(Some(filter));
                 (files.size, files.floor) = (size, covered_min);
@@ -245,19 +266,25 @@ fn tend(store: &Store, core: &KeyspaceCore) -> Result<Progress> {
     }
     let files = core.existence.files();
     let Some(filter) = core.existence.filter() else { return Ok(Progress::Idle) };
+    let flush = |sequence| filter.flush_briefly(covered_now(store, sequence)?);
     let covered = filter.covered();
     // Where the whole filter has to be written for it, the steps do that first.
     if covered < files.floor {
         // What is in tables is in the filter too, or in what is still to be walked through.
-        filter.flush_briefly(files.floor)?;
+        flush(files.floor)?;
     } else if filter.lag_items() > LAG_ITEMS_MAX {
-        filter.flush_briefly(covered)?;
+        flush(covered)?;
     }
     let keys = Keys(core);
     if is_mostly_gone(&filter, &keys) {
         filter.rebuild();
     }
     filter.step(&keys)
+}
+
+/// The same of an open store.
+fn covered_now(store: &Store, sequence: SequenceNumber) -> Result<Covered> {
+    Ok(covered(&store.manifest_lock()?.state().openings, sequence))
 }
 
 /// Whether more than half of the keys in a filter are gone, counted as more than they are, and the
@@ -279,7 +306,13 @@ fn put_in(store: &Store, core: &KeyspaceCore) -> Result<bool> {
     take_out(store, core);
     files.size = ExistenceSize::Off;
     let opened = {
-        let manifest = store.manifest_lock()?;
+        let mut manifest = store.manifest_lock()?;
+        if size != ExistenceSize::Off && manifest.state().openings.is_empty() {
+            // The first filter: from now on copies of the store have to be told apart. Nothing
+            // speaks of what came before, so that this open may stand for it.
+            let id = store.options.env.entropy.number()?;
+            manifest.commit(&[Edit::Opening(Opening { after: 0, id })])?;
+        }
         let identity = manifest.state().identity.as_ref();
         identity.map(|identity| options(identity, core, u64::MAX))
     };
@@ -328,7 +361,8 @@ pub fn flush<'a>(
         let mut files = core.existence.files();
         let Some(filter) = core.existence.filter() else { continue };
         files.floor = files.floor.max(last);
-        core.existence.note_problem(guarded(|| filter.flush_briefly(last)).err());
+        let flushed = guarded(|| filter.flush_briefly(covered_now(store, last)?));
+        core.existence.note_problem(flushed.err());
     }
     Ok(())
 }
@@ -348,7 +382,8 @@ pub fn close(store: &Store, last: SequenceNumber) {
     for core in store.keyspaces() {
         let _files = core.existence.files();
         if let Some(filter) = core.existence.filter() {
-            core.existence.note_problem(guarded(|| filter.flush(last)).err());
+            let flushed = guarded(|| filter.flush(covered_now(store, last)?));
+            core.existence.note_problem(flushed.err());
         }
     }
 }
@@ -392,6 +427,22 @@ fn remove_files(env: &Env, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A filter whose history the manifest has forgotten, or never knew, is not believed.
+    #[test]
+    fn a_filter_is_believed_where_the_manifest_says_the_same() {
+        let of = |position, history| Covered { position, history };
+        let mut openings = Openings::default();
+        assert!(is_ours(&openings, of(0, 9)) && is_ours(&openings, of(5, 0)));
+        assert!(!is_ours(&openings, of(5, 9)));
+        openings.begin(10, 1).unwrap();
+        assert!(is_ours(&openings, of(10, 0)) && is_ours(&openings, of(11, 1)));
+        assert!(!is_ours(&openings, of(11, 0)) && !is_ours(&openings, of(10, 1)));
+        (2..70).for_each(|open| openings.begin(open * 10, open).unwrap());
+        assert!(is_ours(&openings, of(691, 69)) && is_ours(&openings, covered(&openings, 300)));
+        let forgotten = covered(&openings, 11);
+        assert!(!is_ours(&openings, forgotten) && !is_ours(&openings, of(10, 0)));
+    }
 
     /// Story: the thread stepped without a pause for as long as a compaction ran.
     #[test]

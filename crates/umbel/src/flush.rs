@@ -175,7 +175,8 @@ impl FlushJob {
         self.buffers.iter().map(|buffer| buffer.last_sequence()).max().unwrap_or(0)
     }
 
-    fn marker(&self) -> Option<Vec<u8>> {
+    /// What is stored as the keyspace's marker.
+    pub fn marker(&self) -> Option<Vec<u8>> {
         // Buffers stand newest first, and the newest marker counts.
         self.marker.clone().or_else(|| self.buffers.iter().find_map(|buffer| buffer.marker()))
     }

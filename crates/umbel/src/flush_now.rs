@@ -55,6 +55,7 @@ pub fn flush_then<R>(
     then: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     store.check_writable()?;
+    let keyspaces = &*with_companions(keyspaces);
     let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     begin_flush(store, &ids)?;
     let claim = Claim { store, ids };
@@ -76,6 +77,17 @@ pub fn flush_then<R>(
     Ok(result)
 }
 
+/// These keyspaces, and those that are flushed whenever one of them is.
+pub fn with_companions(keyspaces: &[Arc<KeyspaceCore>]) -> Vec<Arc<KeyspaceCore>> {
+    let mut all = keyspaces.to_vec();
+    for other in keyspaces.iter().filter_map(|keyspace| keyspace.flushed_with()) {
+        if !all.iter().any(|keyspace| keyspace.id == other.id) {
+            all.push(other);
+        }
+    }
+    all
+}
+
 /// Freezes these keyspaces at one moment and says what is to be flushed of them.
 pub fn freeze_all(
     store: &Store,
@@ -94,8 +106,17 @@ pub fn freeze_all(
             marker: marker.map(<[u8]>::to_vec),
         }
     };
-    let wanted = |job: &FlushJob| !job.buffers.is_empty() || job.marker.is_some();
-    keyspaces.iter().map(job).filter(wanted).collect()
+    let mut jobs: Vec<FlushJob> = keyspaces.iter().map(job).collect();
+    for index in 0..jobs.len() {
+        // One that had no entry since holds as much as the other.
+        let Some(marker) = jobs[index].marker() else { continue };
+        let Some(other) = jobs[index].keyspace.flushed_with() else { continue };
+        jobs.iter_mut()
+            .filter(|job| job.keyspace.id == other.id)
+            .for_each(|job| job.marker = Some(marker.clone()));
+    }
+    jobs.retain(|job| !job.buffers.is_empty() || job.marker.is_some());
+    jobs
 }
 
 /// Flushes what recovery left over where keeping its logs would cost the next open too much.

@@ -327,6 +327,14 @@ impl Keyspace {
         flush_now::flush_together(&self.handle.store, keyspaces, None)
     }
 
+    /// From now on `other`, a keyspace of the same store, is flushed whenever this one is, by
+    /// background work, too: after a crash it holds all that was written with what this one holds.
+    /// For keyspaces without a log, one of which is useless without what the other one says. The
+    /// first call counts, until the store is closed.
+    pub fn flush_with(&self, other: &Keyspace) {
+        self.core.flush_with(&other.core);
+    }
+
     /// The marker stored with the last durable flush; see `Batch::set_marker`. `None` in a forked
     /// child.
     pub fn marker(&self) -> Option<Vec<u8>> {

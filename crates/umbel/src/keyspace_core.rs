@@ -1,7 +1,7 @@
 //! [`KeyspaceCore`]: what every handle of a keyspace shares.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use umbel_base::limits::LEVELS;
@@ -44,6 +44,8 @@ pub struct KeyspaceCore {
     /// What writes, flushes and compactions did.
     pub counters: KeyspaceCounters,
     marker: Mutex<Option<Vec<u8>>>,
+    /// What is flushed whenever this is.
+    flushed_with: OnceLock<Weak<KeyspaceCore>>,
     /// Set once it was dropped.
     pub dropped: AtomicBool,
     /// Whether it can be read: it was not dropped, its store not closed, and this is the process
@@ -90,6 +92,7 @@ impl KeyspaceCore {
             has_prefix: AtomicBool::new(options.prefix.is_some()),
             counters: KeyspaceCounters::default(),
             marker: Mutex::default(),
+            flushed_with: OnceLock::new(),
             dropped: AtomicBool::new(false),
             open: OpenMark::new(),
             pick_cursors: Mutex::new(vec![Vec::new(); LEVELS]),
@@ -173,6 +176,17 @@ impl KeyspaceCore {
     /// Sets how long a writer is held back per byte, in nanoseconds.
     pub fn set_delay_per_byte_ns(&self, delay: f64) {
         self.delay_per_byte.store(delay.to_bits(), Ordering::Relaxed);
+    }
+
+    /// From now on `other` is flushed whenever this is. The first one stays.
+    pub fn flush_with(&self, other: &Arc<KeyspaceCore>) {
+        let _ = self.flushed_with.set(Arc::downgrade(other));
+    }
+
+    /// What is flushed whenever this is.
+    pub fn flushed_with(&self) -> Option<Arc<KeyspaceCore>> {
+        let other = self.flushed_with.get()?.upgrade()?;
+        (!other.dropped.load(Ordering::Acquire)).then_some(other)
     }
 
     /// Notes a marker the manifest holds.

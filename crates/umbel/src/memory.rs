@@ -118,8 +118,11 @@ impl Buffer {
     }
 
     /// Sets the marker a flush of this memtable stores. REQUIRES: the commit lock.
-    pub fn set_marker(&self, marker: Vec<u8>) {
-        *self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner) = Some(marker);
+    pub fn set_marker(&self, marker: &[u8]) {
+        let mut held = self.changing.marker.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = held.get_or_insert_default();
+        held.clear();
+        held.extend_from_slice(marker);
     }
 
     /// The marker a flush of this memtable stores.

@@ -80,6 +80,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     let manifest = if read_only {
         None
     } else {
+        state.note_opening(&*env.entropy)?;
         let spilled = (&mut spill, &*replayed.ends);
         let manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
         remove_orphans(&env, folder, &listing, &manifest, &context);

@@ -141,7 +141,7 @@ pub fn cut_logs(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Result<bool> {
     let mut has_cut = false;
     for (id, end) in ends {
         let file = env.files.open(&names::log(folder, *id), Access::ReadWrite)?;
-        if file.len()? > *end {
+        if file.len()? > *end && !file.has_other_names()? {
             file.set_len(*end)?;
             has_cut = true;
         }

@@ -206,7 +206,10 @@ fn remake(
         Trouble::Passing
     };
     let relabelled = files.open(&source, Access::ReadWrite);
-    let relabelled = relabelled.and_then(|file| relabel(&*file, options).map(|()| file));
+    let relabelled = relabelled.and_then(|file| match file.has_other_names()? {
+        true => Err(Error::invalid("internal: a hard-linked copy of the store holds the file")),
+        false => relabel(&*file, options).map(|()| file),
+    });
     let file = relabelled.map_err(|_| give_up(&source))?;
     file.sync().map_err(|error| {
         give_up(&source);

@@ -7,6 +7,7 @@ pub mod head;
 pub mod levels;
 pub mod manifest;
 pub mod open_table;
+pub mod openings;
 pub mod ownership;
 pub mod table_file;
 

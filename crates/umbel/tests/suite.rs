@@ -32,6 +32,7 @@ mod suite {
     mod readers;
     mod real_disk;
     mod regressions_arena;
+    mod regressions_copies;
     mod regressions_crash;
     mod regressions_directories;
     mod regressions_garbage;

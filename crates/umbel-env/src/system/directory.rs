@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use umbel_base::{Error, Result};
 
 use crate::file::{DirectoryPlace, FileIdentity};
@@ -28,6 +28,16 @@ pub(super) fn uninterrupted<T>(
             Err(Errno::INTR) => {}
             done => return done.map_err(io::Error::from),
         }
+    }
+}
+
+/// A descriptor above those of standard input, output and error. A program that has closed one of
+/// them would write what it prints, or what its libraries do, into the file that gets the number.
+pub(super) fn beyond_standard(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    const FIRST: i32 = 3;
+    match descriptor.as_raw_fd() < FIRST {
+        true => uninterrupted(|| fcntl_dupfd_cloexec(&descriptor, FIRST)),
+        false => Ok(descriptor),
     }
 }
 
@@ -237,7 +247,6 @@ fn leads_nowhere(error: &io::Error) -> bool {
 /// The path that the system gives an open directory now.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn path_of(directory: &OwnedFd) -> Option<PathBuf> {
-    use std::os::fd::AsRawFd;
     fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
 }
 

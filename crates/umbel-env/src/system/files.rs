@@ -84,7 +84,7 @@ pub(super) fn open_file(location: &Location, access: Access, more: OFlags) -> io
         let mode = Mode::RUSR | Mode::WUSR;
         openat(location.directory(), location.name(), flags | CAREFUL | more, mode)
     });
-    opened.map(fs::File::from)
+    directory::beyond_standard(opened?).map(fs::File::from)
 }
 
 impl SystemFile {
@@ -134,6 +134,13 @@ impl File for SystemFile {
     fn identity(&self) -> Result<FileIdentity> {
         match directory::uninterrupted(|| fstat(&self.file)) {
             Ok(stat) => Ok(directory::identity(&stat)),
+            Err(error) => Err(self.error("look at", error)),
+        }
+    }
+
+    fn has_other_names(&self) -> Result<bool> {
+        match directory::uninterrupted(|| fstat(&self.file)) {
+            Ok(stat) => Ok(stat.st_nlink > 1),
             Err(error) => Err(self.error("look at", error)),
         }
     }

@@ -69,6 +69,7 @@ impl EventLog {
             id: chunk.id,
             start: chunk.start,
             capacity: chunk.capacity,
+            key: chunk.key,
             ended: chunk.ended.get().copied(),
             packed: Some(before).filter(|before| before.version > 0),
         };

@@ -209,7 +209,7 @@ fn place(candidates: Vec<Candidate>, ghosts: &[Ghost], survey: &mut Survey) {
                 from = last.start + last.capacity;
             }
             let (capacity, ended) = (entry.start - from, Some(Ended::EMPTY));
-            let missing = ChunkEntry { id, start: from, capacity, ended, packed: None };
+            let missing = ChunkEntry { id, start: from, capacity, key: 0, ended, packed: None };
             let damage = format!(
                 "no file has its id, nor that of another chunk before chunk {}; they may have \
                  held nothing",
@@ -249,7 +249,7 @@ fn add_behind(ghosts: &[Ghost], chunks: &mut Vec<Found>) {
             return;
         }
         let ended = Some(Ended::EMPTY);
-        let entry = ChunkEntry { id: *id, start, capacity, ended, packed: None };
+        let entry = ChunkEntry { id: *id, start, capacity, key: 0, ended, packed: None };
         let damage = format!("a file has its name, but nothing in it is of chunk {id}");
         let found = Found { is_foreign: true, ..Found::new(entry, Some(damage)) };
         chunks.push(found);

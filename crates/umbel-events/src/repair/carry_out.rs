@@ -121,6 +121,10 @@ fn prepare(
             ..ended
         });
     }
+    // Chunks that no table named are others than those of any copy.
+    for entry in plan.table.chunks.iter_mut().filter(|entry| entry.key == 0) {
+        entry.key = env.entropy.number()?;
+    }
     for path in &plan.unsynced {
         env.files.open(path, Access::ReadWrite)?.sync()?;
     }

@@ -59,7 +59,7 @@ pub fn note_behind(survey: &mut Survey, furthest: u64, who: &str) {
         let (id, table) = (survey.table.next_id, &mut survey.table);
         let capacity = (furthest + 1 - end).next_multiple_of(8);
         let ended = Some(Ended::EMPTY);
-        let entry = ChunkEntry { id, start: end, capacity, ended, packed: None };
+        let entry = ChunkEntry { id, start: end, capacity, key: 0, ended, packed: None };
         let damage = damage.replacen("it ends", "the event log ends", 1);
         table.next_id += 1;
         table.next_start = table.next_start.max(end + capacity).saturating_add(RESTORE_GAP_BYTES);
@@ -90,7 +90,8 @@ pub fn note_holes(survey: &mut Survey, index: &OldIndex) -> Result<()> {
         let damage = "no chunk has these positions, but the index knows events there".to_string();
         if survey.chunks.get(at).is_none_or(|behind| id < behind.entry.id) {
             let capacity = hole.1 - hole.0;
-            let entry = ChunkEntry { id, start: hole.0, capacity, ended: None, packed: None };
+            let entry =
+                ChunkEntry { id, start: hole.0, capacity, key: 0, ended: None, packed: None };
             insert(&mut survey.chunks, entry, damage);
         } else if let Some(before) = at.checked_sub(1).and_then(|at| survey.chunks.get_mut(at)) {
             before.entry.capacity = hole.1 - before.entry.start;
@@ -108,6 +109,15 @@ pub fn note_uncovered(env: &Env, folder: &Path, survey: &mut Survey) -> u64 {
     }
     let seed = survey.table_damage.is_none().then_some(survey.table.seed);
     let covered = covered_on_disk(env, &folder.join("existence"), seed);
+    let (key, covered) = (covered.history, covered.position);
+    let is_other = |entry: ChunkEntry| {
+        let positions = entry.start..entry.start + entry.capacity;
+        positions.contains(&covered) && ![0, entry.key].contains(&key)
+    };
+    if survey.table_damage.is_none() && survey.chunks.iter().any(|found| is_other(found.entry)) {
+        // It covers the log of a copy of the store that went on by itself.
+        return 0;
+    }
     let last = survey.chunks.last().map(|last| last.entry);
     if let Some(ChunkEntry { start, packed: Some(packed), .. }) = last
         && survey.table_damage.is_some()

@@ -78,7 +78,8 @@ pub fn examine(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<Cand
     }
     let Some(start) = start_of(file.id, &bytes) else { return Ok(None) };
     let (id, capacity) = (file.id, bytes.len() as u64);
-    let mut entry = ChunkEntry { id, start, capacity, ended: Some(Ended::EMPTY), packed: None };
+    let mut entry =
+        ChunkEntry { id, start, capacity, key: 0, ended: Some(Ended::EMPTY), packed: None };
     let read = read_open(env, &path, &entry);
     let source = Source::new(id, start, &bytes);
     let (mut is_end_known, mut torn) = (false, None);
@@ -156,7 +157,7 @@ fn empty_packed(file: &ChunkFile, start: u64, bytes: &[u8]) -> Candidate {
         last_event: 0,
     };
     let (ended, packed) = (Some(Ended::EMPTY), Some(packed));
-    let entry = ChunkEntry { id, start, capacity: extent, ended, packed };
+    let entry = ChunkEntry { id, start, capacity: extent, key: 0, ended, packed };
     let found = Found { is_unsynced: true, is_end_known: true, ..Found::new(entry, None) };
     let (used, name) = (extent, file.name.clone());
     Candidate { found, extent, used, events: 0, is_start_guessed: false, name }
@@ -215,7 +216,7 @@ fn examine_packed(
     };
     let ended = Ended { end: extent, last_event, sealed: None };
     let (id, packed) = (file.id, Some(packed));
-    let entry = ChunkEntry { id, start, capacity: extent, ended: Some(ended), packed };
+    let entry = ChunkEntry { id, start, capacity: extent, key: 0, ended: Some(ended), packed };
     let damage = match read {
         Ok(_) if saved.lost.is_empty() => None,
         Ok(_) => Some(format!("log/{}: events in it are damaged", file.name)),

@@ -269,3 +269,31 @@ fn an_append_is_known_again_behind_the_gaps_that_kills_leave() {
     append(&store, 100);
     assert!((0..5).all(|number| append(&store, number).was_there));
 }
+
+/// The engine flushed the keyspaces of the index one by one when their memtables took too much
+/// memory. Where the heads of streams were durable further than their events, a kill hid one event
+/// of each stream for good: the one that had been its last, which only the former head knew.
+#[test]
+fn a_kill_after_the_index_was_flushed_in_part_hides_no_event() {
+    let sim = Sim::new(1);
+    let settings = |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..options(sim) };
+    let store = Store::open("/events", settings(&sim)).expect("a new store");
+    let streams: Vec<String> =
+        (0..1500).map(|number| format!("order-{number}-{}", "n".repeat(100))).collect();
+    for round in 0..12 {
+        for (number, stream) in streams.iter().enumerate() {
+            let event = id(round * 10_000 + number as u64);
+            let event = [NewEvent::binary(event, "Happened", b"bytes")];
+            store.append(stream, Expected::Any, &event).expect("appended");
+            if number % 500 == 499 {
+                let image = sim.kill_image();
+                let killed = Store::open("/events", settings(&image)).expect("opened");
+                let report = killed.verify().expect("verified");
+                let damage = &report.damage;
+                assert!(damage.is_empty(), "round {round}, {number}: {} places", damage.len());
+                let reader = Store::open_read_only("/events", settings(&sim)).expect("opened");
+                assert!(reader.verify().expect("verified").damage.is_empty(), "beside the writer");
+            }
+        }
+    }
+}

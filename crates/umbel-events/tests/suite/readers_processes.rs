@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_env::{Access, Env};
-use umbel_events::{Error, RepairOptions, Store, StoreOptions, repair};
+use umbel_events::{Direction, Error, Position, RepairOptions, Store, StoreOptions, repair};
 
 use super::readers::{Writer, check};
 use super::support::append;
@@ -155,4 +155,38 @@ fn a_store_without_its_log_is_damaged_and_repaired() {
     let store = Store::open(&path, settings()).expect("it opens");
     append(&store, "b", 20..21);
     assert!(store.verify().expect("verified").damage.is_empty());
+}
+
+/// A hard-linked copy of an open store has a lock of its own where `LOCK` was not linked. An open of
+/// the copy cut the chunk that both have, under the mapping of the store: its next append ended the
+/// process by SIGBUS.
+#[test]
+#[cfg(unix)]
+fn an_open_of_a_hard_linked_copy_cuts_no_chunk_of_the_store() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (path, copy) = (root.path().join("events"), root.path().join("copy"));
+    let settings = || StoreOptions { chunk_bytes: 4 << 20, ..settings() };
+    let store = Store::open(&path, settings()).expect("a new store");
+    append(&store, "a", 1..10);
+    store.flush().expect("flushed");
+    for folder in ["", "log", "index"] {
+        std::fs::create_dir_all(copy.join(folder)).expect("a folder");
+        for entry in std::fs::read_dir(path.join(folder)).expect("listed").flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) && entry.file_name() != "LOCK" {
+                let target = copy.join(folder).join(entry.file_name());
+                std::fs::hard_link(entry.path(), target).expect("linked");
+            }
+        }
+    }
+    let other = Store::open(&copy, settings()).expect("opened");
+    append(&other, "b", 20..25);
+    other.close().expect("closed");
+    append(&store, "a", 10..2000);
+    store.close().expect("closed");
+    for (path, events) in [(&path, 1999), (&copy, 9 + 5)] {
+        let store = Store::open(path, settings()).expect("opened");
+        assert!(store.verify().expect("verified").damage.is_empty());
+        let all = store.read_all(Position::START, Direction::Forwards);
+        assert_eq!(all.count(), events);
+    }
 }

@@ -87,7 +87,7 @@ fn work(filter: &ExistenceFilter, shared: &Shared) {
         round += 1;
         shared.rounds.store(round, Ordering::Release);
         if round.is_multiple_of(5) {
-            let told = || shared.told.iter().map(|told| told.load(Ordering::Acquire)).sum();
+            let told = || shared.told.iter().map(|told| told.load(Ordering::Acquire)).sum::<u64>();
             filter.flush(told()).unwrap();
         }
         if round.is_multiple_of(90) {

@@ -89,7 +89,8 @@ fn memory_that_healing_takes_is_counted_and_bounded() {
 
 fn described(sim: &Sim, options: ExistenceOptions) -> ExistenceStats {
     let before: Vec<_> = sim.files();
-    let stats = ExistenceFilter::describe(&sim.env(), Path::new(FOLDER), &options).unwrap();
+    let stats =
+        ExistenceFilter::describe(&sim.env(), Path::new(FOLDER), &options, &|_| true).unwrap();
     assert_eq!(sim.files(), before);
     stats
 }

@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use umbel_base::{Decoder, limits, varint};
+use umbel_base::{Decoder, Error, limits, varint};
+use umbel_env::Entropy;
 use umbel_log::Sealed;
 use umbel_table::TableMeta;
 
 use super::features;
+use super::openings::{Opening, Openings};
 use crate::evidence::Counts;
 use crate::names;
-use crate::options::KeyspaceOptions;
+use crate::options::{ExistenceSize, KeyspaceOptions};
 
 /// What makes a store this store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +106,8 @@ pub enum Edit {
     Evidence(u32, Arc<Counts>),
     /// Which copy of the store this is. The last one given counts.
     Instance([u8; 16]),
+    /// A writer opened the store.
+    Opening(Opening),
 }
 
 const IDENTITY: u8 = 1;
@@ -121,6 +125,7 @@ const ADD_TABLE_WITH_BLOBS: u8 = 12;
 const ADD_TABLE_WITH_FILTERS: u8 = 13;
 const EVIDENCE: u8 = 14;
 const INSTANCE: u8 = 15;
+const OPENING: u8 = 16;
 
 impl Edit {
     /// Appends the edit's bytes.
@@ -181,6 +186,10 @@ impl Edit {
                 out.push(INSTANCE);
                 out.extend(id);
             }
+            Edit::Opening(Opening { after, id }) => {
+                put(out, OPENING, &[*after]);
+                out.extend(id.to_le_bytes());
+            }
         }
     }
 
@@ -205,6 +214,7 @@ impl Edit {
             }
             DROP_KEYSPACE => Edit::DropKeyspace(keyspace_id(decoder)?),
             INSTANCE => Edit::Instance(decoder.array()?),
+            OPENING => Edit::Opening(Opening { after: sequence(decoder)?, id: decoder.u64()? }),
             kind @ (ADD_TABLE | ADD_TABLE_WITH_BLOBS | ADD_TABLE_WITH_FILTERS) => {
                 add_table(kind, decoder)?
             }
@@ -323,6 +333,8 @@ pub struct State {
     pub identity: Option<Identity>,
     /// Which copy of the store this is; `None` in a store of an earlier version.
     pub instance: Option<[u8; 16]>,
+    /// Which opens gave which sequence numbers, where a keyspace has or had an existence filter.
+    pub openings: Openings,
     /// The next free file id.
     pub next_file_id: u64,
     /// The last sequence number known to be taken.
@@ -348,6 +360,10 @@ impl State {
                 return Err("the store's identity is not the first edit".into());
             }
             Edit::Instance(id) => self.set_instance(*id),
+            Edit::Opening(opening) => {
+                self.openings.add(*opening)?;
+                self.add_feature(features::OPENINGS);
+            }
             Edit::NextFileId(id) => self.next_file_id = self.next_file_id.max(*id),
             Edit::LastSequence(last) => self.last_sequence = self.last_sequence.max(*last),
             Edit::Keyspace { id, name, options } => self.put_keyspace(*id, name, options)?,
@@ -470,13 +486,32 @@ impl State {
     /// Says which copy of the store this is.
     pub fn set_instance(&mut self, id: [u8; 16]) {
         self.instance = Some(id);
-        self.identity.iter_mut().for_each(|identity| identity.features |= features::INSTANCE);
+        self.add_feature(features::INSTANCE);
+    }
+
+    /// Notes that a writer opens the store, which has all its numbers by now, where a keyspace has
+    /// an existence filter or had one.
+    pub fn note_opening(&mut self, entropy: &dyn Entropy) -> umbel_base::Result<()> {
+        let has_filter =
+            |record: &KeyspaceRecord| record.options.existence_filter != ExistenceSize::Off;
+        if self.openings.is_empty() && !self.keyspaces.values().any(has_filter) {
+            return Ok(());
+        }
+        let id = entropy.number()?;
+        let begun = self.openings.begin(self.last_sequence, id);
+        self.add_feature(features::OPENINGS);
+        begun.map_err(|reason| Error::invalid(format!("internal: {reason}")))
+    }
+
+    fn add_feature(&mut self, feature: u64) {
+        self.identity.iter_mut().for_each(|identity| identity.features |= feature);
     }
 
     /// The fewest edits that amount to this state.
     pub fn to_edits(&self) -> Vec<Edit> {
         let mut edits: Vec<Edit> = self.identity.iter().cloned().map(Edit::Identity).collect();
         edits.extend(self.instance.map(Edit::Instance));
+        edits.extend(self.openings.iter().map(Edit::Opening));
         edits.push(Edit::NextFileId(self.next_file_id));
         edits.push(Edit::LastSequence(self.last_sequence));
         for (&id, record) in &self.keyspaces {

@@ -88,6 +88,7 @@ fn every_kind() -> Vec<Edit> {
         Edit::AddTable { keyspace: 0, level: 2, meta: meta_with_second_filter().into() },
         Edit::Evidence(0, evidence()),
         Edit::Instance(std::array::from_fn(|at| 0xc0 + at as u8)),
+        Edit::Opening(Opening { after: 300, id: 0xd7d6_d5d4_d3d2_d1d0 }),
         Edit::DropKeyspace(0),
     ]
 }
@@ -119,8 +120,8 @@ fn every_kind_comes_back_and_no_part_of_it_does() {
         }
         kinds.insert(bytes[0]);
     }
-    assert_eq!(kinds, (IDENTITY..=INSTANCE).collect());
-    for unknown in [0].into_iter().chain(INSTANCE + 1..=255) {
+    assert_eq!(kinds, (IDENTITY..=OPENING).collect());
+    for unknown in [0].into_iter().chain(OPENING + 1..=255) {
         let mut bytes = vec![unknown];
         bytes.extend([0; 64]);
         assert_eq!(decode_record(&bytes), Err(0), "kind {unknown}");
@@ -382,6 +383,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             .prop_map(|(keyspace, marker)| Edit::Marker { keyspace, marker }),
         (id.clone(), any_log_state()).prop_map(|(id, state)| Edit::Log { id, state }),
         id.prop_map(Edit::DropLog),
+        (0u64..9, any::<u64>()).prop_map(|(after, id)| Edit::Opening(Opening { after, id })),
         (0u32..4, any::<u64>(), any::<[u32; 3]>()).prop_map(|(keyspace, gets, numbers)| {
             let mut counts = Counts { gets, ..Counts::default() };
             let [absent, present, false_reads] = numbers.map(u64::from);

@@ -12,8 +12,10 @@ use crate::options::{ExistenceSize, KeyspaceOptions};
 const EXISTENCE: u64 = 1;
 /// FORMAT: the manifest says which copy of the store it is of.
 pub const INSTANCE: u64 = 2;
+/// FORMAT: the manifest says which opens gave which sequence numbers.
+pub const OPENINGS: u64 = 4;
 /// All that this build knows.
-const KNOWN: u64 = EXISTENCE | INSTANCE;
+const KNOWN: u64 = EXISTENCE | INSTANCE | OPENINGS;
 
 /// The features that a keyspace with these options uses.
 pub fn of(options: &KeyspaceOptions) -> u64 {

@@ -133,7 +133,10 @@ impl Ownership {
         manifest: ManifestEnd,
     ) -> Result<()> {
         self.check()?;
-        self.current.replace(files, &self.directory.join(names::CURRENT_NEW), file)?;
+        let new = self.directory.join(names::CURRENT_NEW);
+        self.current.replace(files, &new, file)?;
+        // The former one may have this name now. What stays is removed before the next is made.
+        let _ = files.remove_file(&new);
         self.end_append(manifest);
         Ok(())
     }
