@@ -101,8 +101,8 @@ impl File for MemoryFile {
         &self.path
     }
 
-    fn identity(&self) -> Result<Option<FileIdentity>> {
-        Ok(Some(identity(&self.bytes)))
+    fn identity(&self) -> Result<FileIdentity> {
+        Ok(identity(&self.bytes))
     }
 
     fn len(&self) -> Result<u64> {
@@ -224,6 +224,7 @@ impl FileSystem for MemoryFiles {
             name: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             len: lock(bytes).len() as u64,
             is_directory: false,
+            identity: identity(bytes),
         };
         Ok(inside.map(entry).collect())
     }

@@ -170,7 +170,7 @@ pub fn check_fuzz_targets() -> Outcome {
     command.args(["check", "--quiet", "--locked", "--bins", "--manifest-path"]);
     command.arg(tree::root().join("fuzz").join("Cargo.toml"));
     // With the workspace's own folder, what both depend on in the same version is checked once.
-    run(command.arg("--target-dir").arg(smoke::target()))
+    run(command.arg("--target-dir").arg(target()))
 }
 
 fn fuzz_targets(folder: &Path) -> Vec<String> {

@@ -6,11 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// SIGXFSZ: the same number on Linux, macOS and the BSDs.
-const SIGXFSZ: i32 = 25;
-
 /// Handles the signal by noting it where nobody looks.
 pub fn ignore() {
     // Where the system refuses, everything stays as it is.
-    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    let _ =
+        signal_hook::flag::register(umbel_env::FILE_SIZE_SIGNAL, Arc::new(AtomicBool::new(false)));
 }

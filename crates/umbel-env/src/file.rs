@@ -61,8 +61,8 @@ pub trait File: Send + Sync + Debug {
     fn path(&self) -> &Path;
     /// Which file this is, whatever its name is now.
     fn identity(&self) -> Result<FileIdentity>;
-    /// Whether other names stand for it, too: a hard-linked copy of its directory holds it. It may be
-    /// in use there, and is neither cut nor used for something else.
+    /// Whether other names stand for it, too: a hard-linked copy of its directory holds it. It may
+    /// be in use there, and is neither cut nor used for something else.
     fn has_other_names(&self) -> Result<bool> {
         Ok(false)
     }

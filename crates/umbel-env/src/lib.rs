@@ -21,6 +21,11 @@ pub mod system;
 #[doc(hidden)]
 pub mod testing;
 
+/// The number of the signal that a file sends which would grow beyond the limit of its length
+/// (`ulimit -f`). A process that handles it gets an error from the write instead.
+#[cfg(unix)]
+pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
+
 pub use aligned::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 pub use file::{

@@ -30,7 +30,10 @@ impl ProcessFiles {
 }
 
 impl FileSystem for ProcessFiles {
-    crate::pass_on!(files: absolute reaches place is_removed check_named identity innermost read_dir exists resolved);
+    crate::pass_on! {
+        files: absolute reaches place is_removed check_named identity innermost read_dir exists
+            resolved
+    }
 
     fn hold(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.check(path)?;

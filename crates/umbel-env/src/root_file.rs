@@ -99,8 +99,8 @@ impl RootFile {
         let version = {
             let versions = self.versions();
             let Some(last) = &versions.last else { return Ok(None) };
-            let known = [Some(last), versions.next.as_ref()].into_iter().flatten();
-            known.cloned().find(|version| Some(version.identity) == found)
+            let mut known = [Some(last), versions.next.as_ref()].into_iter().flatten();
+            known.find(|version| Some(version.identity) == found).cloned()
         };
         let reason = match (found, version) {
             (_, Some(version)) if version.is_unchanged()? => return Ok(Some(version)),

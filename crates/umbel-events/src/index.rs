@@ -80,8 +80,8 @@ impl Index {
         };
         let (mut heads, mut events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
         if marker(&heads)?.position > marker(&events)?.position {
-            // An earlier version flushed each by itself. What the heads hold beyond the events is no
-            // help then: the event that was a stream's last one is in the former head alone.
+            // An earlier version flushed each by itself. What the heads hold beyond the events is
+            // no help then: the event that was a stream's last one is in the former head alone.
             if read_only {
                 return Err(Error::invalid(format!(
                     "the index in {} was left by a process that was killed, and lacks events; open \

@@ -121,8 +121,8 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
     let index = open_index(&env, folder, options, before.seed)?;
     let mut table = ChunkTable::read(&env, folder)?;
     let is_same_store = (table.seed, table.instance) == (before.seed, before.instance);
-    // Whatever pin there is: the writer need not see it. It does not through an overlay, or where the
-    // lock file was removed.
+    // Whatever pin there is: the writer need not see it. It does not through an overlay, or where
+    // the lock file was removed.
     if !is_same_store || table.generation != before.generation {
         return Ok(Attempt::Changed);
     }

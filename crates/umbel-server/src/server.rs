@@ -332,7 +332,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         // A file that meets the limit of its length (`ulimit -f`) would end the process. Once the
         // signal was listened for, the write fails instead, as on a full disk.
-        drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
+        drop(signal(SignalKind::from_raw(umbel_env::FILE_SIZE_SIGNAL))?);
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })

@@ -17,7 +17,7 @@ use crate::compaction::pressure::{self, Limits, Load};
 use crate::existence_upkeep;
 use crate::facts;
 use crate::flush::{self, FlushJob};
-use crate::flush_now;
+use crate::freeze;
 use crate::garbage::{self, Found, Look};
 use crate::held_back;
 use crate::keyspace_core::KeyspaceCore;
@@ -455,8 +455,8 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
                 true => vec![job],
                 // As both are at one moment.
                 false => {
-                    let both = flush_now::with_companions(std::slice::from_ref(&keyspace));
-                    flush_now::freeze_all(store, &both, None)
+                    let both = freeze::with_companions(std::slice::from_ref(&keyspace));
+                    freeze::freeze_all(store, &both, None)
                 }
             };
             let result = room::with_room(store, Extent::Spare, || flush::flush(store, &jobs));

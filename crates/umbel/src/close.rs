@@ -8,7 +8,7 @@ use crate::advise;
 use crate::background::OLD_LOGS_MAX;
 use crate::existence_upkeep;
 use crate::flush::{self, FlushJob};
-use crate::flush_now;
+use crate::freeze;
 use crate::segments;
 use crate::sharing;
 use crate::store::Store;
@@ -82,7 +82,7 @@ fn finish(store: &Arc<Store>) -> Result<()> {
         // The next open replays these few from the log. Without a log that would lose them.
         keyspaces.retain(|keyspace| !keyspace.logs());
     }
-    let jobs = flush_now::freeze_all(store, &keyspaces, None);
+    let jobs = freeze::freeze_all(store, &keyspaces, None);
     if !jobs.is_empty() {
         match flush::flush(store, &jobs) {
             // The next open replays it from the log, all of which is synced below.

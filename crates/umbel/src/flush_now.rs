@@ -7,7 +7,8 @@ use umbel_base::{Error, Result};
 use crate::advise;
 use crate::background::{OLD_LOGS_MAX, run_inline, update_pressure};
 use crate::commit;
-use crate::flush::{self, FlushJob};
+use crate::flush;
+use crate::freeze;
 use crate::keyspace_core::KeyspaceCore;
 use crate::room::{self, Extent};
 use crate::store::Store;
@@ -55,11 +56,11 @@ pub fn flush_then<R>(
     then: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     store.check_writable()?;
-    let keyspaces = &*with_companions(keyspaces);
+    let keyspaces = &*freeze::with_companions(keyspaces);
     let ids: Vec<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     begin_flush(store, &ids)?;
     let claim = Claim { store, ids };
-    let jobs = freeze_all(store, keyspaces, marker);
+    let jobs = freeze::freeze_all(store, keyspaces, marker);
     let flushed = match jobs.is_empty() {
         true => store.manifest_lock().and_then(|manifest| manifest.check_owned()),
         false => room::with_room(store, Extent::Spare, || flush::flush(store, &jobs)),
@@ -77,54 +78,12 @@ pub fn flush_then<R>(
     Ok(result)
 }
 
-/// These keyspaces, and those that are flushed whenever one of them is.
-pub fn with_companions(keyspaces: &[Arc<KeyspaceCore>]) -> Vec<Arc<KeyspaceCore>> {
-    let mut all = keyspaces.to_vec();
-    for other in keyspaces.iter().filter_map(|keyspace| keyspace.flushed_with()) {
-        if !all.iter().any(|keyspace| keyspace.id == other.id) {
-            all.push(other);
-        }
-    }
-    all
-}
-
-/// Freezes these keyspaces at one moment and says what is to be flushed of them.
-pub fn freeze_all(
-    store: &Store,
-    keyspaces: &[Arc<KeyspaceCore>],
-    marker: Option<&[u8]>,
-) -> Vec<FlushJob> {
-    // One moment for all of them: nobody commits meanwhile.
-    let _commit = store.commit_lock();
-    let job = |keyspace: &Arc<KeyspaceCore>| {
-        if !keyspace.view.load().active.is_empty() {
-            keyspace.view.freeze(&keyspace.options());
-        }
-        FlushJob {
-            keyspace: Arc::clone(keyspace),
-            buffers: keyspace.view.load().frozen.clone(),
-            marker: marker.map(<[u8]>::to_vec),
-        }
-    };
-    let mut jobs: Vec<FlushJob> = keyspaces.iter().map(job).collect();
-    for index in 0..jobs.len() {
-        // One that had no entry since holds as much as the other.
-        let Some(marker) = jobs[index].marker() else { continue };
-        let Some(other) = jobs[index].keyspace.flushed_with() else { continue };
-        jobs.iter_mut()
-            .filter(|job| job.keyspace.id == other.id)
-            .for_each(|job| job.marker = Some(marker.clone()));
-    }
-    jobs.retain(|job| !job.buffers.is_empty() || job.marker.is_some());
-    jobs
-}
-
 /// Flushes what recovery left over where keeping its logs would cost the next open too much.
 pub fn after_open(store: &Arc<Store>) -> Result<()> {
     let (logs, bytes, _) = store.commit_lock().wal.old_summary();
     if logs > OLD_LOGS_MAX || bytes > store.budget.sizes.buffers {
         let keyspaces = store.keyspaces();
-        freeze_all(store, &keyspaces, None);
+        freeze::freeze_all(store, &keyspaces, None);
     }
     if store.budget.membership().is_some() {
         // What was replayed counts among the memtables of all stores.

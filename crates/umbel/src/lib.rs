@@ -60,6 +60,7 @@ mod flush;
 mod flush_gate;
 mod flush_now;
 mod folder;
+mod freeze;
 mod garbage;
 mod handle;
 mod hashers;

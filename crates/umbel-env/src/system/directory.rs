@@ -57,8 +57,8 @@ fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<Owne
         };
         match more.contains(OFlags::NOFOLLOW) && is_link() {
             true => io::Error::other(
-                "it is a symbolic link, and none in a store's directory is followed; mount the other \
-                 directory there instead",
+                "it is a symbolic link, and none in a store's directory is followed; mount the \
+                 other directory there instead",
             ),
             false => error,
         }

@@ -417,9 +417,9 @@ impl FileSystem for SystemFiles {
                 |at: &Path| Location::anywhere(at).stat().map(|stat| directory::identity(&stat));
             if look(&current).ok() != Some(look(Path::new(".")).map_err(failed)?) {
                 return Err(Error::invalid(format!(
-                    "the relative path {} cannot be used: the path {} of the current directory leads \
-                     elsewhere now (something is mounted over it); change into the directory again, \
-                     or name an absolute path",
+                    "the relative path {} cannot be used: the path {} of the current directory \
+                     leads elsewhere now, as something is mounted over it; change into the \
+                     directory again, or name an absolute path",
                     path.display(),
                     current.display()
                 )));

@@ -3,8 +3,8 @@
 //!
 //! `flock` alone would do on a local disk. Network file systems turn it into a lock of the whole
 //! process, which a second handle gets without a word and gives up by closing the file: hence the
-//! registry, asked before the lock file is opened. They lock no directory, so there a lock file that
-//! is removed and created again is a second lock.
+//! registry, asked before the lock file is opened. They lock no directory, so there a lock file
+//! that is removed and created again is a second lock.
 //!
 //! A store is the directory and the lock file by device and inode, whatever path leads there. A
 //! forked child has a registry of its own, and a copy of a lock that does nothing: it neither

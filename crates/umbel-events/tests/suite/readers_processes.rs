@@ -157,9 +157,9 @@ fn a_store_without_its_log_is_damaged_and_repaired() {
     assert!(store.verify().expect("verified").damage.is_empty());
 }
 
-/// A hard-linked copy of an open store has a lock of its own where `LOCK` was not linked. An open of
-/// the copy cut the chunk that both have, under the mapping of the store: its next append ended the
-/// process by SIGBUS.
+/// A hard-linked copy of an open store has a lock of its own where `LOCK` was not linked. An open
+/// of the copy cut the chunk that both have, under the mapping of the store: its next append ended
+/// the process by SIGBUS.
 #[test]
 #[cfg(unix)]
 fn an_open_of_a_hard_linked_copy_cuts_no_chunk_of_the_store() {
