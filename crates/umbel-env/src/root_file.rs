@@ -63,6 +63,14 @@ struct Versions {
     last: Option<Version>,
     /// What is being put in its place. After a failed call the one or the other is there.
     next: Option<Version>,
+    /// Counts the changes of the two.
+    changes: u64,
+}
+
+impl Versions {
+    fn set(&mut self, last: Option<Version>, next: Option<Version>) {
+        *self = Versions { last, next, changes: self.changes + 1 };
+    }
 }
 
 impl RootFile {
@@ -79,13 +87,8 @@ impl RootFile {
     /// Notes the root file that the writer found when it opened the directory.
     pub fn note_found(&self, file: Arc<dyn File>) -> Result<()> {
         let found = Version::of(file)?;
-        *self.versions() = Versions { last: Some(found), next: None };
+        self.versions().set(Some(found), None);
         Ok(())
-    }
-
-    /// Which file was found or written last; `None` where there is none yet.
-    pub fn identity(&self) -> Option<FileIdentity> {
-        self.versions().last.as_ref().map(|version| version.identity)
     }
 
     /// An error where the file with the root file's name is none that this writer found or wrote.
@@ -95,6 +98,17 @@ impl RootFile {
 
     /// The version that is at a path; `None` where the writer knows none yet.
     fn find(&self, at: &Path) -> Result<Option<Version>> {
+        loop {
+            let before = self.versions().changes;
+            match self.find_once(at) {
+                // Another thread replaced the file between the look at it and at what is known.
+                Err(Error::Replaced { .. }) if self.versions().changes != before => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn find_once(&self, at: &Path) -> Result<Option<Version>> {
         let found = self.files.identity(at)?;
         let version = {
             let versions = self.versions();
@@ -132,7 +146,7 @@ impl RootFile {
         // After a call that failed this may be either.
         let last = self.find(&self.path)?;
         let is_first = last.is_none();
-        *self.versions() = Versions { last, next: Some(next.clone()) };
+        self.versions().set(last, Some(next.clone()));
         let directory = self.path.parent().unwrap_or(&self.path);
         let exchanged = match is_first {
             true => false,
@@ -148,7 +162,7 @@ impl RootFile {
             return Err(replaced);
         }
         files.sync_dir(directory)?;
-        *self.versions() = Versions { last: Some(next), next: None };
+        self.versions().set(Some(next), None);
         Ok(())
     }
 }

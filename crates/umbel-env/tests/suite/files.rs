@@ -2,9 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use umbel_base::Error;
-use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env};
+use umbel_env::{
+    Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, FileSystem, OwnFiles, OwnershipCheck, RootFile,
+};
 
 #[test]
 fn a_path_is_resolved_as_far_as_there_is_something() {
@@ -240,4 +243,75 @@ fn an_empty_directory_is_removed_and_no_other() {
     env.files.remove_dir(&path).unwrap();
     assert!(!env.files.exists(&path).unwrap());
     assert!(env.files.remove_dir(&path).unwrap_err().is_missing_file());
+}
+
+/// A thread that looked at a root file while another one replaced it could take the former file,
+/// or the next one, for that of another program: the store was read-only from then on.
+#[test]
+fn a_root_file_is_the_writers_own_while_it_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = Env::system().hold(folder.path()).unwrap().files;
+    let (path, new) = (folder.path().join("ROOT"), folder.path().join("ROOT.new"));
+    let root = Arc::new(RootFile::new(Arc::clone(&held), path.clone()));
+    let own = OwnFiles::new(held, Arc::<RootFile>::clone(&root));
+    let replace = |number: u32| {
+        if own.exists(&new).unwrap() {
+            own.remove_file(&new).unwrap();
+        }
+        let file = own.create(&new).unwrap();
+        file.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        root.replace(&own, &new, file).unwrap();
+    };
+    replace(0);
+    std::thread::scope(|scope| {
+        let checked = scope.spawn(|| (0..8_000).try_for_each(|_| OwnershipCheck::check(&*root)));
+        (1..150).for_each(replace);
+        checked.join().unwrap().unwrap();
+    });
+    std::fs::write(folder.path().join("other"), 7u32.to_le_bytes()).unwrap();
+    std::fs::rename(folder.path().join("other"), &path).unwrap();
+    assert!(matches!(root.check(), Err(Error::Replaced { .. })));
+    let file = own.create(&folder.path().join("next")).unwrap();
+    let error = root.replace(&own, &folder.path().join("next"), file).unwrap_err();
+    assert!(error.to_string().contains("another file has its name"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), 7u32.to_le_bytes());
+}
+
+/// What is put into the directory of a writer by another program is not the writer's.
+#[test]
+fn files_of_others_are_not_removed_renamed_or_opened_for_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = Env::system().hold(folder.path()).unwrap().files;
+    let root = Arc::new(RootFile::new(Arc::clone(&held), folder.path().join("ROOT")));
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("found"), b"found").unwrap();
+    let own = OwnFiles::new(held, root);
+    own.read_dir(folder.path()).unwrap();
+    for name in ["made", "replaced"] {
+        own.create(&at(name)).unwrap();
+    }
+    std::fs::write(at("aside"), b"other").unwrap();
+    std::fs::rename(at("aside"), at("replaced")).unwrap();
+    std::fs::write(at("unknown"), b"other").unwrap();
+    for name in ["replaced", "unknown"] {
+        let path = at(name);
+        let refused = [
+            own.remove_file(&path),
+            own.rename(&path, &at("renamed")),
+            own.open(&path, Access::ReadWrite).map(drop),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(Error::Replaced { .. })), "{name}: {refused:?}");
+        }
+        own.open(&path, Access::Read).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
+    }
+    assert!(matches!(own.check_named(&at("replaced")), Err(Error::Replaced { .. })));
+    own.check_named(&at("made")).unwrap();
+    own.rename(&at("made"), &at("renamed")).unwrap();
+    own.check_named(&at("renamed")).unwrap();
+    for name in ["renamed", "found"] {
+        own.remove_file(&at(name)).unwrap();
+    }
+    assert!(matches!(own.check_named(&at("found")), Err(Error::Replaced { .. })));
 }
