@@ -33,6 +33,7 @@ impl Store {
     /// Opens a store that exists, for writing.
     pub fn open_to_change(&self, durability: Durability) -> Outcome<Db> {
         self.require()?;
+        refuse_inside(&self.folder)?;
         let options = Options { create_if_missing: false, durability, ..self.options() };
         Ok(Db::open(&self.folder, options)?)
     }
@@ -41,6 +42,7 @@ impl Store {
     pub fn open_or_create(&self, durability: Durability) -> Outcome<Db> {
         refuse_file(&self.folder)?;
         refuse_events(&self.folder)?;
+        refuse_inside(&self.folder)?;
         Ok(Db::open(&self.folder, Options { durability, ..self.options() })?)
     }
 
@@ -97,6 +99,21 @@ fn refuse_events(folder: &Path) -> Outcome<()> {
         true => Ok(check_mistaken(&Env::system(), folder)?),
         // Whoever opens it says what is wrong with it.
         false => Ok(()),
+    }
+}
+
+/// A sentence where the folder lies in that of an event store, as its index does: what is written
+/// there is not what the store wrote.
+fn refuse_inside(folder: &Path) -> Outcome<()> {
+    let resolved = Env::system().files.resolved(folder);
+    match resolved.ancestors().skip(1).find(|above| is_event_store(above)) {
+        None => Ok(()),
+        Some(store) => Err(Failure::usage(format!(
+            "{} lies in the folder of the event store {}, whose folders are its own; name one \
+             outside of it",
+            folder.display(),
+            store.display()
+        ))),
     }
 }
 

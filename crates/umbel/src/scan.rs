@@ -76,12 +76,10 @@ impl DbCursor {
         let ahead = if reading.fill_cache { 0 } else { handle.store.budget.sizes.ahead };
         let bytes = size_of::<DbCursor>() as u64 + merged.memory_bytes(ahead);
         let (lower, upper) = bounds;
-        let inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
+        let mut inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
+        inner.count_in(handle.store.cache.cursors(), bytes);
         Ok(DbCursor {
-            inner: ProcessBound::of(
-                handle.store.open.process(),
-                inner.counted_in(handle.store.cache.cursors(), bytes),
-            ),
+            inner: ProcessBound::of(handle.store.open.process(), inner),
             fetched: OnceLock::new(),
             handle: Arc::clone(handle),
             _snapshot: snapshot,

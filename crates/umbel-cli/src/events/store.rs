@@ -41,11 +41,17 @@ pub fn open_or_create_with(folder: Option<&Path>, options: StoreOptions) -> Outc
 }
 
 /// Opens a store that exists for reading only, beside a process that writes to it too. Where the
-/// index has to be written first, as where it is missing, the store is opened for writing.
+/// index has to be written first, as where it is missing, the store is opened for writing. Where
+/// another process has it open, what keeps it from being read is told, not that.
 pub fn open_to_look(folder: Option<&Path>, limits: Limits) -> Outcome<Store> {
     let options = options(limits, Durability::Buffered);
-    match Store::open_read_only(existing(folder)?, options) {
-        Err(Error::Invalid(_)) => open(folder, limits, Durability::Buffered),
+    let folder = existing(folder)?;
+    let refused = match Store::open_read_only(folder, options.clone()) {
+        Err(refused @ Error::Invalid(_)) => refused,
+        opened => return Ok(opened?),
+    };
+    match Store::open(folder, StoreOptions { create_if_missing: false, ..options }) {
+        Err(Error::Store(umbel::Error::Locked(_))) => Err(refused.into()),
         opened => Ok(opened?),
     }
 }

@@ -276,3 +276,18 @@ fn a_store_of_a_newer_umbel_is_refused_and_not_touched() {
     }
     ground.run(&["get", "a"]).writes("1\n");
 }
+
+/// The index of an event store is a store of keys and values: a `put` into it was taken, and changed
+/// what the event store had written.
+#[test]
+fn a_store_inside_an_event_store_is_not_written() {
+    let ground = Ground::new();
+    ground.feed(&["append"], br#"{"stream":"a","type":"T","data":1}"#).succeeds();
+    let index = ground.store().join("index");
+    for folder in [index.clone(), ground.store().join("log").join("new")] {
+        let folder = folder.to_str().unwrap();
+        let refused = ground.bare(&["--db", folder, "put", "a", "b"]);
+        refused.fails(2, &["lies in the folder of the event store", "outside of it"]);
+    }
+    ground.bare(&["--db", index.to_str().unwrap(), "stats"]).succeeds();
+}

@@ -26,6 +26,7 @@ impl<T> ProcessBound<T> {
     }
 
     /// A value of the process with this mark.
+    #[inline]
     pub fn of(mark: ProcessMark, value: T) -> ProcessBound<T> {
         ProcessBound { value: ManuallyDrop::new(value), mark }
     }

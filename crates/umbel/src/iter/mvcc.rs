@@ -78,6 +78,7 @@ impl<C: Cursor> Drop for VisibleCursor<C> {
 impl<C: Cursor> VisibleCursor<C> {
     /// A view of `inner` as of `sequence`, within `lower` and `upper`. `tombstones` are those of
     /// every source that `inner` merges. Bounds the wrong way round hold nothing.
+    #[inline]
     pub fn new(
         inner: C,
         sequence: SequenceNumber,
@@ -106,10 +107,10 @@ impl<C: Cursor> VisibleCursor<C> {
 
     /// Counts `bytes` for the cursor until it is dropped, and parks it after each movement while
     /// `memory` is tight.
-    pub fn counted_in(mut self, memory: &Arc<CursorMemory>, bytes: u64) -> Self {
+    #[inline]
+    pub fn count_in(&mut self, memory: &Arc<CursorMemory>, bytes: u64) {
         memory.add(bytes);
         (self.memory, self.counted) = (Some(Arc::clone(memory)), bytes);
-        self
     }
 
     /// Moves to the first key.

@@ -118,8 +118,8 @@ proptest! {
         let tombstones = Some(Arc::new(FragmentedTombstones::new(&ranges)));
         let inner = merge(&rows, sources);
         let memory = Arc::new(CursorMemory::new(1));
-        let cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
-        let mut cursor = cursor.counted_in(&memory, 1);
+        let mut cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
+        cursor.count_in(&memory, 1);
         // Memory is tight now and then, and cursors park or go on as they were.
         let mut place = 0;
         for (number, part) in moves.chunks(3).enumerate() {
