@@ -48,7 +48,7 @@ fn tail(file: &dyn File, end: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// See the [module](self).
+/// The root file of a directory that has one writer.
 #[derive(Debug)]
 pub struct RootFile {
     /// Held at the directory.
