@@ -60,7 +60,7 @@ impl Window {
     }
 
     /// Moves the window so that it begins at `offset` and holds at least `len` bytes. Bytes it
-    /// holds already are moved, not read again.
+    /// holds already are moved, not read again. Where the file is shorter by now, zeros stand.
     fn fill(&mut self, offset: u64, len: usize) -> Result<()> {
         let wanted = self.remaining(offset).min(CHUNK_BYTES.max(len as u64)) as usize;
         let held_end = self.start + self.filled as u64;
@@ -75,7 +75,9 @@ impl Window {
         }
         self.start = offset;
         self.filled = kept;
-        self.file.read_exact_at(&mut self.buffer[kept..wanted], offset + kept as u64)?;
+        let read = self.file.read_at(&mut self.buffer[kept..wanted], offset + kept as u64)?;
+        // A writer of another process that ends the log cuts off room that was never written.
+        self.buffer[kept + read..wanted].fill(0);
         self.filled = wanted;
         Ok(())
     }

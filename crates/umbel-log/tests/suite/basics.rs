@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use umbel_base::Error;
-use umbel_env::Env;
+use umbel_env::{Access, Env};
 use umbel_log::{
     END_RECORD_BYTES, Expectation, HEADER_BYTES, LogKind, LogOptions, LogReader, LogWriter, Sealed,
     record_bytes,
@@ -274,4 +274,24 @@ fn records_no_writer_would_write_are_corruption() {
     let (records, end) = read(&forge.bytes, Expectation::Open);
     assert_eq!(records.len(), 1);
     assert_eq!(corruption_offset(&end.unwrap_err()), behind);
+}
+
+/// A writer of another process ended the log, and gave back the room that it had not used, between
+/// a reader's look at the length and its read: the reader said that the file was damaged.
+#[test]
+fn a_log_that_is_cut_to_its_end_while_it_is_read_is_whole() {
+    let disk = Arc::new(Disk::new(true));
+    let mut writer = create(&disk, 1 << 20);
+    let entries: Vec<Entry> = (0..9).map(|number| (number, vec![number as u8; 500])).collect();
+    write_all(&mut writer, &entries);
+    let (env, path) = (disk.env(), Path::new(PATH));
+    let kind = LogKind::WriteAhead;
+    let mut reader = LogReader::open(&env, path, kind, LOG_ID, Expectation::Open).unwrap();
+    env.files.open(path, Access::ReadWrite).unwrap().set_len(writer.end()).unwrap();
+    let mut found = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        found.push((record.sequence, record.payload.to_vec()));
+    }
+    assert_eq!(found, entries);
+    assert!(!reader.outcome().torn);
 }
