@@ -277,8 +277,8 @@ fn a_store_of_a_newer_umbel_is_refused_and_not_touched() {
     ground.run(&["get", "a"]).writes("1\n");
 }
 
-/// The index of an event store is a store of keys and values: a `put` into it was taken, and changed
-/// what the event store had written.
+/// The index of an event store is a store of keys and values: a `put` into it was taken, and
+/// changed what the event store had written.
 #[test]
 fn a_store_inside_an_event_store_is_not_written() {
     let ground = Ground::new();
