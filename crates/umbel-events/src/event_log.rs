@@ -230,19 +230,28 @@ impl EventLog {
                 done = index + 1;
             }
         }
+        self.check_kept()?;
         unsynced.drain(..done);
         self.durable.fetch_max(durable, Ordering::Release);
         Ok(())
     }
 
-    /// An error where the directory, or the file of a chunk in it, was removed or replaced: what is
-    /// synced in it goes with this handle.
+    /// An error where the directory was removed: what is synced in it goes with this handle.
+    fn check_kept(&self) -> Result<()> {
+        #[cfg(feature = "canary")]
+        if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
+            return Ok(());
+        }
+        self.env.files.check_kept(&self.folder)
+    }
+
+    /// The same where the file of a chunk was removed or replaced.
     fn check_named(&self, chunk: &Chunk) -> Result<()> {
         #[cfg(feature = "canary")]
         if umbel_base::canary::Switch::RemovedDirectorySynced.is_on() {
             return Ok(());
         }
-        self.env.files.check_kept(&self.folder)?;
+        self.check_kept()?;
         self.env.files.check_named(&chunk_path(&self.folder, chunk.id))
     }
 
