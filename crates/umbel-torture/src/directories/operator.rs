@@ -279,8 +279,12 @@ impl Operator<'_> {
         let what = match self.random.below(4) {
             0 => {
                 let (from, to) = (copy.join(head), at.join(head));
+                let before = self.sim.tree_of(open).remove(Path::new(head));
                 self.sim.copy_over(&from, &to);
-                self.note_put(&open, head);
+                // The same bytes in the same file are no other file.
+                if self.sim.tree_of(open).remove(Path::new(head)) != before {
+                    self.note_put(&open, head);
+                }
                 format!("cp {} over it", head)
             }
             1 => {
@@ -343,6 +347,10 @@ impl Operator<'_> {
         self.sim.remove_tree(at.join(name));
         self.sim.move_path(copy.join(name), at.join(name));
         self.sim.remove_tree(&copy);
+        if self.world.put_there.contains_key(*name) {
+            // The operator has put one there before, and took it away with this.
+            self.note_put(&open, &name.to_string_lossy());
+        }
         let known = self.world.stores.get_mut(&open)?;
         if known.condition == Condition::Kept {
             known.condition = Condition::Touched;
