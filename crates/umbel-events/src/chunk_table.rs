@@ -1,6 +1,6 @@
 //! [`ChunkTable`]: the file that says which chunks make up the event log.
 //!
-//! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole, by rename.
+//! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

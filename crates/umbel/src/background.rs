@@ -462,7 +462,6 @@ fn run_claimed(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
             let result = room::with_room(store, Extent::Spare, || flush::flush(store, &jobs));
             commit::weigh_buffers(store);
             jobs.iter().for_each(|job| update_pressure(store, &job.keyspace));
-            update_pressure(store, &keyspace);
             result
         }
         Job::Compact(job, _turn) => {

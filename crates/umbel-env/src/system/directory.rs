@@ -48,14 +48,21 @@ pub(super) fn identity(stat: &Stat) -> FileIdentity {
     FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
 }
 
+/// Whether a name in a directory is that of a symbolic link.
+fn is_link(directory: BorrowedFd<'_>, name: &Path) -> bool {
+    let found = uninterrupted(|| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+}
+
+/// Whether an error is one of these.
+pub(super) fn is_any(error: &io::Error, of: &[Errno]) -> bool {
+    of.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// Opens a directory by a name in another one.
 fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<OwnedFd> {
     uninterrupted(|| openat(directory, name, DIRECTORY | more, Mode::empty())).map_err(|error| {
-        let is_link = || {
-            let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
-        };
-        match more.contains(OFlags::NOFOLLOW) && is_link() {
+        match more.contains(OFlags::NOFOLLOW) && is_link(directory, name) {
             true => io::Error::other(
                 "it is a symbolic link, and none in a store's directory is followed; mount the \
                  other directory there instead",
@@ -94,6 +101,11 @@ impl Location {
     pub(super) fn open_directory(&self) -> io::Result<OwnedFd> {
         let links = if self.directory.is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
         open(self.directory(), &self.name, links)
+    }
+
+    /// Whether the name is that of a symbolic link.
+    pub(super) fn is_link(&self) -> bool {
+        is_link(self.directory(), &self.name)
     }
 
     /// What has this name; a link itself, not what it points to.
@@ -230,18 +242,12 @@ impl HeldDirectory {
         match found {
             Ok(found) if identity(&found) == identity(&stat) => Ok(DirectoryPlace::Unchanged),
             Ok(_) => Ok(DirectoryPlace::Moved { now: path_of(&self.directory) }),
-            Err(error) if leads_nowhere(&error) => {
+            Err(error) if is_any(&error, &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP]) => {
                 Ok(DirectoryPlace::Moved { now: path_of(&self.directory) })
             }
             Err(error) => Err(Error::io("look at the directory", &self.path, error)),
         }
     }
-}
-
-/// Whether an error says that there is nothing at a path.
-fn leads_nowhere(error: &io::Error) -> bool {
-    let number = error.raw_os_error();
-    [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].iter().any(|e| number == Some(e.raw_os_error()))
 }
 
 /// The path that the system gives an open directory now.

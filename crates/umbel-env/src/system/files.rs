@@ -337,18 +337,16 @@ fn reserve(_file: &fs::File, _len: u64) -> io::Result<bool> {
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
 fn exchange(one: &Location, other: &Location) -> io::Result<bool> {
     use rustix::fs::{RenameFlags, renameat_with};
+    const CANNOT: [Errno; 5] =
+        [Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::NOTSUP, Errno::OPNOTSUPP];
     let (from, to) = (one.directory(), other.directory());
-    let exchanged = loop {
-        match renameat_with(from, one.name(), to, other.name(), RenameFlags::EXCHANGE) {
-            Err(Errno::INTR) => {}
-            done => break done,
-        }
-    };
+    let exchanged = directory::uninterrupted(|| {
+        renameat_with(from, one.name(), to, other.name(), RenameFlags::EXCHANGE)
+    });
     match exchanged {
         Ok(()) => Ok(true),
-        Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(false),
-        Err(error) if error == Errno::NOTSUP || error == Errno::OPNOTSUPP => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) if directory::is_any(&error, &CANNOT) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -360,12 +358,7 @@ fn exchange(_one: &Location, _other: &Location) -> io::Result<bool> {
 
 /// Why a file was not opened: of a link the operating system says only that there are too many.
 fn or_link(location: &Location, error: io::Error) -> io::Error {
-    let is_link = || {
-        location
-            .stat()
-            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
-    };
-    match error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) && is_link() {
+    match directory::is_any(&error, &[Errno::LOOP]) && location.is_link() {
         true => io::Error::other("it is a symbolic link, and none is followed"),
         false => error,
     }

@@ -1,6 +1,6 @@
 //! The file `CURRENT`: which manifest counts, and how much of it must be there.
 //!
-//! FORMAT: `docs/formats/current.md`. 64 bytes, replaced whole by a rename.
+//! FORMAT: `docs/formats/current.md`. 64 bytes, replaced as a whole.
 
 use std::path::Path;
 use std::sync::Arc;
