@@ -6,7 +6,7 @@ use std::path::Path;
 
 use umbel::Error;
 
-use crate::folders::is_event_store;
+use crate::folders::{KV_FOLDER, is_event_store};
 
 /// The table of exit codes that `--help` prints and `docs/cli.md` repeats.
 pub const EXIT_CODES: &str = "\
@@ -147,7 +147,7 @@ fn advised(error: &Error) -> Option<String> {
     let shown = folder.display();
     let advice = match folder.file_name()?.to_str()? {
         "index" => format!("move the folder {shown} away: {INDEX_IS_REBUILT}"),
-        "kv" => format!(
+        KV_FOLDER => format!(
             "restore the folder {shown} from a checkpoint or another copy of it: backups and \
              repairs of an event store leave keys and values out"
         ),

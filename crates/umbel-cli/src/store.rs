@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options, check_outside};
 use umbel_env::Env;
 use umbel_events::check_mistaken;
 
 use crate::errors::{Failure, Outcome};
-use crate::folders::is_event_store;
+use crate::folders::{KV_FOLDER, is_event_store};
 use crate::limits::Limits;
 
 /// The store named by `--db` or `UMBEL_DB`.
@@ -102,18 +102,16 @@ fn refuse_events(folder: &Path) -> Outcome<()> {
     }
 }
 
-/// A sentence where the folder lies in that of an event store, as its index does: what is written
-/// there is not what the store wrote.
+/// An error where the folder lies in that of a store, as the index of an event store does: what is
+/// written there is not what the store wrote. The keys and values that an event store's server
+/// keeps beside it may be written.
 fn refuse_inside(folder: &Path) -> Outcome<()> {
-    let resolved = Env::system().files.resolved(folder);
-    match resolved.ancestors().skip(1).find(|above| is_event_store(above)) {
-        None => Ok(()),
-        Some(store) => Err(Failure::usage(format!(
-            "{} lies in the folder of the event store {}, whose folders are its own; name one \
-             outside of it",
-            folder.display(),
-            store.display()
-        ))),
+    let env = Env::system();
+    let resolved = env.files.resolved(folder);
+    let is_served = resolved.ends_with(KV_FOLDER);
+    match resolved.parent().filter(|above| is_served && is_event_store(above)) {
+        Some(store) => Ok(check_outside(&env, store)?),
+        None => Ok(check_outside(&env, folder)?),
     }
 }
 

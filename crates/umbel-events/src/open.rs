@@ -147,7 +147,7 @@ pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) 
     }
     if !exists {
         check_mistaken(env, folder)?;
-        check_above(env, folder)?;
+        umbel::check_outside(env, folder)?;
         check_new(env, folder, options)?;
     } else if !read_only {
         check_may_exist(folder, options)?;
@@ -195,23 +195,6 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
         if number <= missing {
             synced?;
         }
-    }
-    Ok(())
-}
-
-/// An error where the folder lies in that of another store.
-pub fn check_above(env: &Env, folder: &Path) -> Result<()> {
-    let shown = folder.display();
-    let resolved = env.files.resolved(folder);
-    // Where nobody may look there is no store of ours.
-    let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
-    let is_store = |above: &&Path| has(above, "CHUNKS") || has(above, "CURRENT");
-    if let Some(store) = resolved.ancestors().skip(1).find(is_store) {
-        return Err(Error::invalid(format!(
-            "{shown} lies in the folder of the store {}, whose folders are its own; name one \
-             outside of it",
-            store.display()
-        )));
     }
     Ok(())
 }

@@ -36,7 +36,9 @@ pub fn create(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An error where a directory lies in that of a store, whose directory is its own.
+/// [`Error::Invalid`] where a directory lies in that of a store, which owns everything in it. What
+/// creates a store, a backup or a checkpoint asks this first; [`Db::open`](crate::Db::open) does
+/// not, because stores keep stores of their own in their directories.
 pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
     let resolved = env.files.resolved(folder);
     // Where a directory may not be looked into there is no store of this user.

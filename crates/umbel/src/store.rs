@@ -223,6 +223,7 @@ impl Store {
     }
 
     /// An error in a forked child, where the store is closed, too. Takes no lock.
+    #[inline]
     pub fn check_process(&self) -> Result<()> {
         if self.open.is_forked() { Err(self.why_not_open()) } else { Ok(()) }
     }

@@ -18,12 +18,10 @@ use super::serve_options::{Levels, Source};
 use super::serve_security::Security;
 use super::store;
 use crate::errors::{Failure, Outcome};
+use crate::folders::KV_FOLDER;
 use crate::limits::Limits;
 use crate::output::{Output, note};
 use crate::store::refuse_file;
-
-/// The folder of keys and values, in that of the store.
-pub const KV_FOLDER: &str = "kv";
 
 /// Serves the event store in the folder that somebody names, which is created where it is missing
 /// or empty.

@@ -5,10 +5,9 @@ use std::path::Path;
 use serde_json::json;
 use umbel_env::Env;
 
-use super::serve::KV_FOLDER;
 use super::store;
 use crate::errors::{Failure, INDEX_IS_REBUILT, Outcome};
-use crate::folders::is_event_store;
+use crate::folders::{KV_FOLDER, is_event_store};
 use crate::limits::Limits;
 use crate::number;
 use crate::output::Output;

@@ -294,12 +294,14 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     /// Remembers where a movement ended, and parks while memory is tight.
+    #[inline]
     fn settle_or_park(&mut self, moved: Result<Position>) -> Result<()> {
-        self.settle(moved)?;
-        if self.memory.as_ref().is_some_and(|memory| memory.is_tight()) {
+        let is_tight = self.memory.as_ref().is_some_and(|memory| memory.is_tight());
+        let settled = self.settle(moved);
+        if is_tight && settled.is_ok() {
             self.park();
         }
-        Ok(())
+        settled
     }
 
     /// Copies the entry shown, and releases the memory of the inner cursor.
