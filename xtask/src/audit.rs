@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::steps::{Outcome, cargo, run};
-use crate::{installed, smoke, tree};
+use crate::{installed, programs, tree};
 
 /// The version that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
@@ -62,7 +62,7 @@ fn program() -> Option<PathBuf> {
 }
 
 fn tools() -> PathBuf {
-    smoke::target().join("tools")
+    programs::target().join("tools")
 }
 
 fn install() -> Result<PathBuf, String> {

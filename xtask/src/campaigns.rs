@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::smoke::{self, target};
+use crate::programs::{self, target};
 use crate::steps::{Outcome, cargo, run, seconds};
 use crate::tree;
 
@@ -77,7 +77,7 @@ pub fn serving(arguments: &[String]) -> bool {
     if run(cargo().args(["build", "--release", "-p", "umbel-cli"])).counts.failed != 0 {
         return false;
     }
-    let binary = smoke::binary().display().to_string();
+    let binary = programs::umbel().display().to_string();
     let umbel = ["--umbel".to_string(), binary];
     run_rivals("serving", "serving", &[&umbel[..], arguments].concat())
 }

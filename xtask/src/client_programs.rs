@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::installed;
 use crate::steps::{Counts, Outcome, cargo, run_counting};
-use crate::{smoke, tree};
+use crate::{programs, tree};
 
 /// The clients' versions.
 pub const PYTHON_CLIENT: &str = "1.3.5";
@@ -52,7 +52,7 @@ impl Server {
         folder: &Path,
         say: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Result<Server, String> {
-        let mut command = Command::new(smoke::binary());
+        let mut command = Command::new(programs::umbel());
         command.arg("--db").arg(folder).args(["serve", "--listen", "127.0.0.1:0"]);
         let mut process = say(&mut command)
             .env_remove("UMBEL_DB")
@@ -153,13 +153,13 @@ pub fn rust() -> Result<Command, String> {
     installed::succeeded("cargo fetch of the Rust client", fetch.output())?;
     let mut command = cargo();
     command.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
-    command.arg("--target-dir").arg(smoke::target().join("client-rust")).arg("--");
+    command.arg("--target-dir").arg(programs::target().join("client-rust")).arg("--");
     Ok(command)
 }
 
 /// The client in Java: Maven brings it and compiles the cases, Java runs them.
 pub fn java() -> Result<Command, String> {
-    let folder = smoke::target().join("client-java");
+    let folder = programs::target().join("client-java");
     let built = Command::new(if cfg!(windows) { "mvn.cmd" } else { "mvn" })
         .args(["--batch-mode", "--quiet", "--file"])
         .arg(script("java").join("pom.xml"))
@@ -176,7 +176,7 @@ pub fn java() -> Result<Command, String> {
 
 /// The client in Go: its module is fetched by Go, and the cases are built beside it.
 pub fn go() -> Result<Command, String> {
-    let program = smoke::target().join("client-go");
+    let program = programs::target().join("client-go");
     let built = Command::new("go")
         .args(["build", "-mod=readonly", "-o"])
         .arg(&program)

@@ -33,7 +33,7 @@ const SECONDS: [(&str, Client); 5] = [
     ("Node", node_groups),
 ];
 
-/// Runs every client that there is. REQUIRES: the release binary is built.
+/// Runs every client that there is. REQUIRES: the binary is built.
 pub fn clients(languages: Languages) -> Outcome {
     let folder = std::env::temp_dir().join(format!("umbel-clients-{}", std::process::id()));
     let (mut outcome, mut sums) = (Outcome::default(), Sums::new());

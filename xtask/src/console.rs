@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::client_programs::{PYTHON_CLIENT, Server, python_script, script};
 use crate::steps::{Outcome, run_counting};
-use crate::{installed, smoke};
+use crate::{installed, programs};
 
 /// What drives the browser.
 const SELENIUM: &str = "4.51.0";
@@ -43,7 +43,7 @@ pub fn console(pictures: Option<&Path>) -> Outcome {
         .and_then(|output| installed::succeeded("appending and parking", output));
     let mut outcome = match parked {
         Ok(()) => {
-            let own = smoke::target().join("console-pictures");
+            let own = programs::target().join("console-pictures");
             let mut command = Command::new(browser);
             command.arg("-I").arg(script("console_browser.py")).arg(&server.connection);
             run_counting(command.arg(pictures.unwrap_or(&own)), |_| true)

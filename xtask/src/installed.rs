@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::smoke;
+use crate::programs;
 
 /// No sources, which would be compiled for an hour, no questions, and no endless tries.
 const PIP_INSTALL: [&str; 11] = [
@@ -23,7 +23,7 @@ const PIP_INSTALL: [&str; 11] = [
 
 /// A Python that has this version of a package. The error says what is missing.
 pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
-    let environment = smoke::target().join(folder);
+    let environment = programs::target().join(folder);
     let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let has_package = |python: &Path| {
         let check = format!(
@@ -51,7 +51,7 @@ pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, Str
 
 /// A folder in which Node finds this version of a package. The error says what is missing.
 pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
-    let folder = smoke::target().join(folder);
+    let folder = programs::target().join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let modules = folder.join("node_modules");
     let check = format!(

@@ -7,8 +7,9 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::ScopedJoinHandle;
 
-use crate::smoke::released;
+use crate::programs::released;
 use crate::steps::{Counts, Outcome};
 use crate::tree;
 
@@ -43,6 +44,8 @@ const SLACK: f64 = 0.90;
 
 /// One line of the baseline: an operation and its instructions.
 type Row = (String, u64);
+/// A workload, and its instructions without and with the advisor.
+type Advised = (&'static str, u64, u64);
 
 /// Counts every operation and compares with the baseline, or writes a new one.
 /// REQUIRES: the release build is there.
@@ -62,8 +65,11 @@ pub fn instructions(write: bool) -> Outcome {
         ));
     }
     let folder = std::env::temp_dir().join(format!("umbel-hot-{}", std::process::id()));
-    let counted = count_all(&folder);
-    let advised = if write { Ok(Outcome::default()) } else { count_advised(&folder) };
+    let made = std::fs::create_dir_all(&folder);
+    let counted = match made {
+        Ok(()) => count_all(&folder, !write),
+        Err(error) => Err(format!("{}: {error}", folder.display())),
+    };
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     match counted {
@@ -71,62 +77,79 @@ pub fn instructions(write: bool) -> Outcome {
             println!("{message}");
             Outcome::of(false)
         }
-        Ok(rows) if write => Outcome::of(write_baseline(&compiler, &rows)),
-        Ok(rows) => {
+        Ok((rows, _)) if write => Outcome::of(write_baseline(&compiler, &rows)),
+        Ok((rows, advised)) => {
             let mut outcome = compare(&baseline, &rows);
-            match advised {
-                Ok(advised) => outcome.add(advised),
-                Err(message) => {
-                    println!("{message}");
-                    outcome.add(Outcome::of(false));
-                }
-            }
+            outcome.add(compare_advised(&advised));
             outcome
         }
     }
 }
 
-/// Counts workloads without and with the advisor: it must not cost what it cannot win.
-fn count_advised(folder: &Path) -> Result<Outcome, String> {
+/// Counts every operation with keys of every shape, and the workloads with the advisor if asked: all
+/// of them beside each other, each on a store of its own, because one count keeps one processor
+/// busy.
+fn count_all(folder: &Path, advised: bool) -> Result<(Vec<Row>, Vec<Advised>), String> {
+    std::thread::scope(|scope| {
+        let advised = advised.then(|| scope.spawn(|| count_advised(&folder.join("advised"))));
+        let counting =
+            SHAPES.map(|shape| scope.spawn(move || count_shape(&folder.join(shape), shape)));
+        let rows = counting.map(joined).into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+        let advised = advised.map(joined).transpose()?.unwrap_or_default();
+        Ok((rows, advised))
+    })
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn fill(store: &Path, shape: &str) -> Result<(), String> {
+    let filled = Command::new(released("hot")).arg("fill").arg(store).args([shape, KEYS]).status();
+    match filled.is_ok_and(|status| status.success()) {
+        true => Ok(()),
+        false => Err(format!("`hot fill` failed for {shape} keys")),
+    }
+}
+
+/// Counts workloads without and with the advisor.
+fn count_advised(store: &Path) -> Result<Vec<Advised>, String> {
     let program = released("hot");
-    let store = folder.join(SHAPES[0]);
+    fill(store, SHAPES[0])?;
+    let one = |workload: &str, setting: &str| {
+        let words = ["advised", &store.to_string_lossy(), SHAPES[0], KEYS];
+        let words = words.into_iter().chain([workload, setting, GETS]);
+        callgrind(&program, &words.collect::<Vec<_>>())
+    };
+    let counted = WORKLOADS
+        .map(|workload| Ok((workload, one(workload, "plain")?, one(workload, "advised")?)));
+    counted.into_iter().collect()
+}
+
+/// The advisor must not cost what it cannot win.
+fn compare_advised(counted: &[Advised]) -> Outcome {
     let mut outcome = Outcome::default();
-    for workload in WORKLOADS {
-        let one = |setting: &str| {
-            let words = ["advised", &store.to_string_lossy(), SHAPES[0], KEYS];
-            let words = words.into_iter().chain([workload, setting, GETS]);
-            callgrind(&program, &words.collect::<Vec<_>>())
-        };
-        let (plain, advised) = (one("plain")?, one("advised")?);
+    for &(workload, plain, advised) in counted {
         let ratio = advised as f64 / plain.max(1) as f64;
         let passes = ratio <= ADVISED_TOLERANCE;
         let Counts { passed, failed } = &mut outcome.counts;
         *(if passes { passed } else { failed }) += 1;
         println!("   advised {workload:18} {ratio:7.3} of what plain filters take{}", mark(passes));
     }
-    Ok(outcome)
+    outcome
 }
 
-fn count_all(folder: &Path) -> Result<Vec<Row>, String> {
+fn count_shape(store: &Path, shape: &str) -> Result<Vec<Row>, String> {
     let program = released("hot");
+    fill(store, shape)?;
+    let keys = count(&program, store, shape, "nothing")?;
     let mut rows = Vec::new();
-    for shape in SHAPES {
-        let store = folder.join(shape);
-        std::fs::create_dir_all(folder)
-            .map_err(|error| format!("{}: {error}", folder.display()))?;
-        let mut fill = Command::new(&program);
-        let filled = fill.arg("fill").arg(&store).args([shape, KEYS]).status();
-        if !filled.is_ok_and(|status| status.success()) {
-            return Err(format!("`hot fill` failed for {shape} keys"));
-        }
-        let keys = count(&program, &store, shape, "nothing")?;
-        for operation in OPERATIONS {
-            let all = count(&program, &store, shape, operation)?;
-            // A scan makes no keys, and what is written into tables was made before.
-            let makes = !["scan", "flush", "compact"].contains(&operation);
-            let each = all.saturating_sub(if makes { keys } else { 0 }) / REPEATS;
-            rows.push((format!("{shape} {operation}"), each));
-        }
+    for operation in OPERATIONS {
+        let all = count(&program, store, shape, operation)?;
+        // A scan makes no keys, and what is written into tables was made before.
+        let makes = !["scan", "flush", "compact"].contains(&operation);
+        let each = all.saturating_sub(if makes { keys } else { 0 }) / REPEATS;
+        rows.push((format!("{shape} {operation}"), each));
     }
     Ok(rows)
 }

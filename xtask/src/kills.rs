@@ -4,9 +4,9 @@ use std::process::Command;
 
 use crate::client_programs::{PYTHON_CLIENT, script};
 use crate::steps::{Outcome, run_counting};
-use crate::{installed, smoke};
+use crate::{installed, programs};
 
-/// Kills a server so many times. REQUIRES: the release binary is built.
+/// Kills a server so many times. REQUIRES: the binary is built.
 pub fn kills(rounds: u32) -> Outcome {
     with_client("kills", "python_kills.py", u64::from(rounds))
 }
@@ -24,7 +24,7 @@ fn with_client(what: &str, name: &str, count: u64) -> Outcome {
     };
     let folder = std::env::temp_dir().join(format!("umbel-{what}-{}", std::process::id()));
     let mut command = Command::new(python);
-    command.arg("-I").arg(script(name)).arg(smoke::binary()).arg(&folder);
+    command.arg("-I").arg(script(name)).arg(programs::umbel()).arg(&folder);
     command.arg(count.to_string()).env_remove("UMBEL_DB");
     let outcome = run_counting(&mut command, |_| true);
     // Nothing depends on whether the folder goes: its name is this process's own.

@@ -26,6 +26,7 @@ pub mod modules;
 pub mod packaging;
 pub mod parquet;
 pub mod path_scan;
+pub mod programs;
 pub mod smoke;
 pub mod source;
 pub mod steps;

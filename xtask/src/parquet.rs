@@ -4,12 +4,12 @@ use std::process::Command;
 
 use crate::installed;
 use crate::steps::{Outcome, run_counting};
-use crate::{smoke, tree};
+use crate::{programs, tree};
 
 /// DuckDB writes Parquet files with filters and says what it reads of them.
 const DUCKDB: &str = "1.4.2";
 
-/// Exchanges filters. REQUIRES: the release binary is built.
+/// Exchanges filters. REQUIRES: the binary is built.
 pub fn exchange() -> Outcome {
     let python = match installed::python("parquet-exchange", "duckdb", DUCKDB) {
         Ok(python) => python,
@@ -22,7 +22,7 @@ pub fn exchange() -> Outcome {
     }
     let script = tree::root().join("xtask").join("parquet_exchange.py");
     let outcome = run_counting(
-        Command::new(python).arg("-I").arg(script).arg(smoke::binary()).arg(&folder),
+        Command::new(python).arg("-I").arg(script).arg(programs::umbel()).arg(&folder),
         |_| true,
     );
     // Nothing depends on whether the folder goes: its name is this process's own.

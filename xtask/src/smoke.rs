@@ -1,11 +1,11 @@
-//! The smoke test: the release binary on a real store in a temporary folder, each check one
+//! The smoke test: the binary on a real store in a temporary folder, each check one
 //! command with the exit code, the output and the absence of a panic that it must have.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::programs;
 use crate::steps::{Counts, Outcome};
-use crate::tree;
 
 /// One command and what it must do.
 struct Check {
@@ -35,7 +35,7 @@ const CHECKS: [Check; 13] = [
     },
 ];
 
-/// Runs every check. REQUIRES: the release binary is built.
+/// Runs every check. REQUIRES: the binary is built.
 pub fn smoke() -> Outcome {
     let folder = std::env::temp_dir().join(format!("umbel-smoke-{}", std::process::id()));
     let mut outcome = Outcome::default();
@@ -59,7 +59,7 @@ fn add(counts: Counts, complaint: Option<String>) -> Counts {
 
 fn run_check(check: &Check, folder: &Path) -> Option<String> {
     let shown = format!("umbel {}", check.arguments.join(" "));
-    let mut command = Command::new(binary());
+    let mut command = Command::new(programs::umbel());
     command.args(check.arguments).env_remove("UMBEL_DB");
     if check.arguments[0] != "bench" {
         command.env("UMBEL_DB", folder);
@@ -81,22 +81,4 @@ fn complaint(check: &Check, output: &Output) -> Option<String> {
     }
     let place = if check.code == 0 { &answer } else { &errors };
     (!place.contains(check.says)).then(|| format!("does not say `{}`: {place}", check.says))
-}
-
-/// The release binary.
-pub fn binary() -> PathBuf {
-    released("umbel")
-}
-
-/// A program of the release build.
-pub fn released(name: &str) -> PathBuf {
-    target().join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
-}
-
-/// The folder that cargo builds into.
-pub fn target() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => tree::root().join(folder),
-        None => tree::root().join("target"),
-    }
 }

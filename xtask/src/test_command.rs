@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use crate::client_programs::Languages;
-use crate::smoke::released;
 use crate::steps::{Outcome, Report, cargo, report_violations, run, run_counting};
 use crate::{
-    Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, smoke, tree,
+    Tree, audit, campaigns, clients, console, instructions, kills, packaging, parquet, programs,
+    smoke, tree,
 };
 
 /// The embedded engine has fewer third-party crates than this.
@@ -15,10 +15,6 @@ const DEPENDENCIES_END: usize = 15;
 
 /// The hashes besides the keyed one are behind features that nothing in the workspace asks for.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
-
-/// What is built for release, always together: built alone, a package gets fewer features of what
-/// it shares with the others, and all of that is compiled once more.
-const RELEASED: [&str; 3] = ["umbel-cli", "umbel-torture", "umbel-lab"];
 
 /// Runs every check. Whether nothing failed.
 pub fn test(fast: bool) -> bool {
@@ -40,22 +36,21 @@ pub fn test(fast: bool) -> bool {
     report.step("tests", || unit_tests(&["--workspace"]));
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH));
     if fast {
-        report.step("release", || {
-            Outcome::skip(
-                "smoke test, clients and torture on the release build: left out by --fast",
-            )
+        report.step("programs", || {
+            Outcome::skip("smoke test, clients, torture, instructions: left out by --fast")
         });
         return report.finish();
     }
-    if release_build(&mut report, &RELEASED) {
-        report.step(SMOKE, smoke::smoke);
-        report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
-        report.step(CLIENTS, || clients::clients(Languages::Few));
-        report.step(KILLS, || kills::kills(FEW_KILLS));
-        report.step(CONSOLE, || console::console(None));
-        report.step("packaging", packaging::packaging);
-        report.step(AUDIT, audit::offline);
-        report.step("torture, the small seeded part", small_torture);
+    programs::take_those_of_tests();
+    report.step(SMOKE, smoke::smoke);
+    report.step("Parquet filters, exchanged with DuckDB", parquet::exchange);
+    report.step(CLIENTS, || clients::clients(Languages::Few));
+    report.step(KILLS, || kills::kills(FEW_KILLS));
+    report.step(CONSOLE, || console::console(None));
+    report.step("packaging", packaging::packaging);
+    report.step(AUDIT, audit::offline);
+    report.step("torture, the small seeded part", small_torture);
+    if release_build(&mut report, &COUNTED) {
         report.step(INSTRUCTIONS, || instructions::instructions(false));
     }
     report.finish()
@@ -87,7 +82,7 @@ fn other_processors() -> Outcome {
 /// Runs the smoke test alone. Whether nothing failed.
 pub fn smoke_alone() -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &["umbel-cli"]) {
+    if release_build(&mut report, &CLI) {
         report.step(SMOKE, smoke::smoke);
     }
     report.finish()
@@ -96,7 +91,7 @@ pub fn smoke_alone() -> bool {
 /// Runs the clients of event stores alone. Whether nothing failed.
 pub fn clients_alone() -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &["umbel-cli"]) {
+    if release_build(&mut report, &CLI) {
         report.step(CLIENTS, || clients::clients(Languages::All));
     }
     report.finish()
@@ -112,7 +107,7 @@ pub fn audit_alone() -> bool {
 /// Kills a server so many times, alone. Whether nothing failed.
 pub fn kills_alone(rounds: u32) -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &["umbel-cli"]) {
+    if release_build(&mut report, &CLI) {
         report.step(KILLS, || kills::kills(rounds));
     }
     report.finish()
@@ -122,7 +117,7 @@ pub fn kills_alone(rounds: u32) -> bool {
 /// failed.
 pub fn starts_alone(events: u64) -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &["umbel-cli"]) {
+    if release_build(&mut report, &CLI) {
         report.step(STARTS, || kills::starts(events));
     }
     report.finish()
@@ -132,7 +127,7 @@ pub fn starts_alone(events: u64) -> bool {
 /// failed.
 pub fn console_alone() -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &["umbel-cli"]) {
+    if release_build(&mut report, &CLI) {
         let pictures = tree::root().join("docs").join("console");
         report.step(CONSOLE, || console::console(Some(&pictures)));
     }
@@ -142,12 +137,15 @@ pub fn console_alone() -> bool {
 /// Counts the instructions of the hot operations alone. Whether nothing failed.
 pub fn instructions_alone(write: bool) -> bool {
     let mut report = Report::default();
-    if release_build(&mut report, &RELEASED) {
+    if release_build(&mut report, &COUNTED) {
         report.step(INSTRUCTIONS, || instructions::instructions(write));
     }
     report.finish()
 }
 
+/// The program whose instructions are counted.
+const COUNTED: [&str; 4] = ["-p", "umbel-lab", "--bin", "hot"];
+const CLI: [&str; 2] = ["-p", "umbel-cli"];
 const INSTRUCTIONS: &str = "instructions of the hot operations";
 const CLIENTS: &str = "clients of event stores";
 const CONSOLE: &str = "the console in a browser";
@@ -158,15 +156,10 @@ const STARTS: &str = "starts after a kill";
 const FEW_KILLS: u32 = 5;
 const SMOKE: &str = "smoke test of the binary";
 
-fn release_build(report: &mut Report, packages: &[&str]) -> bool {
+fn release_build(report: &mut Report, what: &[&str]) -> bool {
     let mut built = false;
     report.step("release build", || {
-        let mut command = cargo();
-        command.args(["build", "--release"]);
-        for package in packages {
-            command.args(["-p", package]);
-        }
-        let outcome = run(&mut command);
+        let outcome = run(cargo().args(["build", "--release"]).args(what));
         built = outcome.counts.failed == 0;
         outcome
     });
@@ -262,6 +255,6 @@ fn unit_tests(packages: &[&str]) -> Outcome {
 }
 
 fn small_torture() -> Outcome {
-    let mut command = Command::new(released("umbel-torture"));
+    let mut command = Command::new(programs::checked("umbel-torture"));
     run_counting(command.arg("--small").current_dir(tree::root()), |_| true)
 }

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::smoke;
+use crate::programs;
 use crate::steps::Outcome;
 
 /// Where the server of the transcript listens.
@@ -64,7 +64,7 @@ pub fn is_as_shown(line: &str, shown: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Types the transcript of a page. REQUIRES: the release binary is built, and `python` can import
+/// Types the transcript of a page. REQUIRES: the binary is built, and `python` can import
 /// what the page uses.
 pub fn transcript(page: &str, python: &Path) -> Outcome {
     if let Err(error) = TcpListener::bind(ADDRESS) {
@@ -87,7 +87,7 @@ pub fn transcript(page: &str, python: &Path) -> Outcome {
 
 /// The binary's folder and the interpreter's, before all others.
 fn path(python: &Path) -> std::ffi::OsString {
-    let binary = smoke::binary();
+    let binary = programs::umbel();
     let mut folders: Vec<PathBuf> =
         [binary.as_path(), python].iter().filter_map(|p| Some(p.parent()?.to_path_buf())).collect();
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
