@@ -86,9 +86,8 @@ pub fn instructions(write: bool) -> Outcome {
     }
 }
 
-/// Counts every operation with keys of every shape, and the workloads with the advisor if asked: all
-/// of them beside each other, each on a store of its own, because one count keeps one processor
-/// busy.
+/// Counts every operation with keys of every shape, and the workloads with the advisor if asked:
+/// beside each other, each on a store of its own, because one count keeps one processor busy.
 fn count_all(folder: &Path, advised: bool) -> Result<(Vec<Row>, Vec<Advised>), String> {
     std::thread::scope(|scope| {
         let advised = advised.then(|| scope.spawn(|| count_advised(&folder.join("advised"))));
