@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options, check_outside};
+use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Env;
 use umbel_events::check_mistaken;
 
@@ -102,16 +102,18 @@ fn refuse_events(folder: &Path) -> Outcome<()> {
     }
 }
 
-/// An error where the folder lies in that of a store, as the index of an event store does: what is
-/// written there is not what the store wrote. The keys and values that an event store's server
-/// keeps beside it may be written.
+/// A sentence where the folder lies in that of an event store, as its index does: what is written
+/// there is not what the store wrote. The keys and values that its server keeps may be written.
 fn refuse_inside(folder: &Path) -> Outcome<()> {
-    let env = Env::system();
-    let resolved = env.files.resolved(folder);
-    let is_served = resolved.ends_with(KV_FOLDER);
-    match resolved.parent().filter(|above| is_served && is_event_store(above)) {
-        Some(store) => Ok(check_outside(&env, store)?),
-        None => Ok(check_outside(&env, folder)?),
+    let resolved = Env::system().files.resolved(folder);
+    match resolved.ancestors().skip(1).find(|above| is_event_store(above)) {
+        Some(store) if resolved != store.join(KV_FOLDER) => Err(Failure::usage(format!(
+            "{} lies in the folder of the event store {}, whose folders are its own; name one \
+             outside of it",
+            folder.display(),
+            store.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -361,7 +361,7 @@ pub fn check_backup_folder(env: &Env, folder: &Path, target: &Path) -> Result<()
             target.display()
         )));
     }
-    umbel::check_outside(env, target)?;
+    crate::open::check_above(env, target)?;
     if env.files.exists(target)? && !BackupManifest::exists(env, target)? {
         check_empty(env, target)?;
     }

@@ -147,7 +147,7 @@ pub fn admit(env: &Env, folder: &Path, options: &StoreOptions, read_only: bool) 
     }
     if !exists {
         check_mistaken(env, folder)?;
-        umbel::check_outside(env, folder)?;
+        check_above(env, folder)?;
         check_new(env, folder, options)?;
     } else if !read_only {
         check_may_exist(folder, options)?;
@@ -197,6 +197,19 @@ fn create_folders(env: &Env, folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An error where the folder lies in that of another store.
+pub fn check_above(env: &Env, folder: &Path) -> Result<()> {
+    match umbel::store_above(env, folder) {
+        None => Ok(()),
+        Some(store) => Err(Error::invalid(format!(
+            "{} lies in the folder of the store {}, whose folders are its own; name one outside \
+             of it",
+            folder.display(),
+            store.display()
+        ))),
+    }
 }
 
 /// An error where no store can be made in the folder.

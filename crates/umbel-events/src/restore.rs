@@ -63,7 +63,7 @@ pub fn restore(
         finish(&env.hold(target)?, target)?;
         return Ok(report);
     }
-    umbel::check_outside(env, target)?;
+    crate::open::check_above(env, target)?;
     let mut pace = Pace::begin(env, options, 2 * manifest.bytes());
     let damage = backup_verify::check(&there, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {

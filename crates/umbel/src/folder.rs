@@ -1,7 +1,7 @@
 //! Creating a folder so that its name survives a power loss, whoever died while doing it before.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use umbel_base::{Error, Result};
 use umbel_env::Env;
@@ -36,15 +36,22 @@ pub fn create(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// [`Error::Invalid`] where a directory lies in that of a store, which owns everything in it. What
-/// creates a store, a backup or a checkpoint asks this first; [`Db::open`](crate::Db::open) does
+/// The store in whose directory a directory lies, and which owns everything in it; `None` where
+/// there is none. What creates a store, a backup or a checkpoint asks this first; [`Db::open`] does
 /// not, because stores keep stores of their own in their directories.
-pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
+///
+/// [`Db::open`]: crate::Db::open
+pub fn store_above(env: &Env, folder: &Path) -> Option<PathBuf> {
     let resolved = env.files.resolved(folder);
     // Where a directory may not be looked into there is no store of this user.
     let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
     let is_store = |above: &&Path| has(above, names::CURRENT) || has(above, "CHUNKS");
-    match resolved.ancestors().skip(1).find(is_store) {
+    resolved.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
+}
+
+/// An error where a directory lies in that of a store.
+pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
+    match store_above(env, folder) {
         None => Ok(()),
         Some(store) => Err(Error::invalid(format!(
             "{} lies in the directory of the store {}, in which nothing else may be; name a \

@@ -114,7 +114,7 @@ pub use advise::{FilterAdvice, LevelAdvice};
 pub use batch::Batch;
 pub use checkpoint::CheckpointReport;
 pub use db::Db;
-pub use folder::check_outside;
+pub use folder::store_above;
 pub use keyspace::Keyspace;
 pub use memory_budget::{MemoryBudget, MemoryBudgetStats};
 pub use options::{
