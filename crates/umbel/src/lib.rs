@@ -89,6 +89,7 @@ mod read_view;
 mod recovery;
 mod relog;
 mod reserve;
+mod reserved_space;
 mod residence;
 mod room;
 mod scan;

@@ -10,6 +10,8 @@ pub const CURRENT_NEW: &str = "CURRENT.new";
 pub const ID_MAX: u64 = u64::MAX >> 1;
 /// The file whose lock says that the store is open.
 pub const LOCK: &str = "LOCK";
+/// The file that keeps space on the disk for the manifest of the next open.
+pub const RESERVED: &str = "RESERVED";
 
 /// What a file name of a store stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum FileKind {
     CurrentNew,
     /// [`LOCK`].
     Lock,
+    /// [`RESERVED`].
+    Reserved,
     /// A manifest with this id.
     Manifest(u64),
     /// A write-ahead log segment with this id.
@@ -50,6 +54,11 @@ pub fn blob(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id:06}.blob"))
 }
 
+/// The path of [`RESERVED`].
+pub fn reserved(folder: &Path) -> PathBuf {
+    folder.join(RESERVED)
+}
+
 /// The folder of the existence filter of the keyspace with this id.
 pub fn existence(folder: &Path, keyspace: u32) -> PathBuf {
     folder.join(format!("{keyspace:06}.existence"))
@@ -67,6 +76,7 @@ pub fn parse(name: &str) -> Option<FileKind> {
         CURRENT => return Some(FileKind::Current),
         CURRENT_NEW => return Some(FileKind::CurrentNew),
         LOCK => return Some(FileKind::Lock),
+        RESERVED => return Some(FileKind::Reserved),
         _ => {}
     }
     let (digits, extension) = name.split_once('.')?;
@@ -106,6 +116,7 @@ mod tests {
                 assert_eq!(parse(name), Some(kind), "{name}");
             }
         }
+        assert_eq!(parse("RESERVED"), Some(FileKind::Reserved));
         let numbers =
             ["1.log", "0000001.log", "18446744073709551615.log", "99999999999999999999.log"];
         let others = ["notes.txt", "000001.log.bak", "00000x.table", "+00001.log", ""];

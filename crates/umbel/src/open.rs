@@ -30,6 +30,7 @@ use crate::read_view::{ReadView, read_manifest};
 use crate::recovery;
 use crate::relog;
 use crate::reserve;
+use crate::reserved_space;
 use crate::snapshots::Snapshots;
 use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
@@ -82,8 +83,9 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     } else {
         state.note_opening(&*env.entropy)?;
         let spilled = (&mut spill, &*replayed.ends);
-        let manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
+        let mut manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
         remove_orphans(&env, folder, &listing, &manifest, &context);
+        manifest.reserve_for_next();
         Some(Mutex::new(manifest))
     };
     drop(spill);
@@ -167,7 +169,7 @@ fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> 
 }
 
 /// A new manifest with the whole state, which is what counts once this returns. On a full disk it
-/// gets the room that the logs, which end there, do not need.
+/// gets the room that the logs, which end there, do not need, and what the last handle reserved.
 fn write_state(
     env: &Env,
     state: State,
@@ -186,7 +188,9 @@ fn write_state(
     let created = match create(spill) {
         // A store that cannot be opened for want of room could never make any.
         Err(Error::Full { .. })
-            if !spill.is_adopted() && recovery::cut_logs(env, folder, ends)? =>
+            if !spill.is_adopted()
+                && (recovery::cut_logs(env, folder, ends)?
+                    | reserved_space::give_up(env, folder)) =>
         {
             create(spill)
         }
@@ -324,7 +328,7 @@ fn id_of(kind: Option<FileKind>) -> Option<u64> {
         FileKind::Manifest(id) | FileKind::Log(id) | FileKind::Table(id) | FileKind::Blob(id) => {
             Some(id)
         }
-        FileKind::Current | FileKind::CurrentNew | FileKind::Lock => None,
+        FileKind::Current | FileKind::CurrentNew | FileKind::Lock | FileKind::Reserved => None,
     }
 }
 
@@ -356,7 +360,9 @@ fn check_is_new(
                     format!("CURRENT is missing, but '{name}' shows that there is a store");
                 return Err(Error::corruption(&folder.join(names::CURRENT), 0, reason));
             }
-            Some(FileKind::Current | FileKind::CurrentNew | FileKind::Lock) => {}
+            Some(
+                FileKind::Current | FileKind::CurrentNew | FileKind::Lock | FileKind::Reserved,
+            ) => {}
         }
     }
     if read_only || !options.create_if_missing {

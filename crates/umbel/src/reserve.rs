@@ -17,7 +17,7 @@ use umbel_env::{Access, Env, File};
 
 use crate::names::{self, FileKind};
 use crate::version::Edit;
-use crate::version::edit::{State, encode_record};
+use crate::version::edit::{State, encoded_bytes};
 
 const PAGE_BYTES: u64 = 4096;
 /// For `CURRENT.new`, and for ends of files that fill no page.
@@ -68,12 +68,6 @@ impl Drop for Reserve {
         // What cannot be removed now is removed at the next open.
         let _ = self.env.files.remove_file(&self.path);
     }
-}
-
-fn encoded_bytes(edits: &[Edit]) -> u64 {
-    let mut record = Vec::new();
-    encode_record(edits, &mut record);
-    record.len() as u64
 }
 
 /// Removes the tables of opens that were killed, of which a [`Reserve`] is left, and that. `known`

@@ -255,7 +255,12 @@ fn make_current(
     if taken.map_err(|error| final_unless_full(store, &state.wal, error))? {
         return Ok(());
     }
-    let writer = state.wal.create_segment(payload_bytes, makes_room)?;
+    let writer = match state.wal.create_segment(payload_bytes, makes_room) {
+        Err(Error::Full { .. }) if makes_room && store.manifest_lock()?.give_segment() => {
+            state.wal.create_segment(payload_bytes, makes_room)?
+        }
+        created => created?,
+    };
     let started = state.wal.start_segment(writer, manifest);
     started.map_err(|error| match error.is_short_of_descriptors() {
         true => store.final_error(error),

@@ -16,7 +16,7 @@ fn plain() -> CopyOptions<'static> {
 }
 
 /// The bytes of all files of a folder.
-fn bytes_in(sim: &Sim, folder: &str) -> u64 {
+pub fn bytes_in(sim: &Sim, folder: &str) -> u64 {
     let files = sim.files();
     files.iter().filter(|p| p.starts_with(folder)).map(|p| sim.read(p).len() as u64).sum()
 }

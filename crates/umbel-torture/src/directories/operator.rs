@@ -311,8 +311,12 @@ impl Operator<'_> {
         Some(format!("in {}: {what}", at.display()))
     }
 
+    /// Within a call, between its look at a file and the change of it, the store may still change
+    /// the file.
     fn note_put(&mut self, open: &FileIdentity, name: &str) {
-        if !self.in_call {
+        if self.in_call {
+            self.world.put_there.remove(Path::new(name));
+        } else {
             let bytes = self.sim.tree_of(*open).remove(Path::new(name));
             self.world.put_there.insert(PathBuf::from(name), bytes);
         }

@@ -298,6 +298,13 @@ pub fn encode_record(edits: &[Edit], out: &mut Vec<u8>) {
     }
 }
 
+/// How many bytes [`encode_record`] appends.
+pub fn encoded_bytes(edits: &[Edit]) -> u64 {
+    let mut record = Vec::new();
+    encode_record(edits, &mut record);
+    record.len() as u64
+}
+
 /// The edits of one manifest record. The error says at which byte of the record it is malformed.
 pub fn decode_record(bytes: &[u8]) -> Result<Vec<Edit>, usize> {
     let mut decoder = Decoder::new(bytes);

@@ -24,6 +24,7 @@ use super::ownership::{ManifestEnd, Ownership};
 use crate::names;
 use crate::obsolete::{ObsoleteFiles, version_of};
 use crate::poison::Poison;
+use crate::reserved_space::ReservedSpace;
 
 /// Bytes a manifest may grow to before it is written anew, unless its state alone is larger.
 const REWRITE_BYTES: u64 = 1 << 20;
@@ -44,6 +45,7 @@ pub struct Manifest {
     /// What `CURRENT` says.
     current: Current,
     rewrite_at: u64,
+    reserved: ReservedSpace,
 }
 
 impl Manifest {
@@ -126,6 +128,7 @@ impl Manifest {
             records,
             current,
             rewrite_at,
+            reserved: ReservedSpace::none(durable),
         };
         Ok((manifest, prepared))
     }
@@ -190,8 +193,25 @@ impl Manifest {
         let refused = self.append(edits)?;
         if refused.is_none() {
             self.rewrite_if_long()?;
+            self.reserve_for_next();
         }
         Ok(refused)
+    }
+
+    /// Reserves space for the manifest of the next open, as far as there is any: a store that
+    /// cannot be opened for want of room could never make any.
+    pub fn reserve_for_next(&mut self) {
+        let (end, state) = (self.writer.end(), &self.state);
+        let measure = || edit::encoded_bytes(&state.to_edits());
+        // Without it the store does all it does with it; the next edit tries again.
+        let _ = self.reserved.keep(&self.env, &self.folder, end, measure);
+    }
+
+    /// Gives the space that is reserved for a segment of the log back to the disk. Whether there
+    /// was any.
+    pub fn give_segment(&mut self) -> bool {
+        let given = self.reserved.give_segment(&self.env, &self.folder, self.writer.end());
+        given.unwrap_or(false)
     }
 
     fn rewrite_if_long(&mut self) -> Result<()> {
@@ -252,7 +272,10 @@ impl Manifest {
         let obsolete = self.obsolete.take();
         let created = Manifest::create(&self.env, &self.folder, state, ids, poison, ownership);
         match created {
-            Ok(created) => *self = Manifest { obsolete, ..created },
+            Ok(created) => {
+                let reserved = self.reserved.rewritten(created.writer.end());
+                *self = Manifest { obsolete, reserved, ..created };
+            }
             Err(error) => {
                 self.obsolete = obsolete;
                 return Err(error);

@@ -244,6 +244,103 @@ fn a_store_that_died_on_a_full_disk_is_opened_there_and_takes_deletes() {
     }
 }
 
+/// A store of many tables, of which the manifest says more than the logs could give room for.
+fn of_many_tables(sim: &Sim) -> (Db, Keyspace, usize) {
+    let options = Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) };
+    let db = Db::open(PATH, options).unwrap();
+    let many = KeyspaceOptions { level0_tables: 1000, ..tiny() };
+    let keyspace = db.keyspace("a", many).unwrap();
+    let tables = 900;
+    for table in 0..tables {
+        fill(&keyspace, table..table + 1, 1);
+        keyspace.flush().unwrap();
+    }
+    (db, keyspace, tables)
+}
+
+/// Opens the store on a disk without a free page, twice as a process dies behind the first open,
+/// and makes room by deleting.
+fn is_opened_and_takes_deletes(image: &Sim, written: usize) {
+    image.set_capacity(used(image));
+    let options = |sim: &Sim| Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) };
+    let db = Db::open(PATH, options(image)).unwrap();
+    assert_eq!(all(&existing(&db, "a")), filled(0..written, 1));
+    let image = image.kill_image();
+    image.set_capacity(used(&image));
+    let db = Db::open(PATH, options(&image)).unwrap();
+    let keyspace = existing(&db, "a");
+    assert_eq!(all(&keyspace), filled(0..written, 1));
+    keyspace.delete_range(key(0), key(written - 1)).unwrap();
+    db.sync().unwrap();
+    keyspace.compact(None, None).unwrap();
+    fill(&keyspace, 0..10, 2);
+    let mut expected = filled(0..10, 2);
+    expected.extend(filled(written - 1..written, 1));
+    survives(&image, &db, &expected);
+    drop(keyspace);
+    db.close().unwrap();
+    assert_eq!(all(&existing(&again(&image), "a")), expected);
+}
+
+/// Story: the manifest of a store of hundreds of tables was larger than what its logs gave back, so
+/// after its process had died on a full disk the store did not open, and nothing could be deleted.
+#[test]
+fn a_store_of_many_tables_that_died_on_a_full_disk_is_opened_and_takes_deletes() {
+    for free in (0..8).map(|pages| pages * PAGE) {
+        let sim = Sim::new(1);
+        let (_db, keyspace, tables) = of_many_tables(&sim);
+        sim.set_capacity(used(&sim) + free);
+        let written = fill_up(&keyspace, tables);
+        is_opened_and_takes_deletes(&sim.kill_image(), written);
+    }
+}
+
+/// Story: nor did a store open that had been closed before another program filled the disk.
+#[test]
+fn a_store_that_was_closed_is_opened_on_a_full_disk_and_takes_deletes() {
+    let sim = Sim::new(1);
+    let (db, keyspace, tables) = of_many_tables(&sim);
+    drop(keyspace);
+    db.close().unwrap();
+    is_opened_and_takes_deletes(&sim.kill_image(), tables);
+    let sim = Sim::new(1);
+    let (db, keyspace, written) = filled_up(&sim, 16 * PAGE);
+    drop(keyspace);
+    db.close().unwrap();
+    is_opened_and_takes_deletes(&sim.kill_image(), written);
+}
+
+/// What lies under the name of the reserved space does not matter, and may be removed.
+#[test]
+fn any_file_may_lie_where_space_is_reserved() {
+    let name = format!("{PATH}/RESERVED");
+    for change in 0..4 {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, small(&sim)).unwrap();
+        fill(&db.keyspace("a", tiny()).unwrap(), 0..100, 1);
+        db.close().unwrap();
+        let files = sim.env().files;
+        assert!(!sim.read(&name).is_empty());
+        if change > 0 {
+            files.remove_file(name.as_ref()).unwrap();
+        }
+        match change {
+            1 => drop(files.create(name.as_ref()).unwrap()),
+            2 => files.create(name.as_ref()).unwrap().write_all_at(&[7; 5000], 0).unwrap(),
+            3 => files.create_dir_all(name.as_ref()).unwrap(),
+            _ => {}
+        }
+        let db = Db::open(PATH, small(&sim)).unwrap();
+        let keyspace = existing(&db, "a");
+        fill(&keyspace, 100..200, 1);
+        survives(&sim, &db, &filled(0..200, 1));
+        assert!(db.verify().unwrap().damage.is_empty());
+        drop(keyspace);
+        db.close().unwrap();
+        assert_eq!(all(&existing(&again(&sim), "a")), filled(0..200, 1));
+    }
+}
+
 /// A close that finds no room for a flush leaves it to the log.
 #[test]
 fn a_close_on_a_full_disk_loses_nothing() {

@@ -118,7 +118,8 @@ fn opening_often_piles_up_nothing() {
                 "{} tables in round {round}",
                 count(".table")
             );
-            assert_eq!(count(""), 3 + count(".log") + count(".table"));
+            // `CURRENT`, `LOCK`, `RESERVED` and the manifest.
+            assert_eq!(count(""), 4 + count(".log") + count(".table"));
             assert_eq!(count(".manifest"), 1);
             if kill {
                 sim = sim.kill_image();
@@ -154,8 +155,8 @@ fn the_folder_holds_live_files_only() {
             .filter(|entry| !entry.name.ends_with(".table"))
             .map(|entry| entry.name.split_at(entry.name.len().min(6)).1.to_string())
             .collect();
-        // CURRENT, LOCK and one each of the others, without their numbers.
-        let known = ["", "T", ".manifest", ".log"];
+        // LOCK, CURRENT, RESERVED and one each of the others, without their numbers.
+        let known = ["", "T", "ED", ".manifest", ".log"];
         assert!(names.iter().all(|name| known.contains(&&name[..])), "{names:?}");
         let db = again(&sim);
         assert_eq!(stage::files(&sim.env(), ".table") as u64, live_tables(&db));
