@@ -1,7 +1,8 @@
 //! Logs when the directory of a served store is moved, removed, or back at its path.
 //!
 //! The server goes on in the directory that it opened. An operator who swapped directories to
-//! restore a store would otherwise believe that it serves the new one.
+//! restore a store would otherwise believe that it serves the new one. A store whose directory was
+//! removed takes no write from then on: no later open would find it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ const EVERY: Duration = Duration::from_secs(5);
 struct LastLook(DirectoryStats);
 
 impl LastLook {
-    /// Logs where the directory is now, if that has changed.
-    fn compare(&mut self, what: &'static str, now: DirectoryStats) {
+    /// Logs where the directory is now, if that has changed. Whether it was removed since then.
+    fn compare(&mut self, what: &'static str, now: DirectoryStats) -> bool {
         fn place(stats: &DirectoryStats) -> (bool, bool, Option<&Path>) {
             (stats.is_removed, stats.is_moved, stats.path_now.as_deref())
         }
         let has_changed = place(&self.0) != place(&now);
         self.0 = now;
         if !has_changed {
-            return;
+            return false;
         }
         let now = &self.0;
         let path = now.path.display().to_string();
@@ -45,6 +46,7 @@ impl LastLook {
         } else {
             tracing::warn!(path, "the directory of {what} is at its path again");
         }
+        now.is_removed
     }
 }
 
@@ -65,12 +67,16 @@ pub async fn watch(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
 }
 
 async fn look(service: &Service, (events, keys): &mut (LastLook, LastLook)) {
-    if let Ok(now) = service.store.blocking(|store| Ok(store.directory())).await {
-        events.compare("the event store", now);
+    if let Ok(now) = service.store.blocking(|store| Ok(store.directory())).await
+        && events.compare("the event store", now)
+    {
+        // A sync finds out by itself that the directory was removed, and ends writing.
+        let _ = service.store.blocking(|store| store.sync()).await;
     }
     if let Some(kv) = &service.kv
         && let Some(now) = kv.directory().await
+        && keys.compare("the store of keys and values", now)
     {
-        keys.compare("the store of keys and values", now);
+        let _ = kv.sync().await;
     }
 }

@@ -159,6 +159,12 @@ impl KvStore {
         tokio::task::spawn_blocking(move || db.directory()).await.ok()
     }
 
+    /// Makes durable what was committed; `None` where that failed.
+    pub async fn sync(&self) -> Option<()> {
+        let db = self.db.clone();
+        tokio::task::spawn_blocking(move || db.sync()).await.ok()?.ok()
+    }
+
     /// What it has and does.
     pub async fn stats(&self) -> Option<KvStats> {
         let db = self.db.clone();
