@@ -61,16 +61,23 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport>
 
 /// Writes a checkpoint to a directory that was empty. After an error nothing of it is left there.
 fn write(store: &Arc<Store>, path: &Path) -> Result<CheckpointReport> {
-    let target = Target { env: store.outside.hold(path)?, path: path.to_path_buf() };
+    let env = store.outside.hold(path)?;
+    let mut target = Target { env, path: path.to_path_buf(), names: vec![names::LOCK.into()] };
     let _lock = target.env.files.lock(&target.path.join(names::LOCK))?;
-    target.check_empty()?;
-    target.write(store).inspect_err(|_| target.clear())
+    let begun = target.check_empty().inspect_err(|error| {
+        if error.is_short_of_descriptors() {
+            target.clear();
+        }
+    });
+    begun.and_then(|()| target.write(store).inspect_err(|_| target.clear()))
 }
 
 /// Where a checkpoint goes. Its files are held at that directory.
 struct Target {
     env: Env,
     path: PathBuf,
+    /// The files in it that are the checkpoint's, in the order in which they are created.
+    names: Vec<PathBuf>,
 }
 
 impl Target {
@@ -89,7 +96,7 @@ impl Target {
         }
     }
 
-    fn write(&self, store: &Arc<Store>) -> Result<CheckpointReport> {
+    fn write(&mut self, store: &Arc<Store>) -> Result<CheckpointReport> {
         let (mut state, views) = loop {
             let keyspaces = store.keyspaces();
             // While a view is held none of its tables is removed; while the flush has not returned,
@@ -109,10 +116,13 @@ impl Target {
         state.logs.clear();
         let mut report = CheckpointReport::default();
         for name in names_of(&state) {
+            self.names.push(name.clone());
             self.take(store, &name, &mut report)?;
         }
         drop(views);
         state.set_instance(self.env.entropy.id()?);
+        self.names.push(names::manifest(Path::new(""), state.next_file_id));
+        self.names.extend([names::CURRENT_NEW, names::CURRENT].map(PathBuf::from));
         let ids = Arc::new(AtomicU64::new(state.next_file_id));
         let ownership = Arc::new(Ownership::new(Arc::clone(&self.env.files), &self.path));
         let poison = Arc::new(Poison::default());
@@ -150,13 +160,12 @@ impl Target {
         Ok(at)
     }
 
-    /// Removes what a checkpoint that failed left. What cannot be removed stays.
+    /// Removes what a checkpoint that failed left. What cannot be removed stays. A listing could
+    /// find no descriptor, and would name what another program puts there.
     fn clear(&self) {
-        // CURRENT, which makes it a store, sorts last.
-        for entry in self.env.files.read_dir(&self.path).unwrap_or_default().iter().rev() {
-            if names::parse(&entry.name).is_some() {
-                let _ = self.env.files.remove_file(&self.path.join(&entry.name));
-            }
+        // CURRENT, which makes it a store, is created last.
+        for name in self.names.iter().rev() {
+            let _ = self.env.files.remove_file(&self.path.join(name));
         }
     }
 }

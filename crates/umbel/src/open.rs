@@ -34,6 +34,7 @@ use crate::reserved_space;
 use crate::snapshots::Snapshots;
 use crate::spill::Spill;
 use crate::store::{CommitState, Store, WorkState};
+use crate::version::current::Current;
 use crate::version::edit::{Identity, KeyspaceRecord, State};
 use crate::version::{Keeper, Manifest, Ownership, TableContext, TableFile, Version};
 use crate::wal::{self, Bell, SegmentBytes, Syncer, Wal, WalOptions};
@@ -83,8 +84,10 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     } else {
         state.note_opening(&*env.entropy)?;
         let spilled = (&mut spill, &*replayed.ends);
-        let mut manifest = write_state(&env, state, &context, &ids, spilled, &ownership)?;
-        remove_orphans(&env, folder, &listing, &manifest, &context);
+        let mut manifest = write_state(&env, &listing, state, &context, &ids, spilled, &ownership)?;
+        remove_orphans(&listing, &manifest, &context);
+        let names = listing.iter().map(|(name, _)| &**name);
+        existence_upkeep::remove_orphans(&env, folder, names, manifest.state());
         manifest.reserve_for_next();
         Some(Mutex::new(manifest))
     };
@@ -169,9 +172,11 @@ fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> 
 }
 
 /// A new manifest with the whole state, which is what counts once this returns. On a full disk it
-/// gets the room that the logs, which end there, do not need, and what the last handle reserved.
+/// gets the room that the logs, which end there, do not need, that of manifests that earlier opens
+/// left, and what the last handle reserved.
 fn write_state(
     env: &Env,
+    listing: &Listing,
     state: State,
     context: &TableContext,
     ids: &Arc<AtomicU64>,
@@ -187,12 +192,12 @@ fn write_state(
     };
     let created = match create(spill) {
         // A store that cannot be opened for want of room could never make any.
-        Err(Error::Full { .. })
-            if !spill.is_adopted()
-                && (recovery::cut_logs(env, folder, ends)?
-                    | reserved_space::give_up(env, folder)) =>
-        {
-            create(spill)
+        Err(Error::Full { .. }) if !spill.is_adopted() => {
+            let current = Current::read(&*env.files, folder)?.map(|found| found.manifest_id);
+            recovery::cut_logs(env, folder, ends)?;
+            remove_manifests(listing, current, context);
+            let given = reserved_space::give_up(env, folder);
+            create(spill).inspect_err(|_| reserved_space::keep_again(env, folder, given))
         }
         created => created,
     };
@@ -345,7 +350,7 @@ fn check_is_new(
         let path = folder.join(name);
         match kind {
             None if name == "lost+found" || names::existence_of(name).is_some() => {}
-            None => {
+            None | Some(FileKind::Reserved) => {
                 return Err(Error::invalid(format!(
                     "{} is not a store: it has no CURRENT, but holds other files ('{name}'); \
                      name an empty folder or one that does not exist",
@@ -360,9 +365,7 @@ fn check_is_new(
                     format!("CURRENT is missing, but '{name}' shows that there is a store");
                 return Err(Error::corruption(&folder.join(names::CURRENT), 0, reason));
             }
-            Some(
-                FileKind::Current | FileKind::CurrentNew | FileKind::Lock | FileKind::Reserved,
-            ) => {}
+            Some(FileKind::Current | FileKind::CurrentNew | FileKind::Lock) => {}
         }
     }
     if read_only || !options.create_if_missing {
@@ -517,30 +520,32 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result
 
 /// Removes files that no durable manifest names and, of long values, those that nothing points at
 /// that was replayed either. One that stays is tried again at the next open.
-fn remove_orphans(
-    env: &Env,
-    folder: &Path,
-    listing: &Listing,
-    manifest: &Manifest,
-    context: &TableContext,
-) {
-    let (state, blobs) = (manifest.state(), &context.blobs);
+fn remove_orphans(listing: &Listing, manifest: &Manifest, context: &TableContext) {
+    let state = manifest.state();
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces
         .values()
         .flat_map(|record| record.levels.iter().flatten().map(|meta| meta.id))
         .collect();
+    remove_manifests(listing, Some(manifest.id()), context);
     for (name, kind) in listing {
         let orphan = match kind {
-            Some(FileKind::Manifest(id)) => *id != manifest.id(),
             Some(FileKind::Log(id)) => !state.logs.contains_key(id),
             Some(FileKind::Table(id)) => !live_tables.contains(id),
-            Some(FileKind::Blob(id)) => !blobs.is_held(*id),
+            Some(FileKind::Blob(id)) => !context.blobs.is_held(*id),
             _ => false,
         };
         if orphan {
-            context.obsolete.remove(&folder.join(name));
+            context.obsolete.remove(&context.folder.join(name));
         }
     }
-    existence_upkeep::remove_orphans(env, folder, listing.iter().map(|(name, _)| &**name), state);
+}
+
+/// Removes the manifests that `CURRENT` does not name.
+fn remove_manifests(listing: &Listing, current: Option<u64>, context: &TableContext) {
+    for (name, kind) in listing {
+        if matches!(kind, Some(FileKind::Manifest(id)) if Some(*id) != current) {
+            context.obsolete.remove(&context.folder.join(name));
+        }
+    }
 }

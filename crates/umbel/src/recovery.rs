@@ -136,17 +136,14 @@ fn settle(
 
 /// Cuts the logs that were read behind the records that count: a log that was written when the
 /// process died has the room there that was reserved for it. The next open reads the same of them.
-/// `false` where none was longer.
-pub fn cut_logs(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Result<bool> {
-    let mut has_cut = false;
+pub fn cut_logs(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Result<()> {
     for (id, end) in ends {
         let file = env.files.open(&names::log(folder, *id), Access::ReadWrite)?;
         if file.len()? > *end && !file.has_other_names()? {
             file.set_len(*end)?;
-            has_cut = true;
         }
     }
-    Ok(has_cut)
+    Ok(())
 }
 
 /// Writes what is doubtful into a log of its own, which is answered with, and notes in `state` that

@@ -1,13 +1,15 @@
-//! [`ReservedSpace`]: a file that keeps space on the disk for the manifest that the next open
-//! creates, and for the first segment of its log. Nothing reads its bytes.
+//! [`ReservedSpace`]: a file of zeros that keeps space on the disk for the manifest that the next
+//! open creates, and for the first segment of its log.
 //!
 //! A store that is open for writing keeps it as large as that takes. It stays when the store is
-//! closed or its process dies. Where the disk is full at the next open, that open removes it.
+//! closed or its process dies. Where the disk is full at the next open, that open removes it. A
+//! file of that name that holds something is another program's, and stays as it is.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use umbel_base::{Error, Result};
-use umbel_env::{Access, Env};
+use umbel_env::{Access, Env, File};
 
 use crate::names;
 
@@ -19,6 +21,8 @@ const PAGES_BESIDES: u64 = 4;
 const NOTES_BYTES: u64 = 4096;
 /// For the smallest segment of the log, which takes deletes.
 const SEGMENT_BYTES: u64 = 16 << 10;
+/// A longer file is not looked through, and taken for another program's.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Space for a manifest.
 #[derive(Debug, Clone, Copy)]
@@ -69,10 +73,7 @@ impl ReservedSpace {
         if self.bytes < wanted + SEGMENT_BYTES {
             return Ok(false);
         }
-        let file = env.files.open(&names::reserved(folder), Access::ReadWrite)?;
-        if file.has_other_names()? {
-            return Ok(false);
-        }
+        let Some(file) = find(env, folder)? else { return Ok(false) };
         file.set_len(wanted)?;
         self.bytes = wanted;
         Ok(true)
@@ -85,23 +86,67 @@ impl ReservedSpace {
     }
 
     fn grow(&mut self, env: &Env, folder: &Path, wanted: u64) -> Result<()> {
-        let path = names::reserved(folder);
         let wanted = wanted.next_multiple_of(PAGE_BYTES);
+        let path = names::reserved(folder);
         let file = match env.files.exists(&path)? {
-            true => env.files.open(&path, Access::ReadWrite)?,
-            false => env.files.create(&path)?,
+            true => find(env, folder)?,
+            false => Some(env.files.create(&path)?),
         };
-        if file.len()? / 4 > wanted && !file.has_other_names()? {
+        let Some(file) = file else { return Ok(()) };
+        let len = file.len()?;
+        if len / 4 > wanted {
             file.set_len(wanted)?;
         }
         // Of a file that was copied as many bytes may lie in holes.
         file.preallocate(wanted)?;
+        // Some file systems reserve for what is written only.
+        let zeros = [0; PAGE_BYTES as usize];
+        for at in (len..wanted).step_by(zeros.len()) {
+            file.write_all_at(&zeros, at)?;
+        }
         self.bytes = wanted;
         Ok(())
     }
 }
 
-/// Gives the space back to the disk. Whether there was any.
-pub fn give_up(env: &Env, folder: &Path) -> bool {
-    env.files.remove_file(&names::reserved(folder)).is_ok()
+/// Gives the space back to the disk. Returns how many bytes, which are [`keep_again`]'s where they
+/// did not suffice.
+pub fn give_up(env: &Env, folder: &Path) -> u64 {
+    let give = || -> Result<u64> {
+        let Some(file) = find(env, folder)? else { return Ok(0) };
+        let len = file.len()?;
+        // Some file systems free what a removed file had only later.
+        file.set_len(0)?;
+        env.files.remove_file(&names::reserved(folder))?;
+        Ok(len)
+    };
+    give().unwrap_or(0)
+}
+
+/// Reserves so many bytes again, as far as there is room.
+pub fn keep_again(env: &Env, folder: &Path, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let kept = env.files.create(&names::reserved(folder)).and_then(|file| file.preallocate(bytes));
+    // What cannot be kept is reserved by an open for which there is room.
+    let _ = kept;
+}
+
+/// The file; `None` where it is another program's or has another name as well, under which it is
+/// another store's.
+fn find(env: &Env, folder: &Path) -> Result<Option<Arc<dyn File>>> {
+    let file = env.files.open(&names::reserved(folder), Access::ReadWrite)?;
+    let len = file.len()?;
+    if len > BYTES_MAX || file.has_other_names()? {
+        return Ok(None);
+    }
+    let mut buffer = [0; PAGE_BYTES as usize];
+    for at in (0..len).step_by(buffer.len()) {
+        let read = file.read_at(&mut buffer, at)?;
+        if buffer.iter().take(read).any(|byte| *byte != 0) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(file))
 }

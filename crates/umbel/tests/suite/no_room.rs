@@ -246,8 +246,7 @@ fn a_store_that_died_on_a_full_disk_is_opened_there_and_takes_deletes() {
 
 /// A store of many tables, of which the manifest says more than the logs could give room for.
 fn of_many_tables(sim: &Sim) -> (Db, Keyspace, usize) {
-    let options = Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) };
-    let db = Db::open(PATH, options).unwrap();
+    let db = Db::open(PATH, of_small_segments(sim)).unwrap();
     let many = KeyspaceOptions { level0_tables: 1000, ..tiny() };
     let keyspace = db.keyspace("a", many).unwrap();
     let tables = 900;
@@ -258,11 +257,16 @@ fn of_many_tables(sim: &Sim) -> (Db, Keyspace, usize) {
     (db, keyspace, tables)
 }
 
+/// Options of [`of_many_tables`].
+fn of_small_segments(sim: &Sim) -> Options {
+    Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) }
+}
+
 /// Opens the store on a disk without a free page, twice as a process dies behind the first open,
 /// and makes room by deleting.
 fn is_opened_and_takes_deletes(image: &Sim, written: usize) {
     image.set_capacity(used(image));
-    let options = |sim: &Sim| Options { log_segment_bytes: 64 << 10, ..inline(&sim.env()) };
+    let options = of_small_segments;
     let db = Db::open(PATH, options(image)).unwrap();
     assert_eq!(all(&existing(&db, "a")), filled(0..written, 1));
     let image = image.kill_image();
@@ -310,9 +314,59 @@ fn a_store_that_was_closed_is_opened_on_a_full_disk_and_takes_deletes() {
     is_opened_and_takes_deletes(&sim.kill_image(), written);
 }
 
-/// What lies under the name of the reserved space does not matter, and may be removed.
+/// Story: an open that was killed on a full disk left its manifest in the space that was reserved
+/// for it. After three such opens the store did not open any more.
+#[test]
+fn opens_that_are_killed_on_a_full_disk_keep_none_of_its_space() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, of_small_segments(&sim)).unwrap();
+    let many = KeyspaceOptions { level0_tables: 1000, ..tiny() };
+    let keyspace = db.keyspace("a", many).unwrap();
+    // Each table takes twice as many bytes in the manifest.
+    let long_key = |number: usize| [key(number), vec![b'k'; 2000]].concat();
+    for number in 0..60 {
+        keyspace.put(long_key(number), b"").unwrap();
+        keyspace.flush().unwrap();
+    }
+    sim.set_capacity(used(&sim));
+    let keys = 60 + fill_up(&keyspace, 1000) - 1000;
+    let capacity = used(&sim);
+    let image = |sim: &Sim| {
+        let image = sim.kill_image();
+        image.set_capacity(capacity);
+        image
+    };
+    let opened = |sim: &Sim| Db::open(PATH, of_small_segments(sim));
+    let calls_of_open = |sim: &Sim| {
+        let probe = image(sim);
+        let before = probe.calls();
+        let _db = opened(&probe).unwrap();
+        probe.calls() - before
+    };
+    let mut left = image(&sim);
+    // The calls that change something come last.
+    for before_end in (0..100).rev() {
+        // Each meets what the one before it has left.
+        let calls = calls_of_open(&left);
+        left.crash_at(left.calls() + calls - before_end, When::After);
+        let _ = opened(&left);
+        left = image(&left);
+    }
+    let found = opened(&image(&left)).unwrap();
+    assert_eq!(existing(&found, "a").iter().count(), keys);
+    let db = opened(&left).unwrap();
+    let keyspace = existing(&db, "a");
+    keyspace.delete_range(key(0), key(2000)).unwrap();
+    keyspace.compact(None, None).unwrap();
+    fill(&keyspace, 3000..3010, 1);
+    survives(&left, &db, &filled(3000..3010, 1));
+}
+
+/// What lies under the name of the reserved space does not matter, and may be removed. A file that
+/// holds something is another program's.
 #[test]
 fn any_file_may_lie_where_space_is_reserved() {
+    let foreign = vec![7; 500_000];
     let name = format!("{PATH}/RESERVED");
     for change in 0..4 {
         let sim = Sim::new(1);
@@ -326,7 +380,7 @@ fn any_file_may_lie_where_space_is_reserved() {
         }
         match change {
             1 => drop(files.create(name.as_ref()).unwrap()),
-            2 => files.create(name.as_ref()).unwrap().write_all_at(&[7; 5000], 0).unwrap(),
+            2 => files.create(name.as_ref()).unwrap().write_all_at(&foreign, 0).unwrap(),
             3 => files.create_dir_all(name.as_ref()).unwrap(),
             _ => {}
         }
@@ -338,7 +392,15 @@ fn any_file_may_lie_where_space_is_reserved() {
         drop(keyspace);
         db.close().unwrap();
         assert_eq!(all(&existing(&again(&sim), "a")), filled(0..200, 1));
+        if change == 2 {
+            assert_eq!(sim.read(&name), foreign);
+        }
     }
+    let sim = Sim::new(1);
+    sim.env().files.create_dir_all(PATH.as_ref()).unwrap();
+    sim.env().files.create(name.as_ref()).unwrap();
+    let refused = Db::open(PATH, small(&sim)).unwrap_err().to_string();
+    assert!(refused.contains("is not a store") && refused.contains("RESERVED"), "{refused}");
 }
 
 /// A close that finds no room for a flush leaves it to the log.
