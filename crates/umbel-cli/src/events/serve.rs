@@ -141,6 +141,8 @@ fn announce(
     };
     let made = running.made_passwords();
     let mut output = Output::new();
+    // A full disk below the output ends no server, unless a password would be lost with it.
+    let or_go_on = |written: Outcome<()>| if made.is_empty() { Ok(()) } else { written };
     if json {
         let passwords =
             made.iter().map(|(user, secret)| (user.to_string(), secret.reveal().into()));
@@ -149,21 +151,21 @@ fn announce(
         if !passwords.is_empty() {
             said["passwords"] = passwords.into();
         }
-        output.json(&said)?;
+        or_go_on(output.json(&said))?;
     } else {
-        output.line(&connection)?;
+        or_go_on(output.line(&connection))?;
     }
-    output.flush()?;
+    or_go_on(output.flush())?;
     // A log has no secrets in it: where each line of it is one for programs, the output says them.
     for (user, secret) in made.iter().filter(|_| !json) {
         let secret = secret.reveal();
         let said = format!("the password of {user} is {secret} and is not shown again: keep it");
         match config.log_format {
             LogFormat::Text => note(&said),
-            LogFormat::Json => output.line(&said)?,
+            LogFormat::Json => or_go_on(output.line(&said))?,
         }
     }
-    output.flush()?;
+    or_go_on(output.flush())?;
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
     log.say(&format!("the store is in {}", config.db.display()));

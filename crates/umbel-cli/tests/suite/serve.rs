@@ -132,6 +132,23 @@ fn a_server_whose_terminal_is_gone_goes_on() {
     assert!(code == Some(0) && notes.contains("stopped"), "{notes}");
 }
 
+/// Story: a server whose standard output went to a file on the disk that its store had filled did
+/// not start again, so that no client could delete anything.
+#[test]
+fn a_full_disk_below_the_output_ends_no_server() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.arg("--db").arg(ground.store());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--insecure"]);
+    let mut process = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut notes = BufReader::new(process.stderr.take().unwrap()).lines();
+    let listens = notes.find(|line| line.as_ref().is_ok_and(|line| line.contains("listening at")));
+    assert!(listens.is_some(), "it ended");
+    kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+}
+
 /// What is noted can be pasted as it is.
 #[test]
 fn an_event_is_appended_by_what_the_server_says() {
