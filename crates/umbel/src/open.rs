@@ -378,7 +378,7 @@ fn check_is_new(
     Ok(())
 }
 
-/// Notes in `state` the id above every one that was given. Removes the tables of opens that were
+/// Notes in `state` the id above every one that was given. Removes the files of opens that were
 /// killed where a state was `found`, unless the store is only read.
 fn take_stock(
     env: &Env,
@@ -392,7 +392,7 @@ fn take_stock(
     let known = std::mem::replace(&mut state.next_file_id, first_free);
     if found && !read_only {
         let kinds: Vec<FileKind> = listing.iter().filter_map(|(_, kind)| *kind).collect();
-        reserve::remove_left_tables(env, folder, &kinds, known);
+        reserve::remove_left_files(env, folder, &kinds, known);
     }
     Ok(())
 }

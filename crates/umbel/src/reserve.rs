@@ -70,15 +70,30 @@ impl Drop for Reserve {
     }
 }
 
-/// Removes the tables of opens that were killed, of which a [`Reserve`] is left, and that. `known`
-/// is the first id that the manifest says was not taken.
-pub fn remove_left_tables(env: &Env, folder: &Path, found: &[FileKind], known: u64) {
-    let unknown = found.iter().filter_map(|kind| match *kind {
-        FileKind::Manifest(id) if id >= known => Some(id),
-        _ => None,
-    });
-    let is_reserve = |id: &u64| is_reserve(env, &names::manifest(folder, *id)).unwrap_or(false);
-    let reserves: Vec<u64> = unknown.filter(is_reserve).collect();
+/// Removes the files of opens that were killed: manifests, copies of logs and, where a [`Reserve`]
+/// is left, tables and that. `known` is the first id that the manifest says was not taken, so that
+/// no process has seen one of these files in a manifest.
+/// REQUIRES: no log with such an id has a record of a write but copies.
+pub fn remove_left_files(env: &Env, folder: &Path, found: &[FileKind], known: u64) {
+    let is_reserve = |id: u64| is_reserve(env, &names::manifest(folder, id)).unwrap_or(false);
+    let mut reserves = Vec::new();
+    for kind in found {
+        let left = match *kind {
+            FileKind::Manifest(id) if id >= known && is_reserve(id) => {
+                reserves.push(id);
+                continue;
+            }
+            FileKind::Manifest(id) if id >= known => names::manifest(folder, id),
+            FileKind::Log(id) if id >= known => names::log(folder, id),
+            _ => continue,
+        };
+        // What cannot be removed now is removed once there is a new manifest.
+        let _ = env.files.remove_file(&left);
+    }
+    remove_left_tables(env, folder, found, &reserves);
+}
+
+fn remove_left_tables(env: &Env, folder: &Path, found: &[FileKind], reserves: &[u64]) {
     let Some(&first) = reserves.iter().min() else { return };
     let tables = found.iter().filter_map(|kind| match *kind {
         FileKind::Table(id) if id > first => Some(names::table(folder, id)),
