@@ -17,8 +17,9 @@ use crate::keyspace_core::KeyspaceCore;
 use crate::memory::View;
 use crate::names;
 use crate::relog::{self, Stretch};
+use crate::reserved_space;
 use crate::spill::Spill;
-use crate::version::edit::State;
+use crate::version::edit::{State, encoded_bytes};
 use crate::version::{LogState, TableContext};
 use crate::wal::{self, OldSegment};
 use crate::writes::{self, Logged};
@@ -156,7 +157,10 @@ fn write_again(
     doubtful: &[Stretch],
     state: &mut State,
 ) -> Result<Option<OldSegment>> {
-    let copy = match relog::copy(env, folder, ids, &context.hashers.secret, doubtful) {
+    // The copy must not take the space of the manifest, without which there is no open.
+    let reserved = reserved_space::keep_for(env, folder, encoded_bytes(&state.to_edits()));
+    let copy = || relog::copy(env, folder, ids, &context.hashers.secret, doubtful);
+    let copy = match reserved.and_then(|()| copy()) {
         Ok(copy) => copy,
         // A store that cannot be opened for want of room could never make any. A sync in place is
         // as good as the copy unless a sync of these very files had failed before.

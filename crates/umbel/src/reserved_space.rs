@@ -109,6 +109,17 @@ impl ReservedSpace {
     }
 }
 
+/// Keeps space for a manifest with a state of so many bytes.
+pub fn keep_for(env: &Env, folder: &Path, state_bytes: u64) -> Result<()> {
+    let mut space = ReservedSpace::none(state_bytes);
+    let wanted = space.wanted(state_bytes);
+    match space.grow(env, folder, wanted) {
+        // Any other failure is no want of space.
+        Err(full @ Error::Full { .. }) => Err(full),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Gives the space back to the disk. Returns how many bytes, which are [`keep_again`]'s where they
 /// did not suffice.
 pub fn give_up(env: &Env, folder: &Path) -> u64 {
