@@ -122,8 +122,6 @@ pub enum Switch {
     EventsChunksNotOwned = 1 << 54,
     /// A sync in a directory that was removed is acknowledged.
     RemovedDirectorySynced = 1 << 55,
-    /// A table's file that is opened again is not compared with the one that was opened first.
-    ReplacedTableRead = 1 << 56,
 }
 
 impl Switch {

@@ -41,7 +41,6 @@ pub const CAMPAIGN: Histories = Histories {
         Switch::OwnershipIgnored,
         Switch::EventsChunksNotOwned,
         Switch::RemovedDirectorySynced,
-        Switch::ReplacedTableRead,
     ],
 };
 

@@ -248,10 +248,6 @@ fn tail(file: &dyn File, len: u64) -> Result<[u8; TAIL_BYTES]> {
 
 /// An error where the file that has the name now is not the one that was opened first.
 fn check_same(pooled: &PooledFile, file: &dyn File) -> Result<()> {
-    #[cfg(feature = "canary")]
-    if umbel_base::canary::Switch::ReplacedTableRead.is_on() {
-        return Ok(());
-    }
     let len = file.len()?;
     if len == pooled.len && tail(file, len)? == pooled.tail {
         return Ok(());
