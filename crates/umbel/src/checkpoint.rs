@@ -65,7 +65,8 @@ fn write(store: &Arc<Store>, path: &Path) -> Result<CheckpointReport> {
     let mut target = Target { env, path: path.to_path_buf(), names: vec![names::LOCK.into()] };
     let _lock = target.env.files.lock(&target.path.join(names::LOCK))?;
     let begun = target.check_empty().inspect_err(|error| {
-        if error.is_short_of_descriptors() {
+        // Of a directory that an operator put there nothing is changed.
+        if !matches!(error, Error::Invalid(_)) {
             target.clear();
         }
     });
@@ -121,6 +122,7 @@ impl Target {
         }
         drop(views);
         state.set_instance(self.env.entropy.id()?);
+        // The manifest takes the first id that is free.
         self.names.push(names::manifest(Path::new(""), state.next_file_id));
         self.names.extend([names::CURRENT_NEW, names::CURRENT].map(PathBuf::from));
         let ids = Arc::new(AtomicU64::new(state.next_file_id));

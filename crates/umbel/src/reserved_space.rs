@@ -134,14 +134,12 @@ pub fn give_up(env: &Env, folder: &Path) -> u64 {
     give().unwrap_or(0)
 }
 
-/// Reserves so many bytes again, as far as there is room.
+/// Reserves so many bytes again, if there is room.
 pub fn keep_again(env: &Env, folder: &Path, bytes: u64) {
-    if bytes == 0 {
-        return;
+    if bytes > 0 {
+        // What cannot be kept is reserved by an open for which there is room.
+        let _ = ReservedSpace::none(0).grow(env, folder, bytes);
     }
-    let kept = env.files.create(&names::reserved(folder)).and_then(|file| file.preallocate(bytes));
-    // What cannot be kept is reserved by an open for which there is room.
-    let _ = kept;
 }
 
 /// The file; `None` where it is another program's or has another name as well, under which it is
