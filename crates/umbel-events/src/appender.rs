@@ -314,11 +314,14 @@ impl Appender {
         let is_full = self.end.is_full(payload_bytes + self.end.reserve_bytes())
             && (self.end.is_full(payload_bytes) || !makes_room);
         if is_full {
+            let durable = parts.index.durable_through()?;
             // A chunk without events may be behind it: nothing would ever bring the index there.
-            if parts.index.durable_through()? < parts.log.last_chunk_start() {
+            if durable < parts.log.last_chunk_start()
+                && !(makes_room && parts.log.is_short_behind(durable))
+            {
                 return Ok(None);
             }
-            self.end.roll(&parts.log, payload_bytes, makes_room)?;
+            self.roll(parts, payload_bytes, makes_room)?;
             parts.bell.wants_flush();
         }
         let Some(beginning) = self.end.beginning() else { return Ok(None) };
@@ -332,6 +335,19 @@ impl Appender {
             parts.bell.wants_next();
         }
         Ok(Some(lasts))
+    }
+
+    /// Goes on in the next chunk. What makes room takes what the index keeps reserved for that,
+    /// where the disk has no space for a chunk.
+    fn roll(&mut self, parts: &Parts, payload_bytes: usize, makes_room: bool) -> Result<()> {
+        match self.end.roll(&parts.log, payload_bytes, makes_room) {
+            Err(umbel::Error::Full { .. })
+                if makes_room && parts.index.db().give_reserved_segment()? =>
+            {
+                Ok(self.end.roll(&parts.log, payload_bytes, makes_room)?)
+            }
+            rolled => Ok(rolled?),
+        }
     }
 
     /// Writes the plans at the end of the log and into the index, or the queue. Returns the

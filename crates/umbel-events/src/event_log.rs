@@ -29,8 +29,12 @@ pub use cursor::LogCursor;
 
 /// Room of the first chunk; each next one has twice as much, up to what the options say.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
-/// Room of a chunk for what makes room, on a disk without any for a larger one.
-const SMALL_CHUNK_BYTES: u64 = 64 << 10;
+/// Room of a chunk for what makes room, on a disk without any for a larger one: the larger, or
+/// what leaves space for the table of chunks where a segment of the index was given up for it.
+const SMALL_CHUNKS_BYTES: [u64; 2] = [64 << 10, 8 << 10];
+/// What makes room goes on while the index lacks the events of one chunk, and of others with less
+/// room than this.
+const SHORT_BYTES: u64 = 1 << 20;
 /// The part of a chunk that is kept for what hides events, and the most of it.
 const RESERVE: (u64, u64) = (64, 64 << 10);
 /// From so many bytes on, pages are given back before they are synced.
@@ -175,6 +179,13 @@ impl EventLog {
         last.map_or(0, |chunk| chunk.start)
     }
 
+    /// Whether the chunks that begin behind `position` are small, but for the oldest of them.
+    pub fn is_short_behind(&self, position: u64) -> bool {
+        let chunks = self.chunks.all();
+        let behind = chunks.iter().skip_while(|chunk| chunk.start <= position);
+        behind.skip(1).map(|chunk| chunk.capacity).sum::<u64>() < SHORT_BYTES
+    }
+
     /// The position of the last event of all; `None` where there is none.
     pub fn last_position(&self) -> Option<u64> {
         let chunks = self.chunks.all();
@@ -281,9 +292,10 @@ impl EventLog {
         }
         let empty = changed.take_empty();
         let mut made = self.create_chunk(changed.next_id, capacity);
-        for smaller in [SMALL_CHUNK_BYTES.max(wanted), wanted].map(|it| it.next_multiple_of(4096)) {
+        for smaller in SMALL_CHUNKS_BYTES.into_iter().chain([0]) {
             if makes_room && matches!(made, Err(Error::Full { .. })) {
-                made = self.create_chunk(changed.next_id, smaller);
+                let capacity = smaller.max(wanted).next_multiple_of(4096);
+                made = self.create_chunk(changed.next_id, capacity);
             }
         }
         let mut writer = made?;

@@ -47,6 +47,12 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
         segments::wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { finish(store) };
+    if let Err(Error::Full { .. }) = result
+        && let Ok(mut manifest) = store.manifest_lock()
+    {
+        // Before others take what there is.
+        manifest.reserve_for_next();
+    }
     sharing::leave(store);
     // Only now may somebody else open it, and from now on its files may be another's.
     store.context.descriptors.end();

@@ -241,6 +241,15 @@ impl Db {
         (bytes, store.budget.sizes.total)
     }
 
+    /// Gives space that is reserved for a small segment of the log back to the disk, for what makes
+    /// room elsewhere. Whether there was any.
+    #[doc(hidden)]
+    pub fn give_reserved_segment(&self) -> Result<bool> {
+        let store = &self.handle.store;
+        store.check_writable()?;
+        Ok(store.manifest_lock()?.give_segment())
+    }
+
     /// Whether flushes or compactions run at this moment: for who has work that can wait.
     pub fn is_working(&self) -> bool {
         self.handle.store.budget.is_working()

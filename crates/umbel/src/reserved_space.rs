@@ -1,5 +1,5 @@
 //! [`ReservedSpace`]: a file of zeros that keeps space on the disk for the manifest that the next
-//! open creates, and for the first segment of its log.
+//! open creates, and for small segments of its log.
 //!
 //! A store that is open for writing keeps it as large as that takes. It stays when the store is
 //! closed or its process dies. Where the disk is full at the next open, that open removes it. A
@@ -21,6 +21,8 @@ const PAGES_BESIDES: u64 = 4;
 const NOTES_BYTES: u64 = 4096;
 /// For the smallest segment of the log, which takes deletes.
 const SEGMENT_BYTES: u64 = 16 << 10;
+/// For the segments of that many opens, one after the other, on a disk that stays full.
+const SEGMENTS: u64 = 4;
 /// A longer file is not looked through, and taken for another program's.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -45,7 +47,7 @@ impl ReservedSpace {
     }
 
     /// Keeps space for a manifest that ends at `end` now and whose state takes the bytes that
-    /// `measure` counts, and for a segment; where there is no room for both, for the manifest.
+    /// `measure` counts, and for segments of the log, as many as there is room for.
     pub fn keep(
         &mut self,
         env: &Env,
@@ -53,29 +55,36 @@ impl ReservedSpace {
         end: u64,
         measure: impl FnOnce() -> u64,
     ) -> Result<()> {
-        if self.wanted(end) + SEGMENT_BYTES <= self.bytes {
+        if self.wanted(end) + SEGMENTS * SEGMENT_BYTES <= self.bytes {
             return Ok(());
         }
         self.measured = (measure(), end);
         let wanted = self.wanted(end);
         // Measuring takes long where a state is large: an eighth more, for what comes next.
-        let ample = wanted + SEGMENT_BYTES + self.measured.0 / 8;
-        match self.grow(env, folder, ample) {
-            Err(Error::Full { .. }) if self.bytes < wanted => self.grow(env, folder, wanted),
-            grown => grown,
+        let ample = wanted + SEGMENTS * SEGMENT_BYTES + self.measured.0 / 8;
+        let mut grown = self.grow(env, folder, ample);
+        let pages = (0..SEGMENTS * SEGMENT_BYTES / PAGE_BYTES).rev();
+        for bytes in pages.map(|pages| wanted + pages * PAGE_BYTES) {
+            if !matches!(grown, Err(Error::Full { .. })) || bytes <= self.bytes {
+                break;
+            }
+            grown = self.grow(env, folder, bytes);
         }
+        grown
     }
 
-    /// Gives the space of the segment back to the disk, where a manifest that ends at `end` has
+    /// Gives the space of one segment back to the disk, where a manifest that ends at `end` has
     /// enough without it. Whether there was any.
     pub fn give_segment(&mut self, env: &Env, folder: &Path, end: u64) -> Result<bool> {
         let wanted = self.wanted(end).next_multiple_of(PAGE_BYTES);
-        if self.bytes < wanted + SEGMENT_BYTES {
+        let segments = self.bytes.saturating_sub(wanted) / SEGMENT_BYTES;
+        if segments == 0 {
             return Ok(false);
         }
         let Some(file) = find(env, folder)? else { return Ok(false) };
-        file.set_len(wanted)?;
-        self.bytes = wanted;
+        // With what is no whole segment, for the edit that says what became free.
+        self.bytes = wanted + (segments - 1) * SEGMENT_BYTES;
+        file.set_len(self.bytes)?;
         Ok(true)
     }
 

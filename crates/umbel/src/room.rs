@@ -26,7 +26,7 @@ pub fn with_room<T>(
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     match attempt() {
-        Err(Error::Full { .. }) if make(store, extent)? => attempt(),
+        Err(Error::Full { .. }) if make(store, extent)? => again(store, attempt),
         done => done,
     }
 }
@@ -39,10 +39,22 @@ pub fn make_and<T>(
     refused: Result<T>,
     attempt: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    if make(store, Extent::All)? { attempt() } else { refused }
+    if make(store, Extent::All)? { again(store, attempt) } else { refused }
 }
 
-/// Gives back what lies ready for the log. `false` where nothing did. REQUIRES: no lock is held.
+/// Calls `attempt`, and reserves again what was given back for it, where that did not suffice.
+fn again<T>(store: &Store, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = attempt();
+    if let Err(Error::Full { .. }) = done
+        && let Ok(mut manifest) = store.manifest_lock()
+    {
+        manifest.reserve_for_next();
+    }
+    done
+}
+
+/// Gives back what lies ready for the log, and where nothing did, a segment that is reserved.
+/// `false` where there was neither. REQUIRES: no lock is held.
 #[cold]
 pub fn make(store: &Store, extent: Extent) -> Result<bool> {
     let has_shed = {
@@ -64,5 +76,5 @@ pub fn make(store: &Store, extent: Extent) -> Result<bool> {
     };
     // What is mapped is cut once it is not.
     segments::tend(store)?;
-    Ok(has_shed)
+    Ok(has_shed || (extent == Extent::All && store.manifest_lock()?.give_segment()))
 }

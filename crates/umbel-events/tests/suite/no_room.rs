@@ -162,3 +162,69 @@ fn after_a_kill_without_a_free_page_streams_are_deleted() {
         }
     }
 }
+
+/// Story: a store that was closed on a full disk, or killed there a second time, opened and refused
+/// each delete: there was no space for a chunk, and none for what the index had to flush before a
+/// third one.
+#[test]
+fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
+    for (durability, is_killed) in [
+        (Durability::Buffered, false),
+        (Durability::Buffered, true),
+        (Durability::Synced, false),
+        (Durability::Synced, true),
+    ] {
+        let mut sim = Sim::new(7);
+        let settings =
+            |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) };
+        let store = Store::open("/events", settings(&sim)).expect("a new store");
+        for number in 0..40 {
+            append(&store, &format!("stream-{number}"), number * 10..number * 10 + 3);
+        }
+        store.sync().expect("synced");
+        sim.set_capacity(6 << 20);
+        let mut number = 1000;
+        let filler = |number| NewEvent::binary(id(number), "Large", &[7; 1000]);
+        while store.append("filler", Expected::Any, &[filler(number)]).is_ok() {
+            number += 1;
+        }
+        let mut store = Some(store);
+        // What each close writes of the index takes as much as a segment of its log.
+        let opens = if is_killed { 6 } else { 4 };
+        for round in 0..opens {
+            let what = format!("{durability:?}, killed: {is_killed}, open {round}");
+            let last = store.take().expect("opened");
+            if is_killed {
+                sim = sim.kill_image();
+                drop(last);
+            } else if let Err(error) = last.close() {
+                assert!(is_full::<()>(&Err(error)), "{what}");
+            }
+            let files = sim.tree("/");
+            let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
+            sim.set_capacity(taken as u64);
+            let opened = Store::open("/events", settings(&sim));
+            let opened = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+            for stream in [4 * round, 4 * round + 1] {
+                let deleted = opened.delete(&format!("stream-{stream}"), Expected::Any);
+                deleted.unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            let tombstoned = opened.tombstone(&format!("stream-{}", 4 * round + 2), Expected::Any);
+            tombstoned.unwrap_or_else(|error| panic!("{what}: {error}"));
+            store = Some(opened);
+        }
+        let store = store.expect("opened");
+        sim.clear_capacity();
+        append(&store, "after", 0..3);
+        assert!(store.verify().expect("verified").damage.is_empty());
+        for stream in 0..4 * opens {
+            let name = format!("stream-{stream}");
+            let read: Vec<_> = store.read(&name, Revision::START, Direction::Forwards).collect();
+            match stream % 4 {
+                2 => assert!(matches!(read[..], [Err(Error::Deleted { .. })]), "{name}: {read:?}"),
+                3 => assert_eq!(read.iter().filter(|event| event.is_ok()).count(), 3, "{name}"),
+                _ => assert!(read.is_empty(), "{name}: {read:?}"),
+            }
+        }
+    }
+}
