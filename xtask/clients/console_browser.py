@@ -94,7 +94,7 @@ def append_an_event_by_hand_and_browse_it(browser):
 
 
 @case
-def be_told_what_is_wrong_with_an_append(browser):
+def see_what_is_wrong_with_an_append(browser):
     open_page(browser, "stream/till-1", "till-1")
     find(browser, "Append an event").click()
     browser.find_element(By.ID, "a-type").send_keys("Paid")

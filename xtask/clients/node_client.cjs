@@ -104,7 +104,7 @@ const cases = {
     assert.ok(done.every((result) => result.success && result.nextExpectedRevision === 0n));
     assert.deepEqual(await numbers(client.readStream(streams[499])), [499]);
   },
-  async "be told what an append may have"() {
+  async "see what an append may have"() {
     const data = new Uint8Array(7_000_000);
     const blobs = range(0, 3).map(() => binaryEvent({ type: "Blob", data }));
     await assert.rejects(client.appendToStream(newStream(), blobs), MaxAppendSizeExceededError);
@@ -118,7 +118,7 @@ const cases = {
     assert.deepEqual(again, first);
     assert.deepEqual(await numbers(client.readStream(stream)), [0, 1]);
   },
-  async "be told of a wrong expected version"() {
+  async "see a wrong expected version"() {
     const stream = newStream();
     await append(stream, [0, 1]);
     for (const streamState of [NO_STREAM, 0n, 7n]) {
@@ -188,7 +188,7 @@ const cases = {
     assert.equal(order.length, 2);
     await subscription.unsubscribe();
   },
-  async "subscribe behind an event and from the end"() {
+  async "subscribe after an event and from the end"() {
     const stream = newStream();
     await append(stream, range(0, 5));
     const behind = client.subscribeToStream(stream, { fromRevision: 2n });
@@ -273,7 +273,7 @@ Object.assign(cases, {
     assert.ok(places.length >= 6, places);
     writeFileSync(kept, JSON.stringify({ name, place: String(places.at(-1)) }));
   },
-  async "be told that an expression is broken"() {
+  async "see that an expression is broken"() {
     const filter = eventTypeFilter({ regex: "a(b" });
     await assert.rejects(take(client.subscribeToAll({ filter }), 1), /broken at character/);
   },

@@ -81,7 +81,7 @@ const cases = {
     assert.equal(blob.isJson, false);
     assert.deepEqual(Uint8Array.from(blob.data), data);
   },
-  async "be told of a wrong revision in a session"() {
+  async "see a wrong revision in a session"() {
     const [one, two] = [newStream(), newStream()];
     await append(one, [0, 1]);
     for (const state of [NO_STREAM, 0n, 7n]) {
@@ -95,14 +95,14 @@ const cases = {
     const error = await refused(client.multiStreamAppend([part(two, STREAM_EXISTS, [9])]));
     assert.equal(error.actualState, NO_STREAM);
   },
-  async "be told of a tombstone in a session"() {
+  async "see a tombstone in a session"() {
     const stream = newStream();
     await client.tombstoneStream(stream);
     const error = await refused(client.multiStreamAppend([part(stream, ANY, [9])]));
     assert.ok(error instanceof StreamTombstonedError, error);
     assert.equal(error.stream, stream);
   },
-  async "be told what a session may have"() {
+  async "see what a session may have"() {
     const large = (size) => binaryEvent({ type: "Blob", data: new Uint8Array(size) });
     const session = (events) =>
       client.multiStreamAppend([{ streamName: newStream(), expectedState: ANY, events }]);
@@ -134,7 +134,7 @@ const cases = {
     const done = await client.appendRecords([record(one, 0)], checks);
     assert.equal(done.responses[0].revision, 0n);
   },
-  async "be told of every check that does not hold"() {
+  async "see every check that does not hold"() {
     const [one, other, gone, dead] = [newStream(), newStream(), newStream(), newStream()];
     await append(other, [0, 1]);
     await append(gone, [0]);
@@ -213,7 +213,7 @@ const cases = {
       assert.match(error.message, /Projection 'mine' not found/);
     }
   },
-  async "be told that programs are not run"() {
+  async "see that programs are not run"() {
     const options = [{}, { trackEmittedStreams: true }];
     for (const option of options) {
       const error = await refused(client.createProjection("mine", "fromAll()", option));

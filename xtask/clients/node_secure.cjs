@@ -86,7 +86,7 @@ const cases = {
     await client.dispose();
   },
 
-  "not believe a server that nobody has signed for": async () => {
+  "reject a server without a trusted certificate": async () => {
     const client = connect("admin:first", { tlsCAFile: join(folder, "strange.crt") });
     await refused(append(client, "secure-strange"));
     await client.dispose();

@@ -161,7 +161,7 @@ def read_all_forwards_and_backwards(client):
 
 
 @case
-def be_told_of_a_wrong_expected_version(client):
+def see_a_wrong_expected_version(client):
     stream = new_stream()
     client.append_to_stream(stream, events=counted([0, 1]), current_version=NO_STREAM)
     for events in [counted([9])[0], counted([9])]:
@@ -239,7 +239,7 @@ def subscribe_to_a_stream_and_catch_up_and_go_on_live(client):
 
 
 @case
-def subscribe_behind_an_event_and_from_the_end(client):
+def subscribe_after_an_event_and_from_the_end(client):
     stream = new_stream()
     client.append_to_stream(stream, events=counted(range(5)), current_version=ANY)
     behind = client.subscribe_to_stream(stream, stream_position=2)
@@ -280,7 +280,7 @@ def keep_a_deadline(client):
 
 
 @case
-def be_told_what_is_wrong_with_a_name(client):
+def see_what_is_wrong_with_a_name(client):
     for events in [counted([0])[0], counted([0])]:
         work = lambda: client.append_to_stream("$all", events=events, current_version=ANY)
         assert "nobody can append to '$all'" in str(fails(KurrentDBClientError, work))
@@ -355,7 +355,7 @@ def read_all_with_what_is_left_out_by_default(client):
 
 
 @case
-def be_told_what_is_wrong_with_an_expression(client):
+def see_what_is_wrong_with_an_expression(client):
     work = lambda: list(client.read_all(filter_include=["a(b"]))
     assert "broken at character" in str(fails(KurrentDBClientError, work))
 
@@ -413,7 +413,7 @@ def go_on_at_a_checkpoint_after_a_restart(client):
 
 
 @case
-def be_told_of_a_checkpoint_although_nothing_passes(client):
+def see_a_checkpoint_although_nothing_passes(client):
     stream = new_stream()
     subscription = carts(client, "nobody", from_end=True)
     first = next(subscription)

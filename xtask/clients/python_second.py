@@ -108,7 +108,7 @@ def send_a_session_again(client):
 
 
 @case
-def be_told_of_a_wrong_version_in_a_session(client):
+def see_a_wrong_version_in_a_session(client):
     one, two = new_stream(), new_stream()
     client.append_to_stream(one, events=counted([0, 1]), current_version=NO_STREAM)
     for version in [NO_STREAM, 0, 7]:
@@ -123,7 +123,7 @@ def be_told_of_a_wrong_version_in_a_session(client):
 
 
 @case
-def be_told_of_a_tombstone_in_a_session(client):
+def see_a_tombstone_in_a_session(client):
     stream = new_stream()
     client.append_to_stream(stream, events=counted([0]), current_version=ANY)
     client.tombstone_stream(stream, current_version=ANY)
@@ -133,7 +133,7 @@ def be_told_of_a_tombstone_in_a_session(client):
 
 
 @case
-def be_told_of_a_stream_that_is_twice_in_a_session(client):
+def see_a_stream_that_is_twice_in_a_session(client):
     stream = new_stream()
     for again in [stream, stream.upper()]:
         events = [NewEvents(name, counted([9]), ANY) for name in [stream, again]]
@@ -142,7 +142,7 @@ def be_told_of_a_stream_that_is_twice_in_a_session(client):
 
 
 @case
-def be_told_what_a_session_may_have(client):
+def see_what_a_session_may_have(client):
     def blob(size):
         data = b"x" * size
         return NewEvent(type="Blob", data=data, content_type="application/octet-stream")
@@ -183,7 +183,7 @@ def append_records_if_checks_hold(client):
 
 
 @case
-def be_told_of_every_check_that_does_not_hold(client):
+def see_every_check_that_does_not_hold(client):
     one, other, gone = new_stream(), new_stream(), new_stream()
     client.append_to_stream(other, events=counted([0, 1]), current_version=NO_STREAM)
     client.append_to_stream(gone, events=counted([0]), current_version=NO_STREAM)
@@ -208,7 +208,7 @@ def be_told_of_every_check_that_does_not_hold(client):
 
 
 @case
-def be_told_that_records_go_to_a_tombstone(client):
+def see_that_records_go_to_a_tombstone(client):
     stream = new_stream()
     client.tombstone_stream(stream, current_version=ANY)
     fails(StreamTombstonedError, lambda: client.append_records(record(stream, 0)))
@@ -271,7 +271,7 @@ def find_no_projection(client):
 
 
 @case
-def be_told_that_programs_are_not_run(client):
+def see_that_programs_are_not_run(client):
     work = lambda: client.create_projection(name="mine", query="fromAll().when({})")
     assert "JavaScript are not run here" in str(fails(KurrentDBClientError, work))
     work = lambda: client.create_projection(name="$by_category", query="fromAll()")

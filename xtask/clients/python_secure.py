@@ -81,7 +81,7 @@ def be_refused_with_a_wrong_password(admin, ops):
 
 
 @case
-def not_believe_a_server_that_nobody_has_signed_for(admin, ops):
+def reject_a_server_without_a_trusted_certificate(admin, ops):
     def work():
         # This client asks who leads as soon as it connects.
         strange = connect("admin:first", ca="strange.crt")

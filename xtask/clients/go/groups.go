@@ -18,7 +18,7 @@ var groupCases = []testCase{
 	{"share all events with a filter", shareAll},
 	{"share a category", shareCategory},
 	{"change and delete a group", changeAndDelete},
-	{"list groups and start them anew", listAndRestart},
+	{"list groups and restart them", listAndRestart},
 	{"find no group", findNoGroup},
 }
 

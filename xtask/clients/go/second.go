@@ -12,14 +12,14 @@ import (
 // Several streams at once, and projections.
 var secondCases = []testCase{
 	{"append to several streams in one session", appendToSeveral},
-	{"be told of a wrong revision in a session", wrongInSession},
-	{"be told of a tombstone in a session", tombstoneInSession},
-	{"be told what a session may have", tooMuchInSession},
+	{"see a wrong revision in a session", wrongInSession},
+	{"see a tombstone in a session", tombstoneInSession},
+	{"see what a session may have", tooMuchInSession},
 	{"list the projections that are built in", listProjections},
 	{"stop, start and reset a projection", stopAndStart},
 	{"ask for the state and the result of a projection", projectionState},
 	{"find no projection", findNoProjection},
-	{"be told that programs are not run", noPrograms},
+	{"see that programs are not run", noPrograms},
 }
 
 func request(stream string, state kurrentdb.StreamState, events ...kurrentdb.EventData) kurrentdb.AppendStreamRequest {

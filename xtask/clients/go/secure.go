@@ -15,7 +15,7 @@ var secureCases = []testCase{
 	{"say who one is with one call", oneCall},
 	{"be refused without a password and with a wrong one", wrongPassword},
 	{"say by a certificate who one is", userCertificate},
-	{"not believe a server that nobody has signed for", strangeServer},
+	{"reject a server without a trusted certificate", strangeServer},
 	{"obey the ACL of a stream", obeyAcl},
 	{"take the general ACL by its name", generalAcl},
 	{"end a subscription whose right is taken away", rightTakenAway},

@@ -19,7 +19,7 @@ var cases = []testCase{
 	{"refuse more than an append may have", appendTooLarge},
 	{"append in each expected state", appendInEachState},
 	{"append the same events again", appendAgain},
-	{"be told of a wrong expected version", wrongVersion},
+	{"see a wrong expected version", wrongVersion},
 	{"read a stream forwards and backwards", readBothWays},
 	{"read all forwards and backwards", readAllBothWays},
 	{"find no stream", findNoStream},

@@ -8,12 +8,12 @@ import (
 
 var streamCases = []testCase{
 	{"subscribe to a stream, catch up and go on live", subscribe},
-	{"subscribe behind an event and from the end", subscribeLater},
+	{"subscribe after an event and from the end", subscribeLater},
 	{"subscribe to a stream that is not there yet", subscribeEarly},
 	{"subscribe to all", subscribeToAll},
 	{"subscribe with filters by prefix and expression", subscribeFiltered},
 	{"subscribe with a filter and keep a checkpoint", keepCheckpoint},
-	{"be told that an expression is broken", brokenExpression},
+	{"see that an expression is broken", brokenExpression},
 	{"resolve links", resolveLinks},
 	{"read and follow views", followView},
 }

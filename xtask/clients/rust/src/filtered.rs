@@ -12,7 +12,7 @@ pub fn all<'a>(client: &'a Client, kept: &'a str) -> Vec<Case<'a>> {
     vec![
         ("subscribe with filters by prefix and expression", Box::pin(subscribe(client))),
         ("subscribe with a filter and keep a checkpoint", Box::pin(keep(client, kept))),
-        ("be told that an expression is broken", Box::pin(broken(client))),
+        ("see that an expression is broken", Box::pin(broken(client))),
         ("resolve links", Box::pin(resolve(client))),
     ]
 }

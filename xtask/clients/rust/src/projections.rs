@@ -15,7 +15,7 @@ pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
         ("stop, start and reset a projection", Box::pin(stop_start_reset(client))),
         ("ask for the state of a projection", Box::pin(state(client))),
         ("find no projection", Box::pin(find_none(client))),
-        ("be told that programs are not run", Box::pin(not_run(client))),
+        ("see that programs are not run", Box::pin(not_run(client))),
         ("ask for what only several nodes can do", Box::pin(operations(connection))),
     ]
 }

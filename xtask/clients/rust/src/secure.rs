@@ -20,7 +20,7 @@ pub fn all<'a>(connection: &'a str, folder: &'a Path) -> Vec<Case<'a>> {
         ("obey the ACL of a stream", Box::pin(acl(at))),
         ("be refused without a password and with a wrong one", Box::pin(wrong(at))),
         ("say by a certificate who one is", Box::pin(certificate(at))),
-        ("be told what the server does", Box::pin(stats(at))),
+        ("see what the server does", Box::pin(stats(at))),
         ("leave operations to those who may", Box::pin(operations(at))),
     ]
 }

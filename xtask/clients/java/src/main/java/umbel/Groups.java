@@ -47,7 +47,7 @@ final class Groups {
         cases.put("share all events with a filter", this::shareAll);
         cases.put("share a category", this::shareCategory);
         cases.put("change and delete a group", this::changeAndDelete);
-        cases.put("list groups and start them anew", this::listAndRestart);
+        cases.put("list groups and restart them", this::listAndRestart);
         cases.put("find no group", this::findNoGroup);
     }
 

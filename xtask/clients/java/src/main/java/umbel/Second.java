@@ -40,14 +40,14 @@ final class Second {
 
     void addTo(Map<String, Clients.Case> cases) {
         cases.put("append to several streams in one session", this::appendToSeveral);
-        cases.put("be told of a wrong revision in a session", this::wrongInSession);
-        cases.put("be told of a tombstone in a session", this::tombstoneInSession);
-        cases.put("be told what a session may have", this::tooMuchInSession);
+        cases.put("see a wrong revision in a session", this::wrongInSession);
+        cases.put("see a tombstone in a session", this::tombstoneInSession);
+        cases.put("see what a session may have", this::tooMuchInSession);
         cases.put("list the projections that are built in", this::listProjections);
         cases.put("stop, start and reset a projection", this::stopAndStart);
         cases.put("ask for the state and the result of a projection", this::projectionState);
         cases.put("find no projection", this::findNoProjection);
-        cases.put("be told that programs are not run", this::noPrograms);
+        cases.put("see that programs are not run", this::noPrograms);
     }
 
     private static AppendStreamRequest request(

@@ -47,7 +47,7 @@ final class Secure {
         cases.put("say who one is with one call", this::oneCall);
         cases.put("be refused without a password and with a wrong one", this::wrongPassword);
         cases.put("say by a certificate who one is", this::userCertificate);
-        cases.put("not believe a server that nobody has signed for", this::strangeServer);
+        cases.put("reject a server without a trusted certificate", this::strangeServer);
         cases.put("obey the ACL of a stream", this::obeyAcl);
         cases.put("take the general ACL by its name", this::generalAcl);
         cases.put("end a subscription whose right is taken away", this::rightTakenAway);

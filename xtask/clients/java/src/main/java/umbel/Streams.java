@@ -48,9 +48,9 @@ final class Streams {
         cases.put("refuse more than an append may have", this::appendTooLarge);
         cases.put("append in each expected state", this::appendInEachState);
         cases.put("append the same events again", this::appendAgain);
-        cases.put("be told of a wrong expected version", this::wrongVersion);
+        cases.put("see a wrong expected version", this::wrongVersion);
         cases.put("read a stream forwards and backwards", this::readBothWays);
-        cases.put("be told where a stream ends", this::streamEnds);
+        cases.put("see where a stream ends", this::streamEnds);
         cases.put("read all forwards and backwards", this::readAllBothWays);
         cases.put("find no stream", this::findNoStream);
         cases.put("keep a deadline", this::keepDeadline);

@@ -37,12 +37,12 @@ final class Subscriptions {
 
     void addTo(Map<String, Clients.Case> cases) {
         cases.put("subscribe to a stream, catch up and go on live", this::subscribe);
-        cases.put("subscribe behind an event and from the end", this::subscribeLater);
+        cases.put("subscribe after an event and from the end", this::subscribeLater);
         cases.put("subscribe to a stream that is not there yet", this::subscribeEarly);
         cases.put("subscribe to all", this::subscribeToAll);
         cases.put("subscribe with filters by prefix and expression", this::subscribeFiltered);
         cases.put("subscribe with a filter and keep a checkpoint", this::keepCheckpoint);
-        cases.put("be told that an expression is broken", this::brokenExpression);
+        cases.put("see that an expression is broken", this::brokenExpression);
         cases.put("resolve links", this::resolveLinks);
         cases.put("read and follow views", this::followView);
     }
