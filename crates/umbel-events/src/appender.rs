@@ -321,7 +321,11 @@ impl Appender {
             {
                 return Ok(None);
             }
-            self.roll(parts, payload_bytes, makes_room)?;
+            let mut roll = || self.end.roll(&parts.log, payload_bytes, makes_room);
+            match makes_room {
+                true => parts.index.db().with_reserved_segment(roll)?,
+                false => roll()?,
+            }
             parts.bell.wants_flush();
         }
         let Some(beginning) = self.end.beginning() else { return Ok(None) };
@@ -335,19 +339,6 @@ impl Appender {
             parts.bell.wants_next();
         }
         Ok(Some(lasts))
-    }
-
-    /// Goes on in the next chunk. What makes room takes what the index keeps reserved for that,
-    /// where the disk has no space for a chunk.
-    fn roll(&mut self, parts: &Parts, payload_bytes: usize, makes_room: bool) -> Result<()> {
-        match self.end.roll(&parts.log, payload_bytes, makes_room) {
-            Err(umbel::Error::Full { .. })
-                if makes_room && parts.index.db().give_reserved_segment()? =>
-            {
-                Ok(self.end.roll(&parts.log, payload_bytes, makes_room)?)
-            }
-            rolled => Ok(rolled?),
-        }
     }
 
     /// Writes the plans at the end of the log and into the index, or the queue. Returns the

@@ -321,14 +321,11 @@ pub fn damages(specimen: &Specimen, is_small: bool, seed: u64) -> Vec<Damage> {
         // It holds zeros only, more than twice as many as the other files together have bytes.
         let is_reserved = path.ends_with("RESERVED");
         for offset in 0..len {
-            if is_small && is_reserved && !random.once_in(32) {
-                continue;
-            }
-            if is_small {
-                all.push(Damage::Flip(path.clone(), offset, 1 << random.below(8)));
-            } else {
+            if !is_small {
                 all.extend((0..8).map(|bit| Damage::Flip(path.clone(), offset, 1 << bit)));
                 all.push(Damage::Flip(path.clone(), offset, 0xff));
+            } else if !is_reserved || random.once_in(32) {
+                all.push(Damage::Flip(path.clone(), offset, 1 << random.below(8)));
             }
             if !is_small || random.once_in(32) || offset < 16 || len - offset < 16 {
                 all.push(Damage::Cut(path.clone(), offset));

@@ -46,13 +46,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
         wait_for_callers(store);
         segments::wait_for_callers(store);
     }
-    let result = if store.read_only { Ok(()) } else { finish(store) };
-    if let Err(Error::Full { .. }) = result
-        && let Ok(mut manifest) = store.manifest_lock()
-    {
-        // Before others take what there is.
-        manifest.reserve_for_next();
-    }
+    let result = if store.read_only { Ok(()) } else { store.or_reserve_again(finish(store)) };
     sharing::leave(store);
     // Only now may somebody else open it, and from now on its files may be another's.
     store.context.descriptors.end();

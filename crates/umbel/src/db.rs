@@ -241,13 +241,11 @@ impl Db {
         (bytes, store.budget.sizes.total)
     }
 
-    /// Gives space that is reserved for a small segment of the log back to the disk, for what makes
-    /// room elsewhere. Whether there was any.
+    /// Calls `attempt`, and once more where the disk has no space and some is reserved for a small
+    /// segment of the log, which goes back to the disk for it.
     #[doc(hidden)]
-    pub fn give_reserved_segment(&self) -> Result<bool> {
-        let store = &self.handle.store;
-        store.check_writable()?;
-        Ok(store.manifest_lock()?.give_segment())
+    pub fn with_reserved_segment<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        self.handle.store.with_reserved_segment(attempt)
     }
 
     /// Whether flushes or compactions run at this moment: for who has work that can wait.

@@ -62,15 +62,10 @@ impl ReservedSpace {
         let wanted = self.wanted(end);
         // Measuring takes long where a state is large: an eighth more, for what comes next.
         let ample = wanted + SEGMENTS * SEGMENT_BYTES + self.measured.0 / 8;
-        let mut grown = self.grow(env, folder, ample);
         let pages = (0..SEGMENTS * SEGMENT_BYTES / PAGE_BYTES).rev();
-        for bytes in pages.map(|pages| wanted + pages * PAGE_BYTES) {
-            if !matches!(grown, Err(Error::Full { .. })) || bytes <= self.bytes {
-                break;
-            }
-            grown = self.grow(env, folder, bytes);
-        }
-        grown
+        let held = self.bytes;
+        let fewer = pages.map(|pages| wanted + pages * PAGE_BYTES).take_while(|it| *it > held);
+        self.grow(env, folder, std::iter::once(ample).chain(fewer))
     }
 
     /// Gives the space of one segment back to the disk, where a manifest that ends at `end` has
@@ -94,35 +89,53 @@ impl ReservedSpace {
         state_bytes + (end - at) + NOTES_BYTES + PAGES_BESIDES * PAGE_BYTES
     }
 
-    fn grow(&mut self, env: &Env, folder: &Path, wanted: u64) -> Result<()> {
-        let wanted = wanted.next_multiple_of(PAGE_BYTES);
+    /// Makes the file as long as the first of `sizes` for which there is space, and reserves it.
+    fn grow(
+        &mut self,
+        env: &Env,
+        folder: &Path,
+        sizes: impl IntoIterator<Item = u64>,
+    ) -> Result<()> {
         let path = names::reserved(folder);
         let file = match env.files.exists(&path)? {
             true => find(env, folder)?,
             false => Some(env.files.create(&path)?),
         };
         let Some(file) = file else { return Ok(()) };
-        let len = file.len()?;
-        if len / 4 > wanted {
-            file.set_len(wanted)?;
+        let mut grown = Ok(());
+        for bytes in sizes.into_iter().map(|bytes| bytes.next_multiple_of(PAGE_BYTES)) {
+            grown = reserve(&*file, bytes);
+            if grown.is_ok() {
+                self.bytes = bytes;
+            }
+            if !matches!(grown, Err(Error::Full { .. })) {
+                break;
+            }
         }
-        // Of a file that was copied as many bytes may lie in holes.
-        file.preallocate(wanted)?;
-        // Some file systems reserve for what is written only.
-        let zeros = [0; PAGE_BYTES as usize];
-        for at in (len..wanted).step_by(zeros.len()) {
-            file.write_all_at(&zeros, at)?;
-        }
-        self.bytes = wanted;
-        Ok(())
+        grown
     }
+}
+
+fn reserve(file: &dyn File, wanted: u64) -> Result<()> {
+    let len = file.len()?;
+    if len / 4 > wanted {
+        file.set_len(wanted)?;
+    }
+    // Of a file that was copied as many bytes may lie in holes.
+    file.preallocate(wanted)?;
+    // Some file systems reserve for what is written only.
+    let zeros = [0; PAGE_BYTES as usize];
+    for at in (len..wanted).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    Ok(())
 }
 
 /// Keeps space for a manifest with a state of so many bytes.
 pub fn keep_for(env: &Env, folder: &Path, state_bytes: u64) -> Result<()> {
     let mut space = ReservedSpace::none(state_bytes);
     let wanted = space.wanted(state_bytes);
-    match space.grow(env, folder, wanted) {
+    match space.grow(env, folder, [wanted]) {
         // Any other failure is no want of space.
         Err(full @ Error::Full { .. }) => Err(full),
         Ok(()) | Err(_) => Ok(()),
@@ -147,7 +160,7 @@ pub fn give_up(env: &Env, folder: &Path) -> u64 {
 pub fn keep_again(env: &Env, folder: &Path, bytes: u64) {
     if bytes > 0 {
         // What cannot be kept is reserved by an open for which there is room.
-        let _ = ReservedSpace::none(0).grow(env, folder, bytes);
+        let _ = ReservedSpace::none(0).grow(env, folder, [bytes]);
     }
 }
 

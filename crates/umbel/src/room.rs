@@ -26,7 +26,7 @@ pub fn with_room<T>(
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     match attempt() {
-        Err(Error::Full { .. }) if make(store, extent)? => again(store, attempt),
+        Err(Error::Full { .. }) if make(store, extent)? => store.or_reserve_again(attempt()),
         done => done,
     }
 }
@@ -39,18 +39,7 @@ pub fn make_and<T>(
     refused: Result<T>,
     attempt: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    if make(store, Extent::All)? { again(store, attempt) } else { refused }
-}
-
-/// Calls `attempt`, and reserves again what was given back for it, where that did not suffice.
-fn again<T>(store: &Store, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
-    let done = attempt();
-    if let Err(Error::Full { .. }) = done
-        && let Ok(mut manifest) = store.manifest_lock()
-    {
-        manifest.reserve_for_next();
-    }
-    done
+    if make(store, Extent::All)? { store.or_reserve_again(attempt()) } else { refused }
 }
 
 /// Gives back what lies ready for the log, and where nothing did, a segment that is reserved.

@@ -255,11 +255,10 @@ fn make_current(
     if taken.map_err(|error| final_unless_full(store, &state.wal, error))? {
         return Ok(());
     }
-    let writer = match state.wal.create_segment(payload_bytes, makes_room) {
-        Err(Error::Full { .. }) if makes_room && store.manifest_lock()?.give_segment() => {
-            state.wal.create_segment(payload_bytes, makes_room)?
-        }
-        created => created?,
+    let mut create = || state.wal.create_segment(payload_bytes, makes_room);
+    let writer = match makes_room {
+        true => store.with_reserved_segment(create)?,
+        false => create()?,
     };
     let started = state.wal.start_segment(writer, manifest);
     started.map_err(|error| match error.is_short_of_descriptors() {

@@ -174,6 +174,30 @@ impl Store {
         Ok(self.manifest()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Calls `attempt`, and once more where the disk has no space and a segment is reserved, whose
+    /// space it gets. REQUIRES: the manifest is not locked.
+    pub fn with_reserved_segment<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(Error::Full { .. })
+                if !self.poison.is_set() && self.manifest_lock()?.give_segment() =>
+            {
+                self.or_reserve_again(attempt())
+            }
+            done => done,
+        }
+    }
+
+    /// What was done; where the disk had no space for it, what there is of it is reserved again,
+    /// before other programs take it. REQUIRES: the manifest is not locked.
+    pub fn or_reserve_again<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(Error::Full { .. }) = done
+            && let Ok(mut manifest) = self.manifest_lock()
+        {
+            manifest.reserve_for_next();
+        }
+        done
+    }
+
     /// The manifest, or an error where the store is open for reading only.
     pub fn manifest(&self) -> Result<&Mutex<Manifest>> {
         self.manifest.as_ref().ok_or_else(|| {

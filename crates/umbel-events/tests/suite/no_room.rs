@@ -121,6 +121,28 @@ fn streams_are_deleted_and_scavenged_on_a_full_disk() {
     }
 }
 
+/// Settings with which a chunk of the usual size finds no space on the disks here.
+fn large_chunks(sim: &Sim, durability: Durability) -> StoreOptions {
+    StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) }
+}
+
+/// Appends events with so many bytes of data until the disk is full.
+fn fill_up(store: &Store, bytes: usize) {
+    let data = vec![7; bytes];
+    let is_appended = |number| {
+        let event = NewEvent::binary(id(number), "Large", &data);
+        store.append("filler", Expected::Any, &[event]).is_ok()
+    };
+    let _ = (1000..).find(|number| !is_appended(*number));
+}
+
+/// Leaves the disk just the pages that its files have.
+fn leave_no_free_page(sim: &Sim) {
+    let files = sim.tree("/");
+    let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
+    sim.set_capacity(taken as u64);
+}
+
 /// After a kill without a free page an event store opened, or on some file systems did not, and
 /// took no delete: the chunk with the room that is kept for those was ended by the open, and the
 /// next one was to be as large as usual.
@@ -129,26 +151,18 @@ fn after_a_kill_without_a_free_page_streams_are_deleted() {
     for durability in [Durability::Buffered, Durability::Synced] {
         for seed in 0..4 {
             let sim = Sim::new(seed);
-            let settings =
-                |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) };
-            let store = Store::open("/events", settings(&sim)).expect("a new store");
+            let store =
+                Store::open("/events", large_chunks(&sim, durability)).expect("a new store");
             for number in 0..10 {
                 append(&store, &format!("stream-{number}"), number * 10..number * 10 + 3);
             }
             store.sync().expect("synced");
             sim.set_capacity(5 << 20);
-            let data = vec![7; 1000 + 300 * seed as usize];
-            let mut number = 1000;
-            let filler = |number| NewEvent::binary(id(number), "Large", &data);
-            while store.append("filler", Expected::Any, &[filler(number)]).is_ok() {
-                number += 1;
-            }
+            fill_up(&store, 1000 + 300 * seed as usize);
             let killed = sim.kill_image();
             drop(store);
-            let files = killed.tree("/");
-            let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
-            killed.set_capacity(taken as u64);
-            let store = Store::open("/events", settings(&killed))
+            leave_no_free_page(&killed);
+            let store = Store::open("/events", large_chunks(&killed, durability))
                 .unwrap_or_else(|error| panic!("{durability:?} {seed}: {error}"));
             for number in 0..10 {
                 store
@@ -175,19 +189,13 @@ fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
         (Durability::Synced, true),
     ] {
         let mut sim = Sim::new(7);
-        let settings =
-            |sim: &Sim| StoreOptions { chunk_bytes: 32 << 20, ..settings(sim, durability) };
-        let store = Store::open("/events", settings(&sim)).expect("a new store");
+        let store = Store::open("/events", large_chunks(&sim, durability)).expect("a new store");
         for number in 0..40 {
             append(&store, &format!("stream-{number}"), number * 10..number * 10 + 3);
         }
         store.sync().expect("synced");
         sim.set_capacity(6 << 20);
-        let mut number = 1000;
-        let filler = |number| NewEvent::binary(id(number), "Large", &[7; 1000]);
-        while store.append("filler", Expected::Any, &[filler(number)]).is_ok() {
-            number += 1;
-        }
+        fill_up(&store, 1000);
         let mut store = Some(store);
         // What each close writes of the index takes as much as a segment of its log.
         let opens = if is_killed { 6 } else { 4 };
@@ -200,10 +208,8 @@ fn deletes_pass_in_each_of_several_opens_on_a_full_disk() {
             } else if let Err(error) = last.close() {
                 assert!(is_full::<()>(&Err(error)), "{what}");
             }
-            let files = sim.tree("/");
-            let taken: usize = files.values().map(|bytes| bytes.len().next_multiple_of(4096)).sum();
-            sim.set_capacity(taken as u64);
-            let opened = Store::open("/events", settings(&sim));
+            leave_no_free_page(&sim);
+            let opened = Store::open("/events", large_chunks(&sim, durability));
             let opened = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
             for stream in [4 * round, 4 * round + 1] {
                 let deleted = opened.delete(&format!("stream-{stream}"), Expected::Any);

@@ -150,6 +150,8 @@ fn writers_that_wait_for_a_flush_learn_that_the_disk_is_full() {
     assert!(comes_to_pass(|| keyspace.put(key(0), value(0, 2)).is_ok()));
     assert!(comes_to_pass(|| db.wait_for_compaction().is_ok()));
     assert_eq!(keyspace.get(key(0)).unwrap(), Some(value(0, 2)));
+    fill(&keyspace, 0..1, 3);
+    assert_eq!(keyspace.get(key(0)).unwrap(), Some(value(0, 3)));
 }
 
 /// Story: where writers do the work themselves, a conditional synced batch that was stored answered
